@@ -1,0 +1,12 @@
+// The benchmarks; the CLI prints what they return.
+
+export { benchBranch } from "./branch.ts";
+export { branchChart, evalChart, fanoutChart } from "./charts.ts";
+export { benchEval } from "./eval.ts";
+export { benchFanout } from "./fanout.ts";
+export { describeMachine } from "./machine.ts";
+
+export type { BranchReport, BranchRow } from "./branch.ts";
+export type { EvalReport } from "./eval.ts";
+export type { FanoutReport } from "./fanout.ts";
+export type { Machine } from "./machine.ts";

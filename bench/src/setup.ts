@@ -1,0 +1,31 @@
+// What every benchmark starts from: a runtime, an image with numpy, a warm snapshot, and its removal.
+
+import { randomBytes } from "node:crypto";
+import { buildImage, prepareHome, resolveHome, Runtime } from "@forkd/daemon";
+
+import type { Progress, Snapshot, SnapshotTimings } from "@forkd/daemon";
+
+export const IMAGE = "python-numpy";
+
+export type BenchOptions = { progress: Progress; signal: AbortSignal };
+
+export async function startRuntime(opts: BenchOptions): Promise<Runtime> {
+  const home = await prepareHome(resolveHome());
+  await buildImage(home, { name: IMAGE, packages: ["python3", "python3-numpy"], copy: [], run: [], ...opts });
+  return Runtime.start({ home, ...opts });
+}
+
+export async function warmSnapshot(runtime: Runtime, memoryMiB: number, opts: BenchOptions): Promise<{ snapshot: Snapshot; timings: SnapshotTimings }> {
+  return runtime.createSnapshot({
+    tag: `bench-${randomBytes(6).toString("hex")}`,
+    image: IMAGE,
+    memoryMiB,
+    warmUp: { kernels: [{ language: "python", code: "import numpy; numpy.zeros(5).tolist()" }] },
+    ...opts,
+  });
+}
+
+/** Ends every sandbox of the runtime */
+export async function killAll(runtime: Runtime): Promise<void> {
+  await Promise.all(runtime.sandboxes.map(async (sandbox) => sandbox.kill()));
+}

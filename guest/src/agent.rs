@@ -1,0 +1,305 @@
+//! The loop: waits for the port, for signals and for processes, and does what the frames ask.
+
+use crate::files::{self, Download, Failure, Upload};
+use crate::outbox::Outbox;
+use crate::port::Port;
+use crate::process::Part;
+use crate::protocol::{attached_record, channel, kind, Decoder, Event, Frame, Reader, Writer, VERSION};
+use crate::resync::Identity;
+use crate::shutdown;
+use crate::spawn::Request;
+use crate::sys::{self, PollFd};
+use crate::table::Table;
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::unix::io::AsRawFd;
+
+const MOST_STREAMS: usize = 4096;
+const SCRATCH: usize = 65536;
+
+enum Stream {
+    Process(u64),
+    Download(Download),
+    Upload(Upload),
+}
+
+pub struct Agent {
+    port: Port,
+    signals: File,
+    decoder: Decoder,
+    outbox: Outbox,
+    streams: BTreeMap<u32, Stream>,
+    table: Table,
+    identity: Identity,
+    release: String,
+    attached: u32,
+    uploads: u64,
+    scratch: Vec<u8>,
+    fds: Vec<PollFd>,
+    /// Which process and part the descriptors from the third on belong to.
+    parts: Vec<(u64, Part)>,
+}
+
+impl Agent {
+    pub fn new(key: &[u8; 16]) -> io::Result<Agent> {
+        Ok(Agent {
+            signals: sys::child_signals()?,
+            decoder: Decoder::new(key),
+            outbox: Outbox::default(),
+            streams: BTreeMap::new(),
+            table: Table::default(),
+            identity: Identity::new()?,
+            release: fs::read_to_string("/proc/sys/kernel/osrelease")?,
+            attached: 0,
+            uploads: 0,
+            scratch: vec![0; SCRATCH],
+            fds: Vec::new(),
+            parts: Vec::new(),
+            // last: from here on the host is served
+            port: Port::open()?,
+        })
+    }
+
+    /// Serves for ever.
+    pub fn run(&mut self) -> io::Result<()> {
+        loop {
+            let more = self.send();
+            let timeout = match self.table.time_outs() {
+                _ if more => 0,
+                Some(ms) => ms.min(i32::MAX as u64) as i32,
+                None => -1,
+            };
+            self.wait(timeout)?;
+            if self.port.ready(self.fds[0].revents) {
+                self.receive();
+            }
+            if self.fds[1].revents != 0 {
+                self.read_signals();
+            }
+            for (fd, (id, part)) in self.fds[2..].iter().zip(&self.parts) {
+                if fd.revents == 0 {
+                    continue;
+                }
+                if let Some(process) = self.table.get(*id) {
+                    process.ready(*part, fd.revents, &mut self.outbox, &mut self.scratch);
+                }
+            }
+        }
+    }
+
+    /// Moves output to the host as far as it goes; `true` when more could go at once.
+    fn send(&mut self) -> bool {
+        let (streams, outbox) = (&mut self.streams, &mut self.outbox);
+        self.table.pump(outbox, &mut self.scratch, |stream| {
+            streams.remove(&stream);
+        });
+        let scratch = &mut self.scratch;
+        streams.retain(|stream, state| match state {
+            Stream::Download(download) => !download.pump(*stream, outbox, scratch),
+            _ => true,
+        });
+        let was_full = outbox.is_full();
+        if !outbox.is_empty() {
+            // a port that fails has no host; the next attach begins anew
+            let _ = outbox.write_to(&mut self.port);
+        }
+        was_full && !outbox.is_full()
+    }
+
+    fn wait(&mut self, timeout: i32) -> io::Result<()> {
+        let (fds, parts) = (&mut self.fds, &mut self.parts);
+        fds.clear();
+        parts.clear();
+        let (read, write) = (!self.outbox.is_flooded(), !self.outbox.is_empty());
+        fds.push(self.port.interest(read, write));
+        fds.push(sys::poll_fd(self.signals.as_raw_fd(), sys::POLLIN));
+        self.table.interests(&self.outbox, |id, part, fd, events| {
+            fds.push(sys::poll_fd(fd, events));
+            parts.push((id, part));
+        });
+        sys::poll(fds, timeout)
+    }
+
+    fn receive(&mut self) {
+        let count = self.port.receive(&mut self.scratch);
+        self.decoder.push(&self.scratch[..count]);
+        while let Some(event) = self.decoder.next() {
+            match event {
+                Event::Attach(nonce) => self.attach(&nonce),
+                Event::Frame(frame) => self.frame(frame),
+            }
+        }
+    }
+
+    fn read_signals(&mut self) {
+        // the content does not matter: all ended children are collected
+        let _ = self.signals.read(&mut self.scratch);
+        self.table.reap(&mut self.scratch);
+    }
+
+    /// A host end attached: everything of the former one is forgotten, except the processes.
+    fn attach(&mut self, nonce: &[u8; 16]) {
+        self.outbox.clear();
+        self.streams.clear();
+        self.table.detach_all();
+        self.attached += 1;
+        self.outbox.raw(&attached_record(nonce));
+        let hello = Writer::default()
+            .u32(VERSION)
+            .str(env!("CARGO_PKG_VERSION"))
+            .str(self.release.trim_end())
+            .u32(self.attached)
+            .u64(sys::monotonic_ms());
+        self.outbox.frame(kind::HELLO, 0, &hello.0);
+    }
+
+    fn frame(&mut self, frame: Frame) {
+        let result = match frame.kind {
+            kind::CREDIT | kind::DATA | kind::EOF | kind::CANCEL | kind::SIGNAL => self.continuation(&frame),
+            _ => self.request(&frame),
+        };
+        if let Err(failure) = result {
+            self.forget(frame.stream);
+            failure.report(frame.stream, &mut self.outbox);
+        }
+    }
+
+    /// Ends the host's interest in a stream.
+    fn forget(&mut self, stream: u32) {
+        if let Some(Stream::Process(id)) = self.streams.remove(&stream) {
+            if let Some(process) = self.table.get(id) {
+                process.stream = None;
+            }
+        }
+    }
+
+    /// A frame for a stream that should exist.
+    fn continuation(&mut self, frame: &Frame) -> Result<(), Failure> {
+        let number = frame.stream;
+        let stream = match self.streams.get_mut(&number) {
+            Some(stream) => stream,
+            None => return Ok(()),
+        };
+        if frame.kind == kind::CANCEL {
+            self.forget(number);
+            return Ok(());
+        }
+        let mut reader = Reader::new(&frame.payload);
+        if let Stream::Process(id) = stream {
+            let id = *id;
+            return self.process_frame(id, frame, &mut reader);
+        }
+        let channel = reader.u8()?;
+        match (stream, frame.kind) {
+            (Stream::Download(download), kind::CREDIT) => download.credit(reader.u32()? as usize),
+            (Stream::Upload(upload), kind::DATA) if channel == channel::STDIN => {
+                upload.data(number, reader.rest(), &mut self.outbox)?
+            }
+            (Stream::Upload(_), kind::EOF) if channel == channel::STDIN => {
+                if let Some(Stream::Upload(upload)) = self.streams.remove(&number) {
+                    upload.finish(number, &mut self.outbox)?;
+                }
+            }
+            _ => return Err(Failure::Malformed),
+        }
+        Ok(())
+    }
+
+    fn process_frame(&mut self, id: u64, frame: &Frame, reader: &mut Reader) -> Result<(), Failure> {
+        let process = match self.table.get(id) {
+            Some(process) => process,
+            None => return Ok(()),
+        };
+        match frame.kind {
+            kind::SIGNAL => {
+                let (signal, scope) = (reader.u32()?, reader.u8()?);
+                if process.ended.is_none() && (1..=64).contains(&signal) && scope <= 1 {
+                    let target = if scope == 1 { -process.pid } else { process.pid };
+                    // it may be ending just now
+                    let _ = sys::kill(target, signal as i32);
+                }
+            }
+            kind::CREDIT => process.credit(reader.u8()?, reader.u32()? as usize),
+            kind::DATA => {
+                if !process.data(reader.u8()?, reader.rest(), &mut self.outbox) {
+                    return Err(Failure::FlowControl);
+                }
+            }
+            _ => process.eof(reader.u8()?, &mut self.outbox),
+        }
+        Ok(())
+    }
+
+    /// A frame that opens a stream.
+    fn request(&mut self, frame: &Frame) -> Result<(), Failure> {
+        let (stream, payload) = (frame.stream, frame.payload.as_slice());
+        if stream == 0 || self.streams.contains_key(&stream) {
+            return Err(Failure::Refused("bad_request", "the stream is in use"));
+        }
+        if self.streams.len() >= MOST_STREAMS {
+            return Err(Failure::Refused("too_many_streams", "4096 streams are open"));
+        }
+        match frame.kind {
+            kind::PING => self.outbox.frame(kind::RESULT, stream, &[]),
+            kind::EXEC => return self.exec(stream, payload),
+            kind::ATTACH => return self.attach_process(stream, payload),
+            kind::LIST => self.table.list(stream, &mut self.outbox),
+            kind::READ => {
+                let download = Download::open(payload)?;
+                self.streams.insert(stream, Stream::Download(download));
+            }
+            kind::WRITE => {
+                self.uploads += 1;
+                let upload = Upload::open(payload, self.uploads)?;
+                self.streams.insert(stream, Stream::Upload(upload));
+            }
+            kind::STAT => files::stat(stream, payload, &mut self.outbox)?,
+            kind::RESYNC => {
+                let answer = self.identity.resync(payload)?;
+                self.outbox.frame(kind::RESULT, stream, &answer);
+            }
+            kind::CLOCK => {
+                sys::set_wall_clock_ns(Reader::new(payload).i64()?)?;
+                let now = Writer::default().i64(sys::wall_clock_ns());
+                self.outbox.frame(kind::RESULT, stream, &now.0);
+            }
+            kind::POWEROFF => {
+                self.outbox.frame(kind::RESULT, stream, &[]);
+                shutdown::power_off(&mut self.outbox, &mut self.port)
+            }
+            _ => return Err(Failure::Refused("unsupported", "unknown frame type")),
+        }
+        Ok(())
+    }
+
+    fn exec(&mut self, stream: u32, payload: &[u8]) -> Result<(), Failure> {
+        let request = Request::read(payload)?;
+        let env = &self.identity.env;
+        match self.table.exec(request, env, stream, &mut self.outbox) {
+            Ok(id) => {
+                self.streams.insert(stream, Stream::Process(id));
+            }
+            Err(refusal) => self.outbox.error(stream, &refusal.code, &refusal.message),
+        }
+        Ok(())
+    }
+
+    fn attach_process(&mut self, stream: u32, payload: &[u8]) -> Result<(), Failure> {
+        let mut reader = Reader::new(payload);
+        let (id, tag) = (reader.u64()?, reader.str()?);
+        let from = [reader.u64()?, reader.u64()?];
+        let process = match self.table.find(id, &tag) {
+            Some(process) => process,
+            None => return Err(Failure::Refused("no_such_process", "no such process")),
+        };
+        if let Some(former) = process.stream {
+            self.streams.remove(&former);
+            let message = "another stream took the process over";
+            self.outbox.error(former, "taken_over", message);
+        }
+        process.attach(stream, from, &mut self.outbox);
+        self.streams.insert(stream, Stream::Process(process.id));
+        Ok(())
+    }
+}

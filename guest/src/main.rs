@@ -1,0 +1,38 @@
+//! forkd-agent: PID 1 of every guest. The contract with the host is spec/agent-protocol.md.
+
+mod agent;
+mod boot;
+mod channels;
+mod errno;
+mod files;
+mod outbox;
+mod port;
+mod process;
+mod protocol;
+mod resync;
+mod ring;
+mod shutdown;
+mod spawn;
+mod sys;
+mod table;
+mod users;
+
+fn main() {
+    if std::process::id() != 1 {
+        eprintln!("forkd-agent: runs only as the first process of a guest");
+        std::process::exit(2);
+    }
+    // a panic of PID 1 would leave a guest kernel that has panicked too, or hangs
+    std::panic::set_hook(Box::new(|panic| shutdown::fatal(&panic.to_string())));
+    sys::set_umask();
+    sys::raise_file_limit();
+    let options = match boot::boot() {
+        Ok(options) => options,
+        Err(boot::Fatal(why)) => shutdown::fatal(&why),
+    };
+    let result = agent::Agent::new(&options.key).and_then(|mut agent| agent.run());
+    match result {
+        Ok(()) => shutdown::fatal("agent: the loop ended"),
+        Err(e) => shutdown::fatal(&format!("agent: {}", e)),
+    }
+}

@@ -1,0 +1,296 @@
+//! One process: its pipes, and the order in which what it writes goes to the stream it is attached to.
+
+use crate::channels::{Input, Output, PIECE};
+use crate::outbox::Outbox;
+use crate::protocol::{channel, kind, Writer, WINDOW};
+use crate::spawn::Spawned;
+use crate::sys;
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{ErrorKind, Read};
+use std::net::Shutdown;
+use std::os::unix::io::AsRawFd;
+use std::os::unix::net::UnixStream;
+
+/// What a process's descriptor is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    Stdin,
+    Stdout,
+    Stderr,
+    Control,
+}
+
+pub struct Process {
+    pub id: u64,
+    pub pid: i32,
+    pub tag: String,
+    pub argv: Vec<String>,
+    pub stream: Option<u32>,
+    /// Code and signal, once it has ended.
+    pub ended: Option<(i32, u32)>,
+    pub timed_out: bool,
+    pub deadline: Option<u64>,
+    outputs: [Output; 2],
+    stdin: Option<File>,
+    stdin_queue: Input,
+    control: Option<UnixStream>,
+    control_queue: Input,
+    control_readable: bool,
+    control_credit: usize,
+    /// Control bytes on their way to the host, and how much of stdout and stderr has to be sent before them.
+    held: VecDeque<u8>,
+    barrier: [u64; 2],
+}
+
+impl Process {
+    pub fn new(id: u64, tag: String, argv: Vec<String>, spawned: Spawned) -> Process {
+        Process {
+            id,
+            pid: spawned.pid,
+            tag,
+            argv,
+            stream: None,
+            ended: None,
+            timed_out: false,
+            deadline: None,
+            outputs: [
+                Output::new(channel::STDOUT, spawned.stdout),
+                Output::new(channel::STDERR, spawned.stderr),
+            ],
+            stdin: spawned.stdin,
+            stdin_queue: Input::default(),
+            control_readable: spawned.control.is_some(),
+            control: spawned.control,
+            control_queue: Input::default(),
+            control_credit: 0,
+            held: VecDeque::new(),
+            barrier: [0; 2],
+        }
+    }
+
+    /// Attaches a stream; the output begins at these offsets or the oldest kept. `u64::MAX`: only what is new.
+    pub fn attach(&mut self, stream: u32, from: [u64; 2], outbox: &mut Outbox) {
+        self.stream = Some(stream);
+        let mut started = Writer::default().u64(self.id).u32(self.pid as u32);
+        for (output, from) in self.outputs.iter_mut().zip(from) {
+            output.sent = from.max(output.ring.start()).min(output.ring.end());
+            output.credit = WINDOW;
+            output.eof_told = false;
+            started = started.u64(output.sent);
+        }
+        self.stdin_queue.attach();
+        self.control_queue.attach();
+        self.control_credit = WINDOW;
+        outbox.frame(kind::STARTED, stream, &started.0);
+    }
+
+    /// Whether the process has ended and all its output is in the agent.
+    pub fn is_finished(&self) -> bool {
+        self.ended.is_some() && self.outputs.iter().all(|o| o.pipe.is_none())
+    }
+
+    /// Notes the end of the process: what it has written until now still belongs to it, nothing later does.
+    pub fn end(&mut self, code: i32, signal: u32, scratch: &mut [u8]) {
+        self.ended = Some((code, signal));
+        for output in &mut self.outputs {
+            let last = output.written();
+            output.last = Some(last);
+            if last == output.ring.end() {
+                output.pipe = None;
+            }
+        }
+        if let Some(control) = &self.control {
+            let mut rest = sys::waiting(control.as_raw_fd());
+            while rest > 0 && self.control_readable {
+                match self.read_control(scratch) as u64 {
+                    0 => break,
+                    count => rest = rest.saturating_sub(count),
+                }
+            }
+        }
+        self.control = None;
+        self.control_readable = false;
+        self.stdin = None;
+        self.stdin_queue.flush(None::<&mut File>);
+        self.control_queue.flush(None::<&mut File>);
+    }
+
+    /// Moves output towards the host as far as that goes without waiting; `true` when the stream has ended.
+    pub fn pump(&mut self, outbox: &mut Outbox, scratch: &mut [u8]) -> bool {
+        let attached = self.stream.is_some();
+        for (output, barrier) in self.outputs.iter_mut().zip(self.barrier) {
+            loop {
+                if let Some(stream) = self.stream {
+                    output.send(stream, outbox);
+                }
+                // do not go through poll for bytes that are known to be there
+                let due = output.last.is_some() || output.ring.end() < barrier;
+                let before = output.ring.end();
+                if due && output.may_read(attached, outbox) {
+                    output.read(attached, scratch);
+                }
+                if output.ring.end() == before {
+                    break;
+                }
+            }
+        }
+        let stream = match self.stream {
+            Some(stream) => stream,
+            None => return false,
+        };
+        self.send_control(stream, outbox);
+        let all_sent = self.held.is_empty() && self.outputs.iter().all(Output::caught_up);
+        if let (Some((code, signal)), true) = (self.ended, self.is_finished() && all_sent) {
+            let exit = Writer::default().i32(code).u32(signal);
+            outbox.frame(kind::EXIT, stream, &exit.u8(self.timed_out as u8).0);
+            self.stream = None;
+            return true;
+        }
+        for output in &mut self.outputs {
+            let at_eof = output.pipe.is_none() && output.caught_up() && self.ended.is_none();
+            if at_eof && !output.eof_told {
+                output.eof_told = true;
+                outbox.eof(stream, output.channel);
+            }
+        }
+        false
+    }
+
+    fn send_control(&mut self, stream: u32, outbox: &mut Outbox) {
+        let passed =
+            |(output, barrier): (&Output, u64)| output.sent >= barrier || (output.pipe.is_none() && output.caught_up());
+        while !self.held.is_empty()
+            && self.control_credit > 0
+            && !outbox.is_full()
+            && self.outputs.iter().zip(self.barrier).all(passed)
+        {
+            let piece = self.held.as_slices().0;
+            let count = piece.len().min(self.control_credit).min(PIECE);
+            outbox.data(stream, channel::CONTROL, &piece[..count]);
+            self.control_credit -= count;
+            self.held.drain(..count);
+        }
+    }
+
+    /// Reads once from the control channel; the count of bytes.
+    fn read_control(&mut self, scratch: &mut [u8]) -> usize {
+        let result = match &mut self.control {
+            Some(control) => control.read(scratch),
+            None => return 0,
+        };
+        match result {
+            Ok(count) if count > 0 => {
+                self.held.extend(&scratch[..count]);
+                if self.stream.is_none() && self.held.len() > WINDOW {
+                    self.held.drain(..self.held.len() - WINDOW);
+                }
+                self.barrier = [self.outputs[0].written(), self.outputs[1].written()];
+                count
+            }
+            Err(e) if e.kind() == ErrorKind::WouldBlock => 0,
+            Err(e) if e.kind() == ErrorKind::Interrupted => 0,
+            _ => {
+                self.control_readable = false;
+                0
+            }
+        }
+    }
+
+    /// Descriptors to wait for.
+    pub fn interests(&self, outbox: &Outbox, mut add: impl FnMut(Part, i32, i16)) {
+        let attached = self.stream.is_some();
+        for (part, output) in [Part::Stdout, Part::Stderr].iter().zip(&self.outputs) {
+            if let (Some(pipe), true) = (&output.pipe, output.may_read(attached, outbox)) {
+                add(*part, pipe.as_raw_fd(), sys::POLLIN);
+            }
+        }
+        if let (Some(stdin), false) = (&self.stdin, self.stdin_queue.queue.is_empty()) {
+            add(Part::Stdin, stdin.as_raw_fd(), sys::POLLOUT);
+        }
+        if let Some(control) = &self.control {
+            let mut events = 0;
+            if self.control_readable && (!attached || self.held.is_empty()) {
+                events |= sys::POLLIN;
+            }
+            if !self.control_queue.queue.is_empty() {
+                events |= sys::POLLOUT;
+            }
+            if events != 0 {
+                add(Part::Control, control.as_raw_fd(), events);
+            }
+        }
+    }
+
+    /// A descriptor is ready.
+    pub fn ready(&mut self, part: Part, events: i16, outbox: &mut Outbox, scratch: &mut [u8]) {
+        let attached = self.stream.is_some();
+        match part {
+            Part::Stdout | Part::Stderr => {
+                let output = &mut self.outputs[(part == Part::Stderr) as usize];
+                if output.may_read(attached, outbox) {
+                    output.read(attached, scratch);
+                }
+            }
+            Part::Stdin => self.flush_input(channel::STDIN, outbox),
+            Part::Control => {
+                if events & !sys::POLLOUT != 0 && self.control_readable && (!attached || self.held.is_empty()) {
+                    self.read_control(scratch);
+                }
+                self.flush_input(channel::CONTROL, outbox);
+            }
+        }
+    }
+
+    /// DATA from the host; `false` when it is beyond the credit.
+    pub fn data(&mut self, channel: u8, bytes: &[u8], outbox: &mut Outbox) -> bool {
+        let queue = match channel {
+            channel::STDIN => &mut self.stdin_queue,
+            channel::CONTROL => &mut self.control_queue,
+            _ => return false,
+        };
+        let fits = queue.accept(bytes);
+        self.flush_input(channel, outbox);
+        fits
+    }
+
+    /// The host will send no more on this channel.
+    pub fn eof(&mut self, channel: u8, outbox: &mut Outbox) {
+        match channel {
+            channel::STDIN => self.stdin_queue.closing = true,
+            channel::CONTROL => self.control_queue.closing = true,
+            _ => return,
+        }
+        self.flush_input(channel, outbox);
+    }
+
+    fn flush_input(&mut self, channel: u8, outbox: &mut Outbox) {
+        if channel == channel::STDIN {
+            let queue = &mut self.stdin_queue;
+            let open = queue.flush(self.stdin.as_mut());
+            if !open || (queue.closing && queue.queue.is_empty()) {
+                self.stdin = None;
+            }
+            queue.give_credit(self.stream, channel, outbox);
+            return;
+        }
+        let queue = &mut self.control_queue;
+        queue.flush(self.control.as_mut());
+        if let (Some(control), true) = (&self.control, queue.closing && queue.queue.is_empty()) {
+            // a second shutdown fails, which changes nothing
+            let _ = control.shutdown(Shutdown::Write);
+        }
+        queue.give_credit(self.stream, channel, outbox);
+    }
+
+    /// The host gives credit back.
+    pub fn credit(&mut self, channel: u8, bytes: usize) {
+        let credit = match channel {
+            channel::STDOUT => &mut self.outputs[0].credit,
+            channel::STDERR => &mut self.outputs[1].credit,
+            channel::CONTROL => &mut self.control_credit,
+            _ => return,
+        };
+        *credit = credit.saturating_add(bytes).min(WINDOW);
+    }
+}

@@ -1,0 +1,308 @@
+//! The codec against the golden frames, and the decoder against garbage.
+
+use super::*;
+use std::fs;
+use std::path::PathBuf;
+
+const KEY: [u8; 16] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
+
+fn folder() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../spec/frames")
+}
+
+fn golden(name: &str) -> Vec<u8> {
+    fs::read(folder().join(format!("{}.bin", name))).unwrap()
+}
+
+fn record() -> Vec<u8> {
+    golden("attach-record")
+}
+
+fn nonce() -> [u8; 16] {
+    let mut nonce = [0; 16];
+    nonce.copy_from_slice(&record()[32..]);
+    nonce
+}
+
+fn frame(kind: u8, stream: u32, payload: Writer) -> Vec<u8> {
+    let mut out = header(kind, stream, payload.0.len()).to_vec();
+    out.extend_from_slice(&payload.0);
+    out
+}
+
+fn w() -> Writer {
+    Writer::default()
+}
+
+fn raw(mut writer: Writer, bytes: &[u8]) -> Writer {
+    writer.0.extend_from_slice(bytes);
+    writer
+}
+
+/// Every golden frame as this codec writes it.
+fn all() -> Vec<(&'static str, Vec<u8>)> {
+    let max = u64::MAX;
+    let entropy: Vec<u8> = (0..32).map(|i| (i % 16 * 17) as u8).collect();
+    let list = w().u32(2).u64(1).u32(80).str("kernel/python");
+    let list = list.u32(2).str("python3").str("-u").u8(1).i32(0).u32(0);
+    let list = list.u64(2).u32(81).str("").u32(2).str("schlaf");
+    let list = list.str("über").u8(0).i32(-1).u32(9);
+    let hello = w().u32(1).str("0.1.0").str("6.1.0-54-cloud-amd64");
+    let stat = w().u8(b'f').u32(0o640).u32(1000).u32(1001);
+    let resynced = w().i64(1_731_657_600_000_000_001);
+    let resynced = resynced.str("4d14c069-3b9c-4d98-90fd-0d45148c9033");
+    let exec = w().u8(3).u64(30_000).str("kernel/python").u32(4);
+    let exec = exec.str("python3").str("-c").str("print('ä')").str("");
+    let exec = exec.u32(2).str("A").str("1").str("LEER").str("");
+    let resync = raw(w().i64(-1).u32(32), &entropy).str("sandbox-1");
+    let resync = resync.str("0123456789abcdef0123456789abcdef").str("sb-1");
+    let data = b"\x00\xff\r\nforkd";
+    vec![
+        ("hello", frame(kind::HELLO, 0, hello.u32(3).u64(4_294_967_297))),
+        ("ping", frame(kind::PING, 1, w())),
+        ("result-empty", frame(kind::RESULT, 1, w())),
+        ("result-list", frame(kind::RESULT, 2, list)),
+        ("result-read", frame(kind::RESULT, 3, w().u64(20_000_000))),
+        (
+            "result-stat",
+            frame(kind::RESULT, 4, stat.u64(1 << 33).i64(1_731_657_600_123_456_789)),
+        ),
+        (
+            "result-resync",
+            frame(
+                kind::RESULT,
+                5,
+                resynced.u32(1).str("hostname").str("Operation not permitted"),
+            ),
+        ),
+        (
+            "error",
+            frame(kind::ERROR, 6, w().str("ENOENT").str("/nirgendwo: gibt’s nicht")),
+        ),
+        ("credit", frame(kind::CREDIT, 7, w().u8(1).u32(65536))),
+        ("data", frame(kind::DATA, 7, raw(w().u8(2), data))),
+        ("data-empty", frame(kind::DATA, 7, w().u8(0))),
+        ("eof", frame(kind::EOF, u32::MAX, w().u8(0))),
+        ("cancel", frame(kind::CANCEL, 8, w())),
+        ("exec", frame(kind::EXEC, 9, exec.str("/root").str("1000:1000"))),
+        (
+            "started",
+            frame(kind::STARTED, 9, w().u64(max).u32(123).u64(262_144).u64(0)),
+        ),
+        ("exit", frame(kind::EXIT, 9, w().i32(3).u32(0).u8(0))),
+        ("exit-signal", frame(kind::EXIT, 9, w().i32(-1).u32(9).u8(1))),
+        ("signal", frame(kind::SIGNAL, 9, w().u32(2).u8(1))),
+        (
+            "attach",
+            frame(kind::ATTACH, 10, w().u64(0).str("kernel/node").u64(max).u64(7)),
+        ),
+        ("list", frame(kind::LIST, 11, w())),
+        ("read", frame(kind::READ, 12, w().str("/etc/hostname").u64(5).u64(max))),
+        ("write", frame(kind::WRITE, 13, w().str("/tmp/a/b").u32(0o755).u8(6))),
+        ("stat", frame(kind::STAT, 14, w().str("/"))),
+        ("resync", frame(kind::RESYNC, 15, resync.u32(1).str("FORKD").str("1"))),
+        ("clock", frame(kind::CLOCK, 16, w().i64(1_731_657_600_000_000_000))),
+        ("poweroff", frame(kind::POWEROFF, 17, w())),
+    ]
+}
+
+/// Feeds the pieces one after the other; what comes out.
+fn decode<'a>(decoder: &mut Decoder, pieces: impl IntoIterator<Item = &'a [u8]>) -> Vec<Event> {
+    let mut events = Vec::new();
+    for piece in pieces {
+        decoder.push(piece);
+        while let Some(event) = decoder.next() {
+            events.push(event);
+        }
+        assert!(decoder.held() <= HEADER + MAX_PAYLOAD + RECORD + piece.len());
+    }
+    events
+}
+
+fn attached() -> Decoder {
+    let mut decoder = Decoder::new(&KEY);
+    let record = record();
+    let events = decode(&mut decoder, [record.as_slice()]);
+    assert_eq!(events, [Event::Attach(nonce())]);
+    decoder
+}
+
+/// xorshift64*: the same garbage on every run.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % limit
+    }
+
+    fn bytes(&mut self, count: usize) -> Vec<u8> {
+        (0..count).map(|_| self.below(256) as u8).collect()
+    }
+}
+
+#[test]
+fn golden_frames() {
+    for (name, bytes) in all() {
+        assert_eq!(bytes, golden(name), "{}", name);
+        let events = decode(&mut attached(), [bytes.as_slice()]);
+        let expected = Frame {
+            kind: bytes[4],
+            stream: u32::from_le_bytes([bytes[8], bytes[9], bytes[10], bytes[11]]),
+            payload: bytes[HEADER..].to_vec(),
+        };
+        assert_eq!(events, [Event::Frame(expected)], "{}", name);
+    }
+    assert_eq!(attached_record(&nonce())[..], golden("attached-record"));
+}
+
+#[test]
+fn golden_frames_are_complete() {
+    let mut files: Vec<String> = fs::read_dir(folder())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| name.ends_with(".bin") && !name.ends_with("-record.bin"))
+        .collect();
+    let mut known: Vec<String> = all().iter().map(|(n, _)| format!("{}.bin", n)).collect();
+    files.sort();
+    known.sort();
+    assert_eq!(files, known);
+    let index = fs::read_to_string(folder().join("index.json")).unwrap();
+    for name in known {
+        assert!(index.contains(&format!("\"file\": \"{}\"", name)));
+    }
+}
+
+#[test]
+fn reads_back_what_it_writes() {
+    let bytes = golden("resync");
+    let mut reader = Reader::new(&bytes[HEADER..]);
+    assert_eq!(reader.i64(), Ok(-1));
+    assert_eq!(reader.bytes().unwrap().len(), 32);
+    for expected in ["sandbox-1", "0123456789abcdef0123456789abcdef", "sb-1"] {
+        assert_eq!(reader.str().unwrap(), expected);
+    }
+    let env = vec![("FORKD".to_string(), "1".to_string())];
+    assert_eq!(reader.map(), Ok(env));
+    assert!(reader.rest().is_empty());
+    assert_eq!(reader.u8(), Err(Malformed));
+    let lie = [0xff; 4];
+    assert_eq!(Reader::new(&lie).bytes(), Err(Malformed));
+    assert_eq!(Reader::new(&lie).map(), Err(Malformed));
+}
+
+#[test]
+fn nothing_is_decoded_before_the_first_record() {
+    let mut decoder = Decoder::new(&KEY);
+    let ping = golden("ping");
+    assert!(decode(&mut decoder, [ping.as_slice()]).is_empty());
+    let mut other_key = record();
+    other_key[20] ^= 1;
+    assert!(decode(&mut decoder, [other_key.as_slice(), &ping]).is_empty());
+    let record = record();
+    assert_eq!(decode(&mut decoder, [record.as_slice(), &ping]).len(), 2);
+}
+
+#[test]
+fn finds_the_record_at_every_split_and_everywhere_in_a_frame() {
+    let (ping, exec) = (golden("ping"), golden("exec"));
+    for cut in 0..=exec.len() {
+        let mut input = ping.clone();
+        input.extend_from_slice(&exec[..cut]);
+        input.extend_from_slice(&record());
+        input.extend_from_slice(&ping);
+        for split in 0..=input.len() {
+            let (a, b) = input.split_at(split);
+            let events = decode(&mut attached(), [a, b]);
+            let record_at = events.iter().position(|e| *e == Event::Attach(nonce()));
+            let record_at = record_at.unwrap_or_else(|| panic!("cut {} split {}", cut, split));
+            assert!(matches!(&events[0], Event::Frame(f) if f.kind == kind::PING));
+            // after the record there is exactly the second ping
+            assert_eq!(events.len(), record_at + 2);
+            assert!(matches!(&events[record_at + 1], Event::Frame(f) if f.kind == kind::PING));
+        }
+        let bytewise: Vec<&[u8]> = input.chunks(1).collect();
+        let events = decode(&mut attached(), bytewise);
+        assert!(events.contains(&Event::Attach(nonce())));
+    }
+}
+
+#[test]
+fn finds_a_record_after_the_beginning_of_another() {
+    let record = record();
+    for cut in 0..RECORD {
+        let mut input = record[..cut].to_vec();
+        input.extend_from_slice(&record);
+        let pieces: Vec<&[u8]> = input.chunks(5).collect();
+        let events = decode(&mut Decoder::new(&KEY), pieces);
+        if cut < NEEDLE {
+            assert_eq!(events, [Event::Attach(nonce())], "cut {}", cut);
+        } else {
+            // the first is complete up to its nonce, which then takes bytes of the second
+            assert!(matches!(events[0], Event::Attach(_)));
+        }
+    }
+}
+
+#[test]
+fn lost_synchronisation_lasts_until_the_next_record() {
+    let mut broken = golden("ping");
+    broken[6] = 0;
+    let (ping, record) = (golden("ping"), record());
+    let mut decoder = attached();
+    assert!(decode(&mut decoder, [broken.as_slice(), &ping, &ping]).is_empty());
+    assert_eq!(decode(&mut decoder, [record.as_slice(), &ping]).len(), 2);
+}
+
+#[test]
+fn survives_garbage() {
+    let mut random = Random(0x5eed);
+    let everything: Vec<u8> = all().into_iter().flat_map(|(_, bytes)| bytes).collect();
+    for round in 0..3000 {
+        let mut input = match round % 3 {
+            0 => {
+                let count = random.below(800);
+                random.bytes(count)
+            }
+            1 => everything[random.below(everything.len())..].to_vec(),
+            _ => everything.clone(),
+        };
+        for _ in 0..random.below(6) {
+            if !input.is_empty() {
+                let at = random.below(input.len());
+                input[at] ^= 1 << random.below(8);
+            }
+        }
+        input.truncate(random.below(input.len() + 1));
+        let size = 1 + random.below(300);
+        let mut decoder = attached();
+        for event in decode(&mut decoder, input.chunks(size)) {
+            if let Event::Frame(frame) = event {
+                let mut reader = Reader::new(&frame.payload);
+                let _ = (reader.u8(), reader.u64(), reader.str());
+                let _ = (reader.list(|r| r.str()), reader.map(), reader.rest());
+            }
+        }
+        // whatever came before, a record is found
+        let record = record();
+        let events = decode(&mut decoder, [record.as_slice()]);
+        assert_eq!(events.last(), Some(&Event::Attach(nonce())), "round {}", round);
+    }
+}
+
+#[test]
+fn holds_no_more_than_a_frame() {
+    let mut random = Random(7);
+    let mut decoder = attached();
+    let large = frame(kind::DATA, 1, raw(w(), &random.bytes(MAX_PAYLOAD)));
+    for _ in 0..20 {
+        let pieces: Vec<&[u8]> = large.chunks(4096).collect();
+        assert_eq!(decode(&mut decoder, pieces).len(), 1);
+    }
+    for _ in 0..50 {
+        let noise = random.bytes(32768);
+        decode(&mut decoder, [noise.as_slice()]);
+    }
+}

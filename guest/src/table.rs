@@ -1,0 +1,200 @@
+//! The process table: starting, finding, listing, time-outs and the end of processes.
+
+use crate::outbox::Outbox;
+use crate::process::{Part, Process};
+use crate::protocol::{kind, Writer, MAX_PAYLOAD};
+use crate::spawn::{self, Env, Refusal, Request};
+use crate::sys;
+use std::collections::BTreeMap;
+
+/// How many ended processes can still be attached.
+const KEPT: usize = 64;
+/// From SIGTERM to SIGKILL after a time-out.
+const GRACE_MS: u64 = 500;
+/// How much of an argv a list shows.
+const LISTED_ARGV: usize = 512;
+
+#[derive(Default)]
+pub struct Table {
+    processes: BTreeMap<u64, Process>,
+    last_id: u64,
+    /// Ended processes, oldest first.
+    finished: Vec<u64>,
+    /// Process groups that get SIGKILL at this time.
+    doomed: Vec<(u64, i32)>,
+    live: usize,
+}
+
+impl Table {
+    /// Starts a process and attaches it to the stream; its id.
+    pub fn exec(&mut self, request: Request, shared: &Env, stream: u32, outbox: &mut Outbox) -> Result<u64, Refusal> {
+        let in_use = |p: &Process| p.ended.is_none() && p.tag == request.tag;
+        if !request.tag.is_empty() && self.processes.values().any(in_use) {
+            return Err(Refusal {
+                code: "bad_request".to_string(),
+                message: format!("the tag {} is in use", request.tag),
+            });
+        }
+        let spawned = spawn::spawn(&request, shared)?;
+        self.last_id += 1;
+        let mut process = Process::new(self.last_id, request.tag, request.argv, spawned);
+        if request.timeout_ms > 0 {
+            process.deadline = Some(sys::monotonic_ms().saturating_add(request.timeout_ms));
+        }
+        process.attach(stream, [0, 0], outbox);
+        self.processes.insert(self.last_id, process);
+        self.live += 1;
+        Ok(self.last_id)
+    }
+
+    pub fn get(&mut self, id: u64) -> Option<&mut Process> {
+        self.processes.get_mut(&id)
+    }
+
+    /// A process by id or, with id 0, by tag: the live one, else the one that ended last.
+    pub fn find(&mut self, id: u64, tag: &str) -> Option<&mut Process> {
+        if id != 0 {
+            return self.processes.get_mut(&id);
+        }
+        self.processes
+            .values_mut()
+            .filter(|p| !tag.is_empty() && p.tag == tag)
+            .max_by_key(|p| (p.ended.is_none(), p.id))
+    }
+
+    pub fn detach_all(&mut self) {
+        for process in self.processes.values_mut() {
+            process.stream = None;
+        }
+    }
+
+    /// Moves output of all processes; reports the streams that have ended.
+    pub fn pump(&mut self, outbox: &mut Outbox, scratch: &mut [u8], mut over: impl FnMut(u32)) {
+        for process in self.processes.values_mut() {
+            let was_finished = process.is_finished();
+            if was_finished && process.stream.is_none() {
+                continue;
+            }
+            let stream = process.stream;
+            if process.pump(outbox, scratch) {
+                stream.map(&mut over);
+            }
+            if !was_finished && process.is_finished() {
+                self.finished.push(process.id);
+            }
+        }
+        while self.finished.len() > KEPT {
+            let processes = &self.processes;
+            let detached = |id: &u64| processes.get(id).map_or(true, |p| p.stream.is_none());
+            match self.finished.iter().position(detached) {
+                Some(at) => self.processes.remove(&self.finished.remove(at)),
+                None => break,
+            };
+        }
+    }
+
+    pub fn interests(&self, outbox: &Outbox, mut add: impl FnMut(u64, Part, i32, i16)) {
+        for process in self.processes.values() {
+            process.interests(outbox, |part, fd, events| add(process.id, part, fd, events));
+        }
+    }
+
+    /// Collects ended children: ours, and orphans that became ours as PID 1.
+    pub fn reap(&mut self, scratch: &mut [u8]) {
+        while let Some((pid, code, signal)) = sys::reap() {
+            let ours = |p: &&mut Process| p.pid == pid && p.ended.is_none();
+            if let Some(process) = self.processes.values_mut().find(ours) {
+                process.end(code, signal, scratch);
+                process.deadline = None;
+                // without output left it is finished here and not in a later pump
+                if process.is_finished() {
+                    self.finished.push(process.id);
+                }
+                self.live -= 1;
+            }
+        }
+    }
+
+    /// Acts on time-outs that have passed; how long until the next one.
+    pub fn time_outs(&mut self) -> Option<u64> {
+        if self.live == 0 && self.doomed.is_empty() {
+            return None;
+        }
+        let mut now = None;
+        let mut next = u64::MAX;
+        for process in self.processes.values_mut() {
+            let deadline = match process.deadline {
+                Some(deadline) => deadline,
+                None => continue,
+            };
+            let now = *now.get_or_insert_with(sys::monotonic_ms);
+            if deadline > now {
+                next = next.min(deadline);
+                continue;
+            }
+            process.deadline = None;
+            process.timed_out = true;
+            // a group that is gone already needs no signal
+            let _ = sys::kill(-process.pid, libc::SIGTERM);
+            self.doomed.push((now + GRACE_MS, process.pid));
+        }
+        if !self.doomed.is_empty() {
+            let now = *now.get_or_insert_with(sys::monotonic_ms);
+            self.doomed.retain(|(at, group)| {
+                if *at <= now {
+                    let _ = sys::kill(-group, libc::SIGKILL);
+                }
+                *at > now
+            });
+        }
+        next = self.doomed.iter().map(|d| d.0).fold(next, u64::min);
+        now.filter(|_| next != u64::MAX).map(|now| next - now)
+    }
+
+    /// Answers LIST: live processes first, as many as one frame holds.
+    pub fn list(&self, stream: u32, outbox: &mut Outbox) {
+        let mut body = Vec::new();
+        let mut count = 0;
+        let (live, ended): (Vec<_>, Vec<_>) = self.processes.values().partition(|p| p.ended.is_none());
+        for process in live.into_iter().chain(ended.into_iter().rev()) {
+            let (code, signal) = process.ended.unwrap_or((0, 0));
+            let argv = shown(&process.argv);
+            let mut entry = Writer::default()
+                .u64(process.id)
+                .u32(process.pid as u32)
+                .str(&process.tag)
+                .u32(argv.len() as u32);
+            for argument in argv {
+                entry = entry.str(argument);
+            }
+            let running = process.ended.is_none() as u8;
+            let entry = entry.u8(running).i32(code).u32(signal).0;
+            if 4 + body.len() + entry.len() > MAX_PAYLOAD {
+                break;
+            }
+            body.extend_from_slice(&entry);
+            count += 1;
+        }
+        let mut payload = Writer::default().u32(count).0;
+        payload.extend_from_slice(&body);
+        outbox.frame(kind::RESULT, stream, &payload);
+    }
+}
+
+/// The first arguments, as far as a list shows them.
+fn shown(argv: &[String]) -> Vec<&str> {
+    let mut room = LISTED_ARGV;
+    let mut out = Vec::new();
+    for argument in argv {
+        let mut end = argument.len().min(room);
+        while !argument.is_char_boundary(end) {
+            end -= 1;
+        }
+        out.push(&argument[..end]);
+        if end < argument.len() || out.len() == 64 {
+            break;
+        }
+        room -= end;
+    }
+    out
+}

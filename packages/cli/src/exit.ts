@@ -1,0 +1,82 @@
+// The only place that ends the process, and the one form of every error message.
+
+import { constants } from "node:os";
+import { printJson, printNote } from "./output.ts";
+
+export const EXIT_FAILURE = 1;
+const EXIT_USAGE = 2;
+
+type Problem = { error: string; code: string; hint: string };
+
+/** First signal: abort and let the command clean up. Second: end at once. */
+export function installSignals(): { signal: AbortSignal; receivedSignal: () => NodeJS.Signals | undefined } {
+  const controller = new AbortController();
+  let received: NodeJS.Signals | undefined;
+  for (const name of ["SIGINT", "SIGTERM", "SIGHUP"] as const) {
+    process.on(name, () => {
+      if (received) process.exit(signalExitCode(name));
+      received = name;
+      controller.abort(new Error(`Interrupted by ${name}.`));
+    });
+  }
+  return { signal: controller.signal, receivedSignal: () => received };
+}
+
+/** Prints a failed command and returns the exit code */
+export function reportFailure(error: unknown, opts: { json: boolean; interruptedBy: NodeJS.Signals | undefined }): number {
+  if (opts.interruptedBy) {
+    report({ error: "Interrupted.", code: "CANCELLED", hint: "What was half-made is removed; run the command again." }, opts.json);
+    return signalExitCode(opts.interruptedBy);
+  }
+  report(problemOf(error), opts.json);
+  if (process.env["FORKD_DEBUG"] && error instanceof Error) printNote(error.stack ?? error.message);
+  return EXIT_FAILURE;
+}
+
+/** Prints a command line that could not be understood and returns the exit code */
+export function reportUsage(error: Error & { code: string }, opts: { json: boolean }): number {
+  // Commander prints the help itself when a group is called without a verb.
+  if (error.code === "commander.help") return EXIT_USAGE;
+  const [first = "", ...rest] = error.message.replace(/^error: /, "").split("\n");
+  const guess = rest.join(" ").replace(/^\((.*)\)$/, "$1");
+  report({ error: sentence(first), code: "USAGE", hint: `${guess ? `${guess} ` : ""}Run 'forkd --help'.` }, opts.json);
+  return EXIT_USAGE;
+}
+
+/** Ends the process once everything printed has been handed over */
+export function exit(code: number): void {
+  process.exitCode = code;
+  process.stdout.write("", () => process.stderr.write("", () => process.exit(code)));
+}
+
+function report(problem: Problem, json: boolean): void {
+  if (json) {
+    printJson(problem);
+    return;
+  }
+  printNote(`forkd: ${problem.error}`);
+  printNote(`${problem.hint} [${problem.code}]`);
+}
+
+/** Recognised by shape, not by class: importing the daemon just to print an error would make every command slow */
+function problemOf(error: unknown): Problem {
+  if (!(error instanceof Error)) return { error: sentence(String(error)), code: "INTERNAL", hint: INTERNAL_HINT };
+  const { code, hint } = error as Error & { code?: unknown; hint?: unknown };
+  if (error.name === "ForkdError" && typeof code === "string" && typeof hint === "string") {
+    return { error: sentence(error.message), code, hint };
+  }
+  if (typeof code === "string" && /^E[A-Z]+$/.test(code))
+    return { error: sentence(error.message), code, hint: "Run 'forkd doctor' to check the host." };
+  return { error: sentence(error.message || error.name), code: "INTERNAL", hint: INTERNAL_HINT };
+}
+
+const INTERNAL_HINT = "This is a fault in forkd. Set FORKD_DEBUG=1 to see where, and report it.";
+
+function sentence(text: string): string {
+  const trimmed = text.trim();
+  return /[.!?:]$/.test(trimmed) ? trimmed : `${trimmed}.`;
+}
+
+function signalExitCode(name: NodeJS.Signals): number {
+  return 128 + constants.signals[name];
+}

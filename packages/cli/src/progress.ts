@@ -1,0 +1,90 @@
+// Progress of long work on stderr: one line that rewrites itself on a terminal, an occasional line elsewhere.
+
+import { formatBytes } from "./output.ts";
+
+import type { ProgressEvent } from "@forkd/daemon";
+
+const QUIET_MS = 1000;
+const TTY_INTERVAL_MS = 100;
+const PLAIN_INTERVAL_MS = 5000;
+const SPINNER = ["|", "/", "-", "\\"];
+const BAR_WIDTH = 24;
+
+type Sink = { write: (text: string) => unknown; isTTY?: boolean; columns?: number };
+
+export type ProgressDisplay = {
+  onEvent: (event: ProgressEvent) => void;
+  /** Removes the line and the timer; idempotent */
+  [Symbol.dispose]: () => void;
+};
+
+/** Nothing is shown for work that ends within a second */
+export function showProgress(opts: { sink?: Sink; now?: () => number } = {}): ProgressDisplay {
+  const sink = opts.sink ?? process.stderr;
+  const now = opts.now ?? Date.now;
+  return sink.isTTY ? rewritingLine(sink, now) : plainLines(sink, now);
+}
+
+function rewritingLine(sink: Sink, now: () => number): ProgressDisplay {
+  const started = now();
+  let event: ProgressEvent | undefined;
+  let frame = 0;
+  let shown = false;
+  const draw = (): void => {
+    if (!event || now() - started < QUIET_MS) return;
+    const width = Math.max(20, (sink.columns ?? 80) - 1);
+    const text = `${SPINNER[frame++ % SPINNER.length]} ${describe(event, "bar")} ${seconds(now() - started)}`;
+    sink.write(`\r\x1b[2K${text.slice(0, width)}`);
+    shown = true;
+  };
+  const timer = setInterval(draw, TTY_INTERVAL_MS);
+  timer.unref();
+  return {
+    onEvent: (next) => {
+      event = next;
+    },
+    [Symbol.dispose]: () => {
+      clearInterval(timer);
+      if (shown) sink.write("\r\x1b[2K");
+      shown = false;
+    },
+  };
+}
+
+function plainLines(sink: Sink, now: () => number): ProgressDisplay {
+  const started = now();
+  let event: ProgressEvent | undefined;
+  let lastStep: string | undefined;
+  let lastLineAt = -Infinity;
+  const draw = (): void => {
+    if (!event || now() - started < QUIET_MS) return;
+    if (event.step === lastStep && now() - lastLineAt < PLAIN_INTERVAL_MS) return;
+    sink.write(`${describe(event, "text")} (${seconds(now() - started)})\n`);
+    lastStep = event.step;
+    lastLineAt = now();
+  };
+  const timer = setInterval(draw, QUIET_MS);
+  timer.unref();
+  return {
+    onEvent: (next) => {
+      event = next;
+      draw();
+    },
+    [Symbol.dispose]: () => clearInterval(timer),
+  };
+}
+
+function describe(event: ProgressEvent, style: "bar" | "text"): string {
+  if (event.done === undefined) return event.step;
+  const amount = event.unit === "items" ? String : formatBytes;
+  if (!event.total) return `${event.step} ${amount(event.done)}`;
+  const part = Math.min(1, event.done / event.total);
+  const counts = `${Math.floor(part * 100)}% of ${amount(event.total)}`;
+  if (style === "text") return `${event.step} ${counts}`;
+  const filled = Math.round(part * BAR_WIDTH);
+  return `${event.step} [${"#".repeat(filled)}${".".repeat(BAR_WIDTH - filled)}] ${counts}`;
+}
+
+function seconds(ms: number): string {
+  return `${Math.floor(ms / 1000)} s`;
+}

@@ -1,0 +1,127 @@
+// Little-endian fields of frames: what a payload is written with and read with.
+
+/** A payload that ends before its fields do, or lies about a length */
+export class CodecError extends Error {}
+
+export class Writer {
+  #parts: Buffer[] = [];
+
+  u8(value: number): this {
+    this.#parts.push(Buffer.of(value));
+    return this;
+  }
+
+  u32(value: number): this {
+    const part = Buffer.allocUnsafe(4);
+    part.writeUInt32LE(value);
+    this.#parts.push(part);
+    return this;
+  }
+
+  i32(value: number): this {
+    const part = Buffer.allocUnsafe(4);
+    part.writeInt32LE(value);
+    this.#parts.push(part);
+    return this;
+  }
+
+  u64(value: bigint): this {
+    const part = Buffer.allocUnsafe(8);
+    part.writeBigUInt64LE(value);
+    this.#parts.push(part);
+    return this;
+  }
+
+  i64(value: bigint): this {
+    const part = Buffer.allocUnsafe(8);
+    part.writeBigInt64LE(value);
+    this.#parts.push(part);
+    return this;
+  }
+
+  bytes(value: Uint8Array): this {
+    this.u32(value.length);
+    this.#parts.push(Buffer.from(value.buffer, value.byteOffset, value.length));
+    return this;
+  }
+
+  str(value: string): this {
+    return this.bytes(Buffer.from(value, "utf8"));
+  }
+
+  list<T>(items: readonly T[], write: (writer: this, item: T) => void): this {
+    this.u32(items.length);
+    for (const item of items) write(this, item);
+    return this;
+  }
+
+  map(entries: Readonly<Record<string, string>>): this {
+    return this.list(Object.entries(entries), (writer, [key, value]) => void writer.str(key).str(value));
+  }
+
+  done(): Buffer {
+    return this.#parts.length === 1 ? this.#parts[0]! : Buffer.concat(this.#parts);
+  }
+}
+
+export class Reader {
+  #at = 0;
+  readonly #buffer: Buffer;
+
+  constructor(buffer: Buffer) {
+    this.#buffer = buffer;
+  }
+
+  #take(length: number): number {
+    const at = this.#at;
+    if (length > this.#buffer.length - at) throw new CodecError(`payload ends after ${this.#buffer.length} bytes, field needs ${length} at ${at}`);
+    this.#at = at + length;
+    return at;
+  }
+
+  u8(): number {
+    return this.#buffer.readUInt8(this.#take(1));
+  }
+
+  u32(): number {
+    return this.#buffer.readUInt32LE(this.#take(4));
+  }
+
+  i32(): number {
+    return this.#buffer.readInt32LE(this.#take(4));
+  }
+
+  u64(): bigint {
+    return this.#buffer.readBigUInt64LE(this.#take(8));
+  }
+
+  i64(): bigint {
+    return this.#buffer.readBigInt64LE(this.#take(8));
+  }
+
+  bytes(): Buffer {
+    const length = this.u32();
+    const at = this.#take(length);
+    return this.#buffer.subarray(at, at + length);
+  }
+
+  str(): string {
+    return this.bytes().toString("utf8");
+  }
+
+  list<T>(read: (reader: this) => T): T[] {
+    const count = this.u32();
+    // every item takes at least one byte, so a count beyond the rest is a lie
+    if (count > this.#buffer.length - this.#at) throw new CodecError(`list of ${count} items in ${this.#buffer.length - this.#at} bytes`);
+    const items: T[] = [];
+    for (let i = 0; i < count; i++) items.push(read(this));
+    return items;
+  }
+
+  /** The bytes up to the end of the payload */
+  rest(): Buffer {
+    const at = this.#at;
+    this.#at = this.#buffer.length;
+    return this.#buffer.subarray(at);
+  }
+}

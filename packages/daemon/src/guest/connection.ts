@@ -1,0 +1,129 @@
+// One connection to one agent: attaches, decodes, hands frames to their streams.
+
+import { randomBytes } from "node:crypto";
+import { connect, type Socket } from "node:net";
+import { ForkdError, messageOf } from "../errors.ts";
+import { CodecError, Reader } from "./codec.ts";
+import { attachedRecord, attachRecord, encodeFrame, FrameDecoder, PROTOCOL_VERSION, T, type Frame } from "./protocol.ts";
+import { AgentStream } from "./stream.ts";
+
+export type Hello = { protocol: number; agentVersion: string; guestKernel: string; attachCount: number; uptimeMs: number };
+
+export class AgentConnection {
+  readonly #socket: Socket;
+  readonly #decoder: FrameDecoder;
+  readonly #streams = new Map<number, AgentStream>();
+  readonly #hello = Promise.withResolvers<Hello>();
+  #nextStream = 1;
+  #lost: ForkdError | undefined;
+
+  /** Connects to the Unix socket of a VM's agent port and sends the attach record; does not wait for the answer */
+  constructor(path: string, key: Buffer) {
+    const nonce = randomBytes(16);
+    this.#decoder = new FrameDecoder(attachedRecord(nonce));
+    this.#hello.promise.catch(() => undefined); // whoever needs it awaits hello(); nobody else must crash
+    this.#socket = connect(path);
+    this.#socket.on("data", (chunk) => this.#receive(chunk));
+    this.#socket.on("error", (error) => this.#lose(`its channel failed: ${error.message}`));
+    this.#socket.on("close", () => this.#lose("its channel was closed"));
+    this.#socket.write(attachRecord(key, nonce));
+  }
+
+  /** Resolves when the agent has answered the attach record */
+  async hello(timeoutMs: number, signal?: AbortSignal): Promise<Hello> {
+    return within(this.#hello.promise, timeoutMs, signal, () => new ForkdError("AGENT_TIMEOUT", `The guest's agent did not answer within ${timeoutMs} ms.`));
+  }
+
+  /** Opens a stream with a request; frames may be sent before the agent has answered anything */
+  open(type: number, payload: Buffer, onData?: (channel: number, bytes: Buffer) => void | Promise<void>): AgentStream {
+    const id = this.#nextStream++;
+    const stream = new AgentStream({
+      id,
+      send: (frameType, framePayload) => this.#send(frameType, id, framePayload),
+      onData,
+      onEnd: () => this.#streams.delete(id),
+    });
+    if (this.#lost) {
+      stream.lose(this.#lost);
+    } else {
+      this.#streams.set(id, stream);
+      this.#send(type, id, payload);
+    }
+    return stream;
+  }
+
+  /** Sends one request and gives back the reader of its RESULT */
+  async call(type: number, payload: Buffer, opts: { timeoutMs: number; signal?: AbortSignal | undefined }): Promise<Reader> {
+    const stream = this.open(type, payload);
+    try {
+      return await within(stream.result(), opts.timeoutMs, opts.signal, () => new ForkdError("AGENT_TIMEOUT", `The guest's agent did not answer within ${opts.timeoutMs} ms.`));
+    } finally {
+      stream.cancel();
+    }
+  }
+
+  get lost(): ForkdError | undefined {
+    return this.#lost;
+  }
+
+  close(): void {
+    this.#lose("the host closed its channel");
+  }
+
+  #send(type: number, stream: number, payload: Buffer): void {
+    if (!this.#lost) this.#socket.write(encodeFrame(type, stream, payload));
+  }
+
+  #receive(chunk: Buffer): void {
+    try {
+      for (const frame of this.#decoder.push(chunk)) this.#dispatch(frame);
+    } catch (error) {
+      if (!(error instanceof CodecError)) throw error;
+      this.#lose(`it broke the protocol: ${error.message}`);
+    }
+  }
+
+  #dispatch(frame: Frame): void {
+    if (frame.type !== T.HELLO) {
+      this.#streams.get(frame.stream)?.receive(frame);
+      return;
+    }
+    const reader = new Reader(frame.payload);
+    const protocol = reader.u32();
+    if (protocol !== PROTOCOL_VERSION) {
+      this.#hello.reject(new ForkdError("AGENT_PROTOCOL", `The guest's agent speaks protocol ${protocol}, this host ${PROTOCOL_VERSION}.`));
+      return;
+    }
+    this.#hello.resolve({
+      protocol,
+      agentVersion: reader.str(),
+      guestKernel: reader.str(),
+      attachCount: reader.u32(),
+      uptimeMs: Number(reader.u64()),
+    });
+  }
+
+  #lose(why: string): void {
+    if (this.#lost) return;
+    this.#lost = new ForkdError("AGENT_LOST", `The guest's agent is gone: ${why}.`);
+    this.#socket.destroy();
+    this.#hello.reject(this.#lost);
+    for (const stream of this.#streams.values()) stream.lose(this.#lost);
+    this.#streams.clear();
+  }
+}
+
+/** The promise's outcome, or the error after the time, or the signal's reason */
+export async function within<V>(promise: Promise<V>, timeoutMs: number, signal: AbortSignal | undefined, timeout: () => Error): Promise<V> {
+  signal?.throwIfAborted();
+  const stop = Promise.withResolvers<never>();
+  const timer = timeoutMs > 0 ? setTimeout(() => stop.reject(timeout()), timeoutMs) : undefined;
+  const abort = (): void => stop.reject(new ForkdError("CANCELLED", `Cancelled: ${messageOf(signal?.reason)}.`));
+  signal?.addEventListener("abort", abort, { once: true });
+  try {
+    return await Promise.race([promise, stop.promise]);
+  } finally {
+    clearTimeout(timer);
+    signal?.removeEventListener("abort", abort);
+  }
+}

@@ -1,0 +1,97 @@
+// Frames of the agent protocol. The contract is spec/agent-protocol.md.
+
+import { CodecError } from "./codec.ts";
+
+export const PROTOCOL_VERSION = 1;
+export const MAX_PAYLOAD = 65536;
+export const WINDOW = 262144;
+export const HEADER_BYTES = 12;
+const MARK = 0x6b66;
+const ATTACH_MAGIC = Buffer.from("forkd-attach/1\r\n");
+const ATTACHED_MAGIC = Buffer.from("forkd-attached\r\n");
+
+export const T = {
+  HELLO: 0x01,
+  PING: 0x02,
+  RESULT: 0x03,
+  ERROR: 0x04,
+  CREDIT: 0x05,
+  DATA: 0x06,
+  EOF: 0x07,
+  CANCEL: 0x08,
+  EXEC: 0x10,
+  STARTED: 0x11,
+  EXIT: 0x12,
+  SIGNAL: 0x13,
+  ATTACH: 0x14,
+  LIST: 0x15,
+  READ: 0x20,
+  WRITE: 0x21,
+  STAT: 0x22,
+  RESYNC: 0x30,
+  CLOCK: 0x31,
+  POWEROFF: 0x32,
+} as const;
+
+export const CHANNEL = { stdin: 0, stdout: 1, stderr: 2, control: 3 } as const;
+
+export type Frame = { type: number; stream: number; payload: Buffer };
+
+export function encodeFrame(type: number, stream: number, payload: Uint8Array = Buffer.alloc(0)): Buffer {
+  if (payload.length > MAX_PAYLOAD) throw new CodecError(`payload of ${payload.length} bytes is over the limit of ${MAX_PAYLOAD}`);
+  const frame = Buffer.allocUnsafe(HEADER_BYTES + payload.length);
+  frame.writeUInt32LE(payload.length, 0);
+  frame.writeUInt8(type, 4);
+  frame.writeUInt8(0, 5);
+  frame.writeUInt16LE(MARK, 6);
+  frame.writeUInt32LE(stream, 8);
+  frame.set(payload, HEADER_BYTES);
+  return frame;
+}
+
+/** The record that begins every connection, host side */
+export function attachRecord(key: Buffer, nonce: Buffer): Buffer {
+  return Buffer.concat([ATTACH_MAGIC, key, nonce]);
+}
+
+/** What the agent answers to an attach record */
+export function attachedRecord(nonce: Buffer): Buffer {
+  return Buffer.concat([ATTACHED_MAGIC, nonce]);
+}
+
+/** Turns received bytes into frames; first skips everything up to the agent's answer to our attach record */
+export class FrameDecoder {
+  #pending: Buffer = Buffer.alloc(0);
+  #awaited: Buffer | undefined;
+
+  /** @param awaited the answer to wait for; without it decoding starts at once */
+  constructor(awaited?: Buffer) {
+    this.#awaited = awaited;
+  }
+
+  /** Frames completed by these bytes; throws CodecError when synchronisation is lost */
+  push(chunk: Buffer): Frame[] {
+    let data = this.#pending.length === 0 ? chunk : Buffer.concat([this.#pending, chunk]);
+    if (this.#awaited) {
+      const at = data.indexOf(this.#awaited);
+      if (at < 0) {
+        this.#pending = Buffer.from(data.subarray(Math.max(0, data.length - this.#awaited.length + 1)));
+        return [];
+      }
+      data = data.subarray(at + this.#awaited.length);
+      this.#awaited = undefined;
+    }
+    const frames: Frame[] = [];
+    while (data.length >= HEADER_BYTES) {
+      const length = data.readUInt32LE(0);
+      if (length > MAX_PAYLOAD || data.readUInt8(5) !== 0 || data.readUInt16LE(6) !== MARK) {
+        throw new CodecError("lost synchronisation with the agent");
+      }
+      if (data.length < HEADER_BYTES + length) break;
+      frames.push({ type: data.readUInt8(4), stream: data.readUInt32LE(8), payload: data.subarray(HEADER_BYTES, HEADER_BYTES + length) });
+      data = data.subarray(HEADER_BYTES + length);
+    }
+    this.#pending = data;
+    return frames;
+  }
+}

@@ -1,0 +1,207 @@
+// One stream of an agent connection: credit in both directions, order kept, exactly one end.
+
+import { ForkdError, type ErrorCode } from "../errors.ts";
+import { CodecError, Reader, Writer } from "./codec.ts";
+import { MAX_PAYLOAD, T, WINDOW, type Frame } from "./protocol.ts";
+
+const CREDIT_STEP = 65536;
+
+export type StreamOptions = {
+  id: number;
+  send: (type: number, payload: Buffer) => void;
+  /** consumer of DATA; credit goes back when it returns, or when its promise settles */
+  onData: ((channel: number, bytes: Buffer) => void | Promise<void>) | undefined;
+  onEnd: () => void;
+};
+
+/** An ERROR frame: `errno` holds the agent's own code */
+export class AgentError extends ForkdError {
+  readonly errno: string;
+
+  constructor(errno: string, message: string, code: ErrorCode = "BAD_REQUEST") {
+    super(code, message);
+    this.errno = errno;
+  }
+}
+
+export class AgentStream {
+  readonly #opts: StreamOptions;
+  readonly #end = Promise.withResolvers<Frame>();
+  readonly #started = Promise.withResolvers<Reader>();
+  /** bytes we may still send, per channel */
+  readonly #credit = new Map<number, number>();
+  readonly #creditWaiters: (() => void)[] = [];
+  /** bytes consumed and not yet given back, per channel */
+  readonly #owed = new Map<number, number>();
+  /** bytes the agent may still send, per channel */
+  readonly #allowed = new Map<number, number>();
+  #consumed: Promise<void> = Promise.resolve();
+  #busy = false;
+  #over = false;
+
+  constructor(opts: StreamOptions) {
+    this.#opts = opts;
+    this.#end.promise.catch(() => undefined); // read through result(), exit() or started()
+    this.#started.promise.catch(() => undefined);
+  }
+
+  /** The last frame (RESULT or EXIT), after all DATA before it was consumed */
+  async end(): Promise<Frame> {
+    return this.#end.promise;
+  }
+
+  async result(): Promise<Reader> {
+    return new Reader((await this.#end.promise).payload);
+  }
+
+  /** The STARTED frame of a process stream */
+  async started(): Promise<Reader> {
+    return this.#started.promise;
+  }
+
+  /** Sends bytes as the other side's credit allows; resolves when all are sent */
+  async write(channel: number, bytes: Uint8Array): Promise<void> {
+    let at = 0;
+    while (at < bytes.length) {
+      if (this.#over) throw await this.#endError();
+      const credit = this.#credit.get(channel) ?? WINDOW;
+      if (credit === 0) {
+        await new Promise<void>((resolve) => void this.#creditWaiters.push(resolve));
+        continue;
+      }
+      const size = Math.min(credit, bytes.length - at, MAX_PAYLOAD - 1);
+      const payload = Buffer.allocUnsafe(size + 1);
+      payload.writeUInt8(channel, 0);
+      payload.set(bytes.subarray(at, at + size), 1);
+      this.#credit.set(channel, credit - size);
+      this.#opts.send(T.DATA, payload);
+      at += size;
+    }
+  }
+
+  eof(channel: number): void {
+    if (!this.#over) this.#opts.send(T.EOF, Buffer.of(channel));
+  }
+
+  signal(signal: number, scope: "process" | "group"): void {
+    if (!this.#over) this.#opts.send(T.SIGNAL, new Writer().u32(signal).u8(scope === "group" ? 1 : 0).done());
+  }
+
+  /** Ends our interest; a process goes on, a file transfer is abandoned */
+  cancel(): void {
+    if (this.#over) return;
+    this.#opts.send(T.CANCEL, Buffer.alloc(0));
+    this.lose(new ForkdError("CANCELLED", "The stream was cancelled."));
+  }
+
+  lose(error: ForkdError): void {
+    if (this.#over) return;
+    this.#finish();
+    this.#started.reject(error);
+    this.#end.reject(error);
+  }
+
+  receive(frame: Frame): void {
+    if (this.#over) return;
+    switch (frame.type) {
+      case T.DATA:
+        this.#receiveData(frame.payload);
+        return;
+      case T.CREDIT: {
+        const reader = new Reader(frame.payload);
+        const channel = reader.u8();
+        this.#credit.set(channel, (this.#credit.get(channel) ?? WINDOW) + reader.u32());
+        this.#wakeWriters();
+        return;
+      }
+      case T.STARTED:
+        this.#started.resolve(new Reader(frame.payload));
+        return;
+      case T.RESULT:
+      case T.EXIT:
+        this.#finish();
+        void this.#consumed.then(() => this.#end.resolve(frame));
+        return;
+      case T.ERROR: {
+        const reader = new Reader(frame.payload);
+        const error = new AgentError(reader.str(), reader.str());
+        this.#finish();
+        this.#started.reject(error);
+        void this.#consumed.then(() => this.#end.reject(error));
+        return;
+      }
+      default:
+        return; // a newer agent may say more than we ask for
+    }
+  }
+
+  #receiveData(payload: Buffer): void {
+    if (payload.length === 0) throw new CodecError("DATA without a channel");
+    const channel = payload.readUInt8(0);
+    const bytes = payload.subarray(1);
+    const allowed = (this.#allowed.get(channel) ?? WINDOW) - bytes.length;
+    if (allowed < 0) throw new CodecError("DATA beyond its credit");
+    this.#allowed.set(channel, allowed);
+    if (!this.#opts.onData) {
+      this.#giveBack(channel, bytes.length);
+      return;
+    }
+    // once a consumer made us wait, everything after it waits in line
+    if (!this.#busy) {
+      const waiting = this.#opts.onData(channel, bytes);
+      if (!waiting) {
+        this.#giveBack(channel, bytes.length);
+        return;
+      }
+      this.#queue(waiting, channel, bytes.length);
+      return;
+    }
+    this.#queue(
+      this.#consumed.then(() => this.#opts.onData?.(channel, bytes)),
+      channel,
+      bytes.length,
+    );
+  }
+
+  #queue(work: Promise<void>, channel: number, length: number): void {
+    this.#busy = true;
+    const mine = work.then(
+      () => this.#giveBack(channel, length),
+      (error: unknown) => this.lose(new ForkdError("CANCELLED", "The consumer of the stream failed.", { cause: error })),
+    );
+    this.#consumed = mine.finally(() => {
+      if (this.#consumed === tail) this.#busy = false;
+    });
+    const tail = this.#consumed;
+  }
+
+  #giveBack(channel: number, length: number): void {
+    const owed = (this.#owed.get(channel) ?? 0) + length;
+    if (owed < CREDIT_STEP || this.#over) {
+      this.#owed.set(channel, owed);
+      return;
+    }
+    this.#owed.set(channel, 0);
+    this.#allowed.set(channel, (this.#allowed.get(channel) ?? WINDOW) + owed);
+    this.#opts.send(T.CREDIT, new Writer().u8(channel).u32(owed).done());
+  }
+
+  #finish(): void {
+    this.#over = true;
+    this.#opts.onEnd();
+    this.#wakeWriters();
+  }
+
+  #wakeWriters(): void {
+    for (const wake of this.#creditWaiters.splice(0)) wake();
+  }
+
+  async #endError(): Promise<Error> {
+    try {
+      await this.#end.promise;
+    } catch (error) {
+      if (error instanceof Error) return error;
+    }
+    return new ForkdError("BAD_REQUEST", "Cannot write: the stream has ended.");
+  }
+}

@@ -1,0 +1,267 @@
+// What doctor needs to know about this host. Only looks; decides nothing, changes nothing.
+
+import { constants, type Stats } from "node:fs";
+import { access, copyFile, mkdtemp, open, readFile, rm, stat, statfs, writeFile } from "node:fs/promises";
+import { release, userInfo } from "node:os";
+import { delimiter, dirname, join } from "node:path";
+import { messageOf } from "../errors.ts";
+import { run } from "./run.ts";
+
+import type { Home } from "../home.ts";
+import type { GuestKernel } from "../image/guest-kernel.ts";
+import type { QemuBinary } from "../vmm/qemu/binary.ts";
+import type { AcceleratorChoice } from "../vmm/qemu/probe.ts";
+import type { Installation } from "./installation.ts";
+
+/** null: not there, or could not be found out */
+export type HostFacts = {
+  platform: string;
+  arch: string;
+  uid: number;
+  user: string;
+  hostKernel: string;
+  qemu: { path: string; version: string | null } | null;
+  accelerator: AcceleratorChoice | null;
+  /** why the accelerator could not be probed although all that is needed is there */
+  probeFailure: string | null;
+  guestKernel: string | null;
+  mmdebstrap: string | null;
+  sqfstar: string | null;
+  newuidmap: string | null;
+  /** whether /etc/subuid and /etc/subgid give this user a range */
+  hasSubIds: boolean;
+  userNamespaces: { usable: boolean; reason: string };
+  cgroup: { version: 0 | 1 | 2; path: string; controllers: string[]; isWritable: boolean };
+  memoryAvailableMiB: number | null;
+  diskFreeBytes: number | null;
+  hasReflink: boolean | null;
+  /** kernel.yama.ptrace_scope; null without yama */
+  ptraceScope: number | null;
+  agentBinary: string | null;
+  wardenBinary: string | null;
+  hasSoftDirty: boolean;
+  home: { root: string; run: string; owner: number | null; mode: number | null };
+  limits: { openFiles: number; processes: number };
+  overcommit: number | null;
+};
+
+export type FactSources = {
+  installation: Installation;
+  /** null when none is installed */
+  guestKernel: GuestKernel | null;
+  /** boots a tiny guest to see whether KVM really works */
+  probe: (qemu: QemuBinary, guestKernel: GuestKernel) => Promise<AcceleratorChoice>;
+};
+
+export async function gatherHostFacts(home: Home, sources: FactSources, signal?: AbortSignal): Promise<HostFacts> {
+  const uid = process.getuid?.() ?? 0;
+  const user = userName(uid);
+  const { guestKernel, installation } = sources;
+  const [qemu, mmdebstrap, sqfstar, newuidmap] = await Promise.all([
+    lookAtQemu(signal),
+    findProgram("mmdebstrap"),
+    findProgram("sqfstar"),
+    findProgram("newuidmap"),
+  ]);
+  const place = await nearestExisting(home.root);
+  return {
+    platform: process.platform,
+    arch: process.arch,
+    uid,
+    user,
+    hostKernel: release(),
+    qemu,
+    ...(await tryProbe(qemu, sources, signal)),
+    guestKernel: guestKernel && `${guestKernel.release}, ${guestKernel.vmlinuz}`,
+    mmdebstrap,
+    sqfstar,
+    newuidmap,
+    hasSubIds: (await hasRange("/etc/subuid", user, uid)) && (await hasRange("/etc/subgid", user, uid)),
+    userNamespaces: await tryUserNamespace(signal),
+    cgroup: await readCgroup(),
+    memoryAvailableMiB: await readMemoryAvailable(),
+    diskFreeBytes: await freeBytes(place),
+    hasReflink: await tryReflink(place),
+    ptraceScope: await readNumber("/proc/sys/kernel/yama/ptrace_scope"),
+    agentBinary: await executable(installation.agent),
+    wardenBinary: await executable(installation.warden),
+    hasSoftDirty: await readSoftDirty(),
+    home: { root: home.root, run: home.run, ...(await ownership(home.root)) },
+    limits: await readLimits(),
+    overcommit: await readNumber("/proc/sys/vm/overcommit_memory"),
+  };
+}
+
+async function tryProbe(
+  qemu: HostFacts["qemu"],
+  sources: FactSources,
+  signal: AbortSignal | undefined,
+): Promise<Pick<HostFacts, "accelerator" | "probeFailure">> {
+  if (!qemu?.version || !sources.guestKernel) return { accelerator: null, probeFailure: null };
+  try {
+    return { accelerator: await sources.probe({ path: qemu.path, version: qemu.version }, sources.guestKernel), probeFailure: null };
+  } catch (error) {
+    signal?.throwIfAborted();
+    return { accelerator: null, probeFailure: messageOf(error) };
+  }
+}
+
+async function lookAtQemu(signal: AbortSignal | undefined): Promise<HostFacts["qemu"]> {
+  const path = process.env["FORKD_QEMU"] || (await findProgram("qemu-system-x86_64"));
+  if (!path) return null;
+  try {
+    const { stdout } = await run([path, "--version"], { signal, timeoutMs: 10_000 });
+    return { path, version: /version (\d+\.\d+(?:\.\d+)?)/.exec(stdout)?.[1] ?? null };
+  } catch (error) {
+    signal?.throwIfAborted();
+    return error instanceof Error ? { path, version: null } : null;
+  }
+}
+
+/** The first executable of that name in PATH */
+async function findProgram(name: string): Promise<string | null> {
+  for (const dir of (process.env["PATH"] ?? "").split(delimiter)) {
+    const found = dir ? await executable(join(dir, name)) : null;
+    if (found) return found;
+  }
+  return null;
+}
+
+async function executable(path: string): Promise<string | null> {
+  const isThere = await access(path, constants.X_OK).then(
+    () => true,
+    () => false,
+  );
+  return isThere ? path : null;
+}
+
+/** A uid that no password file knows is legal, as in containers */
+function userName(uid: number): string {
+  try {
+    return userInfo().username;
+  } catch {
+    return String(uid);
+  }
+}
+
+async function hasRange(file: string, user: string, uid: number): Promise<boolean> {
+  const text = await readText(file);
+  return text.split("\n").some((line) => {
+    const [name, , count] = line.split(":");
+    return (name === user || name === String(uid)) && Number(count) >= 65_536;
+  });
+}
+
+async function tryUserNamespace(signal: AbortSignal | undefined): Promise<HostFacts["userNamespaces"]> {
+  try {
+    await run(["unshare", "--user", "--map-root-user", "--mount", "true"], { signal, timeoutMs: 10_000 });
+    return { usable: true, reason: "unshare works" };
+  } catch (error) {
+    signal?.throwIfAborted();
+    return { usable: false, reason: messageOf(error).split("\n").at(-1) ?? "" };
+  }
+}
+
+/** Our own cgroup and which controllers we may give to children */
+async function readCgroup(): Promise<HostFacts["cgroup"]> {
+  const lines = (await readText("/proc/self/cgroup")).split("\n");
+  const unified = lines.find((line) => line.startsWith("0::"))?.slice(3);
+  const hasUnified = (await readText("/sys/fs/cgroup/cgroup.controllers")) !== "";
+  if (unified === undefined || !hasUnified) {
+    return { version: lines.some(Boolean) ? 1 : 0, path: "", controllers: [], isWritable: false };
+  }
+  const path = join("/sys/fs/cgroup", unified);
+  const controllers = (await readText(join(path, "cgroup.controllers"))).trim().split(" ").filter(Boolean);
+  const isWritable = await access(path, constants.W_OK)
+    .then(() => access(join(path, "cgroup.procs"), constants.W_OK))
+    .then(
+      () => true,
+      () => false,
+    );
+  return { version: 2, path, controllers, isWritable };
+}
+
+async function readMemoryAvailable(): Promise<number | null> {
+  const kib = /^MemAvailable:\s+(\d+) kB/m.exec(await readText("/proc/meminfo"))?.[1];
+  return kib ? Math.floor(Number(kib) / 1024) : null;
+}
+
+async function nearestExisting(path: string): Promise<string> {
+  for (let dir = path; ; dir = dirname(dir)) {
+    if (await statOrNull(dir)) return dir;
+    if (dir === dirname(dir)) return dir;
+  }
+}
+
+async function freeBytes(dir: string): Promise<number | null> {
+  const info = await statfs(dir).catch(() => null);
+  return info && info.bavail * info.bsize;
+}
+
+/** By trying: the file system's name does not tell how it was made */
+async function tryReflink(dir: string): Promise<boolean | null> {
+  let temp: string;
+  try {
+    temp = await mkdtemp(join(dir, ".forkd-doctor-"));
+  } catch {
+    return null;
+  }
+  try {
+    await writeFile(join(temp, "a"), Buffer.alloc(4096, 1));
+    await copyFile(join(temp, "a"), join(temp, "b"), constants.COPYFILE_FICLONE_FORCE);
+    return true;
+  } catch {
+    return false;
+  } finally {
+    await rm(temp, { recursive: true, force: true });
+  }
+}
+
+/** Every page of a young process is soft-dirty (bit 55) where the host kernel keeps that bit */
+async function readSoftDirty(): Promise<boolean> {
+  const start = /^([0-9a-f]+)-[0-9a-f]+ .*\[stack\]/m.exec(await readText("/proc/self/maps"))?.[1];
+  const end = /^[0-9a-f]+-([0-9a-f]+) .*\[stack\]/m.exec(await readText("/proc/self/maps"))?.[1];
+  if (!start || !end) return false;
+  const file = await open("/proc/self/pagemap").catch(() => null);
+  if (!file) return false;
+  try {
+    const pages = (Number.parseInt(end, 16) - Number.parseInt(start, 16)) / 4096;
+    const buffer = Buffer.alloc(Math.min(pages, 4096) * 8);
+    const { bytesRead } = await file.read(buffer, 0, buffer.length, (Number.parseInt(start, 16) / 4096) * 8);
+    for (let at = 0; at + 8 <= bytesRead; at += 8) {
+      if ((buffer.readUInt32LE(at + 4) & 0x0080_0000) !== 0) return true;
+    }
+    return false;
+  } finally {
+    await file.close();
+  }
+}
+
+async function ownership(path: string): Promise<{ owner: number | null; mode: number | null }> {
+  const info = await statOrNull(path);
+  return { owner: info?.uid ?? null, mode: info ? info.mode & 0o777 : null };
+}
+
+/** Hard limits: the soft ones can be raised by whoever starts VMs */
+async function readLimits(): Promise<HostFacts["limits"]> {
+  const text = await readText("/proc/self/limits");
+  const hard = (name: string): number => {
+    const value = new RegExp(`^${name}\\s+\\S+\\s+(\\S+)`, "m").exec(text)?.[1];
+    return value === undefined || value === "unlimited" ? Infinity : Number(value);
+  };
+  return { openFiles: hard("Max open files"), processes: hard("Max processes") };
+}
+
+async function readNumber(path: string): Promise<number | null> {
+  const text = (await readText(path)).trim();
+  return text === "" ? null : Number(text);
+}
+
+/** "" for a file that is not there: on this host the feature does not exist */
+async function readText(path: string): Promise<string> {
+  return readFile(path, "utf8").catch(() => "");
+}
+
+async function statOrNull(path: string): Promise<Stats | null> {
+  return stat(path).catch(() => null);
+}

@@ -1,0 +1,20 @@
+// Where the parts of forkd that are not TypeScript lie.
+
+import { join, resolve } from "node:path";
+
+const root = resolve(import.meta.dirname, "..", "..", "..", "..");
+
+export type Installation = {
+  /** the guest's PID 1, a static binary */
+  agent: string;
+  /** the helper that starts VMMs and copies guest memory */
+  warden: string;
+  /** sources of the warm interpreters */
+  kernelsDir: string;
+};
+
+export const installation: Installation = {
+  agent: join(root, "dist", "bin", "forkd-agent"),
+  warden: join(root, "dist", "bin", "forkd-warden"),
+  kernelsDir: join(root, "guest", "kernels"),
+};

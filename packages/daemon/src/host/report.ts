@@ -1,0 +1,32 @@
+// The report of doctor: the verdict over all checks, and what isolation to expect.
+
+import { runChecks } from "./checks.ts";
+
+import type { Check } from "./checks.ts";
+import type { HostFacts } from "./host-facts.ts";
+
+export type DoctorReport = {
+  /** false when a check is "fail" */
+  ok: boolean;
+  /** null when it could not be probed */
+  accelerator: "kvm" | "tcg" | null;
+  isolation: "kvm" | "emulated" | null;
+  summary: string;
+  checks: Check[];
+};
+
+export function reportOf(facts: HostFacts): DoctorReport {
+  const checks = runChecks(facts);
+  const accelerator = facts.accelerator?.accelerator ?? null;
+  const isolation = accelerator === null ? null : accelerator === "kvm" ? "kvm" : "emulated";
+  return { ok: checks.every((check) => check.status !== "fail"), accelerator, isolation, summary: summarise(facts, checks), checks };
+}
+
+function summarise(facts: HostFacts, checks: Check[]): string {
+  const failed = checks.filter((check) => check.status === "fail").map((check) => check.id);
+  const readiness = failed.length > 0 ? `Not ready: ${failed.join(", ")}.` : "Ready.";
+  if (!facts.accelerator) return `${readiness} The accelerator is not known yet.`;
+  return facts.accelerator.accelerator === "kvm"
+    ? `${readiness} VMs will use KVM: guests are isolated by the processor.`
+    : `${readiness} VMs will use tcg, QEMU's translator: isolation is emulated, which is not a security boundary. Run only code you trust.`;
+}

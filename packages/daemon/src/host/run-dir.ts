@@ -1,0 +1,98 @@
+// Folders for the sockets and logs of running VMs. Each names its owner; what a killed owner left is ended and removed.
+
+import { mkdir, readdir, readFile, rename, rm } from "node:fs/promises";
+import { join } from "node:path";
+import { newId } from "../util/id.ts";
+import { isAlive, ownProcessId, startTimeOf, type ProcessId } from "../util/process-id.ts";
+import { writeFileAtomic } from "../util/atomic-file.ts";
+
+const OWNER = "owner.json";
+const GONE_POLL_MS = 10;
+const GONE_WITHIN_MS = 5000;
+
+/** A new folder that belongs to this process */
+export async function makeRunDir(run: string): Promise<string> {
+  await mkdir(run, { recursive: true, mode: 0o700 });
+  const id = newId("rt");
+  const unclaimed = join(run, `new-${id}`);
+  const dir = join(run, id);
+  await mkdir(unclaimed, { mode: 0o700 });
+  await writeFileAtomic(join(unclaimed, OWNER), JSON.stringify(await ownProcessId()));
+  // only now can a sweep see it: a folder without an owner is an orphan
+  await rename(unclaimed, dir);
+  return dir;
+}
+
+/** Ends the VMMs and removes the folders whose owner is gone; says whether any other owner is alive */
+export async function sweepRunDirs(run: string): Promise<{ ended: number; othersAlive: boolean }> {
+  let ended = 0;
+  let othersAlive = false;
+  for (const name of await readdir(run)) {
+    if (!name.startsWith("rt-")) continue;
+    const dir = join(run, name);
+    const owner = await readOwner(dir);
+    if (owner && (await isAlive(owner))) {
+      othersAlive = true;
+      continue;
+    }
+    ended += await endVmmsOf(dir);
+    await rm(dir, { recursive: true, force: true });
+  }
+  return { ended, othersAlive };
+}
+
+async function readOwner(dir: string): Promise<ProcessId | undefined> {
+  try {
+    const owner = JSON.parse(await readFile(join(dir, OWNER), "utf8")) as Partial<ProcessId>;
+    return typeof owner.pid === "number" && typeof owner.startTime === "string" ? { pid: owner.pid, startTime: owner.startTime } : undefined;
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === "ENOENT" || error instanceof SyntaxError) return undefined;
+    throw error;
+  }
+}
+
+/** A VMM names its own folder in its arguments; the process id is looked at again before the kill */
+async function endVmmsOf(dir: string): Promise<number> {
+  let ended = 0;
+  for (const entry of await readdir("/proc")) {
+    const pid = Number(entry);
+    if (!Number.isInteger(pid) || pid === process.pid) continue;
+    const startTime = await startTimeOf(pid);
+    if (startTime === undefined || !(await isVmmOf(pid, dir)) || !(await isAlive({ pid, startTime }))) continue;
+    process.kill(pid, "SIGKILL");
+    await gone({ pid, startTime });
+    ended++;
+  }
+  return ended;
+}
+
+async function isVmmOf(pid: number, dir: string): Promise<boolean> {
+  try {
+    const argv = (await readFile(`/proc/${pid}/cmdline`, "utf8")).split("\0");
+    return (argv[0] ?? "").includes("qemu-system") && argv.some((arg) => arg.includes(`path=${dir}/`));
+  } catch (error) {
+    const code = (error as NodeJS.ErrnoException).code;
+    if (code === "ENOENT" || code === "ESRCH" || code === "EACCES") return false;
+    throw error;
+  }
+}
+
+async function gone(id: ProcessId): Promise<void> {
+  for (let waited = 0; waited < GONE_WITHIN_MS && (await isAlive(id)); waited += GONE_POLL_MS) {
+    await new Promise((resolve) => setTimeout(resolve, GONE_POLL_MS));
+  }
+}
+
+/** Files and VMMs of a run folder that should be gone */
+export async function countLeftovers(dir: string): Promise<number> {
+  let left = 0;
+  try {
+    left += (await readdir(dir, { recursive: true })).length + 1;
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== "ENOENT") throw error;
+  }
+  for (const entry of await readdir("/proc")) {
+    if (/^\d+$/.test(entry) && (await isVmmOf(Number(entry), dir))) left++;
+  }
+  return left;
+}

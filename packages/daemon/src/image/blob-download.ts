@@ -1,0 +1,216 @@
+// Downloads blobs of a registry into the cache: verified while streaming, and continued where an earlier attempt ended.
+
+import { createHash } from "node:crypto";
+import { createReadStream } from "node:fs";
+import { link, mkdir, open, readdir, rename, rm } from "node:fs/promises";
+import type { FileHandle } from "node:fs/promises";
+import { join } from "node:path";
+import { ForkdError, messageOf } from "../errors.ts";
+import type { Home } from "../home.ts";
+import { isAlive, ownProcessId } from "../util/process-id.ts";
+import type { ProcessId } from "../util/process-id.ts";
+import type { Descriptor } from "./oci-schema.ts";
+import type { RegistryClient } from "./registry-client.ts";
+
+/** Attempts in a row that bring nothing before a download is given up */
+const MAX_FRUITLESS = 5;
+const STALL_MS = 60_000;
+const PARTIAL = /^[0-9a-f]{64}\.(\d+)-(\d+)-[0-9a-z]+\.partial$/;
+
+export type BlobOpts = {
+  signal?: AbortSignal | undefined;
+  /** called with the bytes that came, negative when an attempt had to begin anew */
+  onBytes?: (bytes: number) => void;
+};
+
+/** Partial files this process is writing: two downloads of one blob must not share one */
+const busy = new Set<string>();
+
+/** Gives the verified blob the further name `dest`, which stays whatever happens to the cache */
+export async function downloadBlob(home: Home, client: RegistryClient, blob: Descriptor, dest: string, opts: BlobOpts): Promise<void> {
+  const dir = blobsDir(home);
+  await mkdir(dir, { recursive: true, mode: 0o700 });
+  const hex = hexOf(blob);
+  const target = join(dir, hex);
+  if (await linkIfThere(target, dest)) {
+    opts.onBytes?.(blob.size);
+    return;
+  }
+  const partial = await claimPartial(dir, hex);
+  try {
+    await fill(client, blob, partial, opts);
+    await link(partial, dest);
+    await rename(partial, target);
+  } catch (error) {
+    if (error instanceof ForkdError && error.code === "DIGEST_MISMATCH") await rm(partial, { force: true });
+    throw error;
+  } finally {
+    busy.delete(partial);
+  }
+}
+
+/** Removes blobs and what was begun of them, except what another download is writing */
+export async function forgetBlobs(home: Home, blobs: readonly Descriptor[]): Promise<void> {
+  const digits = new Set(blobs.map(hexOf));
+  const dir = blobsDir(home);
+  const self = await ownProcessId();
+  let names: string[];
+  try {
+    names = await readdir(dir);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === "ENOENT") return;
+    throw error;
+  }
+  for (const name of names) {
+    if (!digits.has(name.slice(0, 64))) continue;
+    if (name.length > 64 && !(await isFree(join(dir, name), name, self))) continue;
+    await rm(join(dir, name), { force: true });
+  }
+}
+
+async function fill(client: RegistryClient, blob: Descriptor, path: string, opts: BlobOpts): Promise<void> {
+  const file = await open(path, "a+", 0o600);
+  try {
+    let fruitless = 0;
+    for (;;) {
+      const before = (await file.stat()).size;
+      try {
+        await attempt(client, blob, file, path, opts);
+        return;
+      } catch (error) {
+        if (opts.signal?.aborted) throw new ForkdError("CANCELLED", "The download was cancelled.");
+        if (error instanceof ForkdError) throw error;
+        fruitless = (await file.stat()).size > before ? 0 : fruitless + 1;
+        if (fruitless >= MAX_FRUITLESS) throw new ForkdError("REGISTRY_FAILED", `The download of ${blob.digest.slice(0, 19)} broke off ${fruitless} times: ${messageOf(error)}.`, { cause: error });
+        await client.pause(fruitless);
+      }
+    }
+  } finally {
+    await file.close();
+  }
+}
+
+/** One request for what is still missing; throws something else than a ForkdError when another attempt may help */
+async function attempt(client: RegistryClient, blob: Descriptor, file: FileHandle, path: string, opts: BlobOpts): Promise<void> {
+  let have = (await file.stat()).size;
+  if (have > blob.size) {
+    await file.truncate(0);
+    have = 0;
+  }
+  let hash = createHash("sha256");
+  if (have > 0) for await (const chunk of createReadStream(path, { end: have - 1 })) hash.update(chunk as Buffer);
+  opts.onBytes?.(have);
+  let reported = have;
+  try {
+    if (have < blob.size || blob.size === 0) {
+      const response = await client.get(`blobs/${blob.digest}`, have > 0 ? { range: `bytes=${have}-` } : {});
+      if (have > 0 && !continuesAt(response, have)) {
+        await file.truncate(0);
+        opts.onBytes?.(-have);
+        have = reported = 0;
+        hash = createHash("sha256");
+        if (response.status === 206 || response.status === 416) {
+          await response.body?.cancel();
+          throw new Error("the registry did not continue where it was asked to");
+        }
+      }
+      if (!response.ok) {
+        await response.body?.cancel();
+        throw new ForkdError("REGISTRY_FAILED", `The registry answered ${response.status} for the blob ${blob.digest.slice(0, 19)}.`);
+      }
+      for await (const chunk of unstalled(response)) {
+        opts.signal?.throwIfAborted();
+        have += chunk.length;
+        if (have > blob.size) throw mismatch(blob, `it is longer than the ${blob.size} bytes its descriptor states`);
+        hash.update(chunk);
+        await file.appendFile(chunk);
+        opts.onBytes?.(chunk.length);
+        reported += chunk.length;
+      }
+      if (have < blob.size) throw new Error("the connection ended early");
+    }
+    if (`sha256:${hash.digest("hex")}` !== blob.digest) throw mismatch(blob, "its content has another digest");
+    await file.sync();
+  } catch (error) {
+    opts.onBytes?.(-reported);
+    throw error;
+  }
+}
+
+function continuesAt(response: Response, offset: number): boolean {
+  return response.status === 206 && (response.headers.get("content-range") ?? "").startsWith(`bytes ${offset}-`);
+}
+
+/** The body's chunks; fails when none comes for a long time */
+async function* unstalled(response: Response): AsyncGenerator<Uint8Array> {
+  const reader = response.body?.getReader();
+  if (reader === undefined) return;
+  try {
+    for (;;) {
+      let timer: NodeJS.Timeout | undefined;
+      const stalled = new Promise<never>((_resolve, reject) => {
+        timer = setTimeout(() => reject(new Error(`nothing came for ${STALL_MS} ms`)), STALL_MS);
+      });
+      const next = await Promise.race([reader.read(), stalled]).finally(() => clearTimeout(timer));
+      if (next.done) return;
+      yield next.value;
+    }
+  } finally {
+    // Cancelling a body that already failed repeats its failure, which the reader above has seen
+    await reader.cancel().catch(() => undefined);
+  }
+}
+
+/** A partial file for this process alone: a new one, or one whose owner is gone or has given up */
+async function claimPartial(dir: string, hex: string): Promise<string> {
+  const self = await ownProcessId();
+  for (const name of await readdir(dir)) {
+    const path = join(dir, name);
+    if (!name.startsWith(`${hex}.`) || !(await isFree(path, name, self))) continue;
+    const mine = newPartial(dir, hex, self);
+    try {
+      await rename(path, mine);
+      return mine;
+    } catch (error) {
+      busy.delete(mine);
+      if ((error as NodeJS.ErrnoException).code !== "ENOENT") throw error;
+    }
+  }
+  return newPartial(dir, hex, self);
+}
+
+async function isFree(path: string, name: string, self: ProcessId): Promise<boolean> {
+  const match = PARTIAL.exec(name);
+  if (match === null) return false;
+  const owner = { pid: Number(match[1]), startTime: match[2] ?? "" };
+  if (owner.pid === self.pid && owner.startTime === self.startTime) return !busy.has(path);
+  return !(await isAlive(owner));
+}
+
+function newPartial(dir: string, hex: string, self: ProcessId): string {
+  const path = join(dir, `${hex}.${self.pid}-${self.startTime}-${Math.random().toString(36).slice(2)}.partial`);
+  busy.add(path);
+  return path;
+}
+
+function mismatch(blob: Descriptor, why: string): ForkdError {
+  return new ForkdError("DIGEST_MISMATCH", `Refused the blob ${blob.digest.slice(0, 19)}: ${why}.`);
+}
+
+async function linkIfThere(from: string, to: string): Promise<boolean> {
+  try {
+    await link(from, to);
+    return true;
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === "ENOENT") return false;
+    throw error;
+  }
+}
+
+function blobsDir(home: Home): string {
+  return join(home.cache, "blobs");
+}
+
+function hexOf(blob: Descriptor): string {
+  return blob.digest.slice("sha256:".length);
+}

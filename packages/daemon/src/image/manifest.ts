@@ -1,0 +1,67 @@
+// What an image's manifest.json holds.
+
+import { createHash } from "node:crypto";
+import { z } from "zod";
+
+const Digest = z.string().regex(/^sha256:[0-9a-f]{64}$/);
+
+export const ImageConfig = z.object({
+  env: z.record(z.string(), z.string()),
+  /** absolute path */
+  cwd: z.string().startsWith("/"),
+  /** name, uid or uid:gid; empty is root */
+  user: z.string(),
+  entrypoint: z.array(z.string()),
+  cmd: z.array(z.string()),
+});
+export type ImageConfig = z.infer<typeof ImageConfig>;
+
+export const ImageSource = z.discriminatedUnion("kind", [
+  z.object({
+    kind: z.literal("packages"),
+    suite: z.string(),
+    packages: z.array(z.string()),
+    /** hash of everything the build was given */
+    build_key: z.string(),
+  }),
+  z.object({
+    kind: z.literal("oci"),
+    reference: z.string(),
+    /** digest of the platform's manifest */
+    digest: Digest,
+  }),
+  z.object({
+    kind: z.literal("import"),
+    /** base name of the archive or folder */
+    file: z.string(),
+    format: z.enum(["docker-archive", "oci-layout", "rootfs"]),
+  }),
+]);
+export type ImageSource = z.infer<typeof ImageSource>;
+
+export const ImageManifest = z.object({
+  version: z.literal(1),
+  id: Digest,
+  created_at: z.iso.datetime(),
+  architecture: z.literal("amd64"),
+  rootfs: z.object({
+    bytes: z.int().positive(),
+    sha256: z.string().regex(/^[0-9a-f]{64}$/),
+  }),
+  config: ImageConfig,
+  source: ImageSource,
+});
+export type ImageManifest = z.infer<typeof ImageManifest>;
+
+/** What a build without any settings of its own runs with */
+export const DEFAULT_CONFIG: ImageConfig = { env: {}, cwd: "/", user: "", entrypoint: [], cmd: [] };
+
+/**
+ * The identity of an image: its root file system and the configuration it runs with. Two images may share the first
+ * and differ in the second, so the root file system's digest alone would confuse them.
+ */
+export function imageId(rootfsSha256: string, config: ImageConfig): string {
+  const env = Object.entries(config.env).toSorted(([a], [b]) => (a < b ? -1 : a > b ? 1 : 0));
+  const content = ["amd64", rootfsSha256, env, config.cwd, config.user, config.entrypoint, config.cmd];
+  return `sha256:${createHash("sha256").update(JSON.stringify(content)).digest("hex")}`;
+}

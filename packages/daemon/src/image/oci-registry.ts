@@ -1,0 +1,132 @@
+// Pulls an image from an OCI registry into the store.
+
+import { createHash } from "node:crypto";
+import { createReadStream } from "node:fs";
+import { readFile } from "node:fs/promises";
+import { join } from "node:path";
+import { ForkdError } from "../errors.ts";
+import type { Home } from "../home.ts";
+import { checkName } from "../util/name.ts";
+import type { Progress } from "../util/progress.ts";
+import { downloadBlob, forgetBlobs } from "./blob-download.ts";
+import { flattenLayers } from "./layers.ts";
+import { MEDIA_INDEX, MEDIA_MANIFEST, OciConfig, OciIndex, OciManifest, choosePlatform, isIndex, parseDocument, toImageConfig } from "./oci-schema.ts";
+import type { Descriptor } from "./oci-schema.ts";
+import { parseReference } from "./reference.ts";
+import { RegistryClient, readBounded } from "./registry-client.ts";
+import { DEFAULT_MAX_BYTES } from "./squashfs.ts";
+import { withStaging } from "./staging.ts";
+import { ImageStore } from "./store.ts";
+import type { StoredImage } from "./store.ts";
+
+const MAX_MANIFEST_BYTES = 4 * 1024 ** 2;
+const MAX_CONFIG_BYTES = 8 * 1024 ** 2;
+const PARALLEL_DOWNLOADS = 3;
+
+export type PullOpts = {
+  name: string;
+  platform?: "linux/amd64";
+  username?: string | undefined;
+  password?: string | undefined;
+  /** limit of the unpacked size in `bytes` */
+  maxBytes?: number | undefined;
+  /** plain http to a registry that is not this machine; for this machine it is always allowed */
+  insecureHttp?: boolean | undefined;
+  signal?: AbortSignal | undefined;
+  progress?: Progress | undefined;
+};
+
+/** What was downloaded is kept for the next attempt when the network failed, and removed when the image was bad or is stored */
+export async function pullImage(home: Home, reference: string, opts: PullOpts): Promise<StoredImage> {
+  checkName("Image name", opts.name);
+  const ref = parseReference(reference);
+  const maxBytes = opts.maxBytes ?? DEFAULT_MAX_BYTES;
+  const platform = opts.platform ?? "linux/amd64";
+  const client = new RegistryClient({ ...opts, host: ref.host, repository: ref.repository });
+  opts.progress?.({ step: `Asking ${ref.host} for ${ref.repository}` });
+  const { digest, manifest } = await resolveManifest(client, ref.digest ?? ref.tag, platform, ref.canonical);
+  if (manifest.config.size > MAX_CONFIG_BYTES) throw new ForkdError("IMAGE_INVALID", `Cannot use ${ref.canonical}: its configuration is larger than ${MAX_CONFIG_BYTES} bytes.`);
+  const packed = manifest.layers.reduce((sum, layer) => sum + layer.size, 0);
+  if (packed > maxBytes) throw new ForkdError("IMAGE_TOO_LARGE", `Refused ${ref.canonical}: its layers have ${packed} bytes, more than ${maxBytes}.`);
+
+  const blobs = uniqueBlobs([manifest.config, ...manifest.layers]);
+  try {
+    const image = await withStaging(home, async (staging) => {
+      const pathOf = (blob: Descriptor): string => join(staging, blob.digest.slice("sha256:".length));
+      await downloadAll(home, client, blobs, pathOf, opts);
+      const config = parseDocument(OciConfig, await readFile(pathOf(manifest.config)), `the configuration of ${ref.canonical}`);
+      const imageConfig = toImageConfig(config, manifest.layers.length, ref.canonical);
+      const layers = manifest.layers.map((layer, i) => ({
+        label: `layer ${i + 1} of ${ref.canonical}`,
+        open: () => createReadStream(pathOf(layer), { highWaterMark: 1 << 20 }),
+        diffId: config.rootfs.diff_ids[i],
+      }));
+      const rootfs = join(staging, "rootfs.squashfs");
+      await flattenLayers(layers, rootfs, { maxBytes, whiteouts: true, signal: opts.signal, progress: opts.progress });
+      const source = { kind: "oci" as const, reference: ref.canonical, digest };
+      return new ImageStore(home).add({ rootfsTmpPath: rootfs, name: opts.name, config: imageConfig, source, signal: opts.signal });
+    });
+    await forgetBlobs(home, blobs);
+    return image;
+  } catch (error) {
+    const isAborted = opts.signal?.aborted === true;
+    const isNetwork = error instanceof ForkdError && (error.code === "REGISTRY_FAILED" || error.code === "REGISTRY_AUTH");
+    if (!isAborted && !isNetwork) await forgetBlobs(home, blobs);
+    if (isAborted && !(error instanceof ForkdError)) throw new ForkdError("CANCELLED", "The download was cancelled.", { cause: error });
+    throw error;
+  }
+}
+
+/** The platform's manifest and its digest, whatever the reference points to */
+async function resolveManifest(client: RegistryClient, tagOrDigest: string, platform: string, what: string): Promise<{ digest: string; manifest: OciManifest }> {
+  const top = await fetchManifest(client, tagOrDigest, what);
+  if (!isIndex(top.data)) return { digest: top.digest, manifest: parseDocument(OciManifest, top.data, `the manifest of ${what}`) };
+  const chosen = choosePlatform(parseDocument(OciIndex, top.data, `the index of ${what}`), platform, what);
+  const image = await fetchManifest(client, chosen.digest, what);
+  if (image.data.length !== chosen.size) throw new ForkdError("DIGEST_MISMATCH", `Refused ${what}: its manifest is not ${chosen.size} bytes long as the index states.`);
+  return { digest: image.digest, manifest: parseDocument(OciManifest, image.data, `the manifest of ${what}`) };
+}
+
+async function fetchManifest(client: RegistryClient, tagOrDigest: string, what: string): Promise<{ digest: string; data: Buffer }> {
+  const response = await client.get(`manifests/${tagOrDigest}`, { accept: [...MEDIA_INDEX, ...MEDIA_MANIFEST].join(", ") });
+  if (!response.ok) {
+    await response.body?.cancel();
+    if (response.status === 404) throw new ForkdError("NOT_FOUND", `There is no image ${what} in its registry.`, { hint: "Check the name and the tag." });
+    throw new ForkdError(response.status === 401 || response.status === 403 ? "REGISTRY_AUTH" : "REGISTRY_FAILED", `The registry answered ${response.status} for ${what}.`);
+  }
+  const data = await readBounded(response, MAX_MANIFEST_BYTES);
+  const digest = `sha256:${createHash("sha256").update(data).digest("hex")}`;
+  const expected = tagOrDigest.startsWith("sha256:") ? tagOrDigest : response.headers.get("docker-content-digest");
+  if (expected?.startsWith("sha256:") && expected !== digest) throw new ForkdError("DIGEST_MISMATCH", `Refused ${what}: its manifest does not have the digest ${expected}.`);
+  return { digest, data };
+}
+
+async function downloadAll(home: Home, client: RegistryClient, blobs: readonly Descriptor[], pathOf: (blob: Descriptor) => string, opts: PullOpts): Promise<void> {
+  const total = blobs.reduce((sum, blob) => sum + blob.size, 0);
+  const failed = new AbortController();
+  const signal = opts.signal ? AbortSignal.any([opts.signal, failed.signal]) : failed.signal;
+  let done = 0;
+  const onBytes = (bytes: number): void => {
+    done += bytes;
+    opts.progress?.({ step: "Downloading", done, total, unit: "bytes" });
+  };
+  const queue = [...blobs];
+  let failure: unknown;
+  const work = async (): Promise<void> => {
+    for (let blob = queue.shift(); blob !== undefined && !signal.aborted; blob = queue.shift()) {
+      try {
+        await downloadBlob(home, client, blob, pathOf(blob), { signal, onBytes });
+      } catch (error) {
+        failure ??= error;
+        failed.abort();
+      }
+    }
+  };
+  await Promise.all(Array.from({ length: PARALLEL_DOWNLOADS }, work));
+  if (failure !== undefined) throw failure;
+  if (opts.signal?.aborted) throw new ForkdError("CANCELLED", "The download was cancelled.");
+}
+
+function uniqueBlobs(blobs: readonly Descriptor[]): Descriptor[] {
+  return [...new Map(blobs.map((blob) => [blob.digest, blob])).values()];
+}

@@ -1,0 +1,73 @@
+// Turns a tar stream into the squashfs a guest mounts as its root.
+
+import type { Readable, Writable } from "node:stream";
+import { ForkdError } from "../errors.ts";
+import { startPiped } from "../host/run.ts";
+import type { Progress } from "../util/progress.ts";
+
+/** Default limit of an image's unpacked size */
+export const DEFAULT_MAX_BYTES = 16 * 1024 ** 3;
+
+/** lz4: the guest unpacks what it reads in emulated code, where the simplest decoder wins by far */
+const COMPRESSION = ["-comp", "lz4"];
+
+const REPORT_EVERY = 4 * 1024 ** 2;
+
+export type SquashfsOpts = {
+  /** default: 0755, owned by root */
+  root?: { mode: number; uid: number; gid: number };
+  maxBytes: number;
+  signal?: AbortSignal | undefined;
+  progress?: Progress | undefined;
+};
+
+/** Owners, modes, times and extended attributes are those of the tar, except for the root folder, whose entry sqfstar ignores */
+export async function writeSquashfs(tar: Readable, path: string, opts: SquashfsOpts): Promise<void> {
+  const root = opts.root ?? { mode: 0o755, uid: 0, gid: 0 };
+  const rootFlags = ["-root-mode", root.mode.toString(8), "-root-uid", String(root.uid), "-root-gid", String(root.gid), "-root-time", "0"];
+  const argv = ["sqfstar", "-quiet", "-no-progress", "-exit-on-error", "-mkfs-time", "0", "-xattrs", ...rootFlags, ...COMPRESSION, path];
+  const sqfstar = startPiped(argv, { signal: opts.signal });
+  sqfstar.stdout.resume();
+  const report = progressCounter(opts);
+  try {
+    for await (const chunk of tar as AsyncIterable<Buffer>) {
+      report(chunk.length);
+      if (!sqfstar.stdin.writable) {
+        // sqfstar stops reading at the end mark, and what follows is padding; when it failed instead, this throws
+        await sqfstar.done;
+        continue;
+      }
+      if (!sqfstar.stdin.write(chunk)) await drainedOrClosed(sqfstar.stdin);
+    }
+  } catch (error) {
+    sqfstar.kill();
+    await sqfstar.done.catch(() => undefined);
+    if (opts.signal?.aborted) throw new ForkdError("CANCELLED", "Writing the image was cancelled.", { cause: error });
+    throw error;
+  }
+  sqfstar.stdin.end();
+  await sqfstar.done;
+}
+
+function progressCounter(opts: SquashfsOpts): (bytes: number) => void {
+  let total = 0;
+  let reported = 0;
+  return (bytes) => {
+    total += bytes;
+    if (total > opts.maxBytes) throw new ForkdError("IMAGE_TOO_LARGE", `The image is too large: its files are more than ${opts.maxBytes} bytes.`);
+    if (total - reported < REPORT_EVERY) return;
+    reported = total;
+    opts.progress?.({ step: "Writing the image", done: total, unit: "bytes" });
+  };
+}
+
+async function drainedOrClosed(sink: Writable): Promise<void> {
+  if (sink.closed || !sink.writableNeedDrain) return;
+  await new Promise<void>((resolve) => {
+    const done = (): void => {
+      sink.off("drain", done).off("close", done);
+      resolve();
+    };
+    sink.on("drain", done).on("close", done);
+  });
+}

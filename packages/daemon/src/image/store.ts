@@ -1,0 +1,239 @@
+// The images on disk: content-addressed folders, and names that point to them.
+
+import { link, mkdir, readFile, readdir, rename, rm, stat } from "node:fs/promises";
+import { dirname, join } from "node:path";
+import { z } from "zod";
+import { ForkdError, messageOf } from "../errors.ts";
+import type { Home } from "../home.ts";
+import { writeFileAtomic } from "../util/atomic-file.ts";
+import { sha256File } from "../util/hash-file.ts";
+import { checkName } from "../util/name.ts";
+import { syncFolder } from "../util/sync-folder.ts";
+import { ImageManifest, imageId } from "./manifest.ts";
+import type { ImageConfig, ImageSource } from "./manifest.ts";
+import { withStaging } from "./staging.ts";
+
+const HEX_PREFIX = /^(sha256:)?([0-9a-f]{4,64})$/;
+
+export type StoredImage = {
+  id: string;
+  names: string[];
+  manifest: ImageManifest;
+  rootfsPath: string;
+};
+
+export type NewImage = {
+  /** file in a staging folder of the same home; moved into the store */
+  rootfsTmpPath: string;
+  name: string;
+  config: ImageConfig;
+  source: ImageSource;
+  signal?: AbortSignal | undefined;
+};
+
+export type RemoveOpts = {
+  /** whether anything still needs the image's data */
+  inUse?: (id: string) => boolean | Promise<boolean>;
+};
+
+export class ImageStore {
+  readonly #home: Home;
+  readonly #names: string;
+
+  constructor(home: Home) {
+    this.#home = home;
+    this.#names = join(home.images, "names");
+  }
+
+  /** Every readable image, by name; `onInvalid` hears of the others */
+  async list(opts: { onInvalid?: (error: ForkdError) => void } = {}): Promise<StoredImage[]> {
+    const names = await this.#readNames();
+    const images: StoredImage[] = [];
+    for (const hex of await this.#folders()) {
+      try {
+        images.push(await this.#load(hex, names));
+      } catch (error) {
+        if (!(error instanceof ForkdError)) throw error;
+        opts.onInvalid?.(error);
+      }
+    }
+    return images.toSorted((a, b) => (a.names[0] ?? a.id).localeCompare(b.names[0] ?? b.id));
+  }
+
+  /** By name, id, or an unambiguous beginning of the id (4 digits or more) */
+  async get(nameOrIdPrefix: string): Promise<StoredImage> {
+    const names = await this.#readNames();
+    return this.#load(await this.#resolve(nameOrIdPrefix, names), names);
+  }
+
+  /** By exact name */
+  async find(name: string): Promise<StoredImage | undefined> {
+    const names = await this.#readNames();
+    const hex = names.get(checkName("Image name", name));
+    return hex === undefined ? undefined : this.#load(hex, names);
+  }
+
+  /** Takes a finished root file system into the store and gives it the name, away from the image that had it before */
+  async add(image: NewImage): Promise<StoredImage> {
+    checkName("Image name", image.name);
+    const { hex: sha256, bytes } = await sha256File(image.rootfsTmpPath, image.signal);
+    const id = imageId(sha256, image.config);
+    const manifest = ImageManifest.parse({
+      version: 1,
+      id,
+      created_at: new Date().toISOString(),
+      architecture: "amd64",
+      rootfs: { bytes, sha256 },
+      config: image.config,
+      source: image.source,
+    });
+    image.signal?.throwIfAborted();
+    await mkdir(this.#names, { recursive: true, mode: 0o700 });
+    // Twice at most: a removal by another process may take the data away between publishing and naming
+    for (let attempt = 0; attempt < 2; attempt++) {
+      await this.#publish(image.rootfsTmpPath, manifest);
+      await this.tag(image.name, id);
+      if (await this.#exists(hexOf(id))) break;
+    }
+    await rm(image.rootfsTmpPath, { force: true });
+    return this.get(image.name);
+  }
+
+  /** Points a name to an image */
+  async tag(name: string, id: string): Promise<void> {
+    await mkdir(this.#names, { recursive: true, mode: 0o700 });
+    await writeFileAtomic(join(this.#names, checkName("Image name", name)), `${id}\n`);
+    await syncFolder(this.#names);
+  }
+
+  /** A name: takes it away, and the data with the last one. An id: takes all its names and the data away */
+  async remove(nameOrId: string, opts: RemoveOpts = {}): Promise<{ id: string; untagged: string[]; deleted: boolean }> {
+    const names = await this.#readNames();
+    const named = names.get(nameOrId);
+    const hex = await this.#resolve(nameOrId, names);
+    const id = `sha256:${hex}`;
+    const all = namesOf(names, hex);
+    const untagged = named === undefined ? all : [nameOrId];
+    const deleted = untagged.length === all.length;
+    if (deleted && (await opts.inUse?.(id))) {
+      throw new ForkdError("IN_USE", `Cannot remove image ${nameOrId}: snapshots still need its data.`, { hint: "Remove the snapshots made from it first." });
+    }
+    for (const name of untagged) await rm(join(this.#names, name), { force: true });
+    if (deleted) await this.#deleteData(hex);
+    return { id, untagged, deleted };
+  }
+
+  async #resolve(nameOrIdPrefix: string, names: ReadonlyMap<string, string>): Promise<string> {
+    const named = names.get(nameOrIdPrefix);
+    if (named !== undefined) return named;
+    const prefix = HEX_PREFIX.exec(nameOrIdPrefix)?.[2];
+    const matches = prefix === undefined ? [] : (await this.#folders()).filter((hex) => hex.startsWith(prefix));
+    if (matches.length > 1) throw new ForkdError("BAD_REQUEST", `${nameOrIdPrefix} is the beginning of ${matches.length} image ids.`, { hint: "Give more digits." });
+    const hex = matches[0];
+    if (hex === undefined) throw new ForkdError("NOT_FOUND", `There is no image ${JSON.stringify(nameOrIdPrefix.slice(0, 80))}.`, { hint: "List the images with 'forkd image ls'." });
+    return hex;
+  }
+
+  async #publish(rootfs: string, manifest: ImageManifest): Promise<void> {
+    const hex = hexOf(manifest.id);
+    const target = join(this.#home.images, hex);
+    await withStaging(this.#home, async (staging) => {
+      const out = join(staging, "out");
+      await mkdir(out, { mode: 0o700 });
+      await link(rootfs, join(out, "rootfs.squashfs"));
+      await writeFileAtomic(join(out, "manifest.json"), `${JSON.stringify(manifest, undefined, 2)}\n`);
+      try {
+        await rename(out, target);
+      } catch (error) {
+        const code = (error as NodeJS.ErrnoException).code;
+        if (code !== "ENOTEMPTY" && code !== "EEXIST") throw error;
+        // The same content is there already: only where it came from may have changed. What is broken is replaced.
+        if (await this.#exists(hex)) await rename(join(out, "manifest.json"), join(target, "manifest.json"));
+        else {
+          await rename(target, join(staging, "replaced"));
+          await rename(out, target);
+        }
+      }
+      await syncFolder(dirname(target));
+    });
+  }
+
+  async #deleteData(hex: string): Promise<void> {
+    await withStaging(this.#home, async (staging) => {
+      // Renamed first, so that no reader ever sees half of it
+      try {
+        await rename(join(this.#home.images, hex), join(staging, "deleted"));
+      } catch (error) {
+        if ((error as NodeJS.ErrnoException).code !== "ENOENT") throw error;
+      }
+    });
+  }
+
+  async #exists(hex: string): Promise<boolean> {
+    try {
+      await this.#load(hex, new Map());
+      return true;
+    } catch (error) {
+      if (error instanceof ForkdError) return false;
+      throw error;
+    }
+  }
+
+  async #load(hex: string, names: ReadonlyMap<string, string>): Promise<StoredImage> {
+    const dir = join(this.#home.images, hex);
+    const id = `sha256:${hex}`;
+    const rootfsPath = join(dir, "rootfs.squashfs");
+    try {
+      const manifest = ImageManifest.parse(JSON.parse(await readFile(join(dir, "manifest.json"), "utf8")));
+      const { size } = await stat(rootfsPath);
+      if (manifest.id !== id) throw invalid(id, `its manifest says it is ${manifest.id}`);
+      if (size !== manifest.rootfs.bytes) throw invalid(id, `its root file system has ${size} bytes instead of ${manifest.rootfs.bytes}`);
+      return { id, names: namesOf(names, hex), manifest, rootfsPath };
+    } catch (error) {
+      if (error instanceof ForkdError) throw error;
+      if (error instanceof z.ZodError) throw invalid(id, z.prettifyError(error), error);
+      throw invalid(id, messageOf(error), error);
+    }
+  }
+
+  async #folders(): Promise<string[]> {
+    return (await readdirIfThere(this.#home.images)).filter((name) => /^[0-9a-f]{64}$/.test(name));
+  }
+
+  async #readNames(): Promise<Map<string, string>> {
+    const names = new Map<string, string>();
+    for (const name of await readdirIfThere(this.#names)) {
+      if (name.endsWith(".tmp")) continue;
+      let content: string;
+      try {
+        content = await readFile(join(this.#names, name), "utf8");
+      } catch (error) {
+        if ((error as NodeJS.ErrnoException).code === "ENOENT") continue;
+        throw error;
+      }
+      names.set(name, hexOf(content.trim()));
+    }
+    return names;
+  }
+}
+
+function hexOf(id: string): string {
+  return id.replace(/^sha256:/, "");
+}
+
+function namesOf(names: ReadonlyMap<string, string>, hex: string): string[] {
+  return [...names].filter(([, target]) => target === hex).map(([name]) => name).toSorted();
+}
+
+function invalid(id: string, why: string, cause?: unknown): ForkdError {
+  return new ForkdError("IMAGE_INVALID", `Image ${id.slice(0, 19)} is damaged: ${why}.`, { hint: "Remove it with 'forkd image rm' and make it again.", cause });
+}
+
+async function readdirIfThere(dir: string): Promise<string[]> {
+  try {
+    return await readdir(dir);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === "ENOENT") return [];
+    throw error;
+  }
+}

@@ -1,0 +1,155 @@
+// From an image to a snapshot: boot, warm, freeze.
+
+import { randomBytes } from "node:crypto";
+import { mkdir, rm, stat } from "node:fs/promises";
+import { join } from "node:path";
+import { ForkdError, messageOf } from "../errors.ts";
+import { AgentConnection } from "../guest/connection.ts";
+import { Kernel, type Language } from "../guest/kernel.ts";
+import { GuestProcess } from "../guest/process.ts";
+import { startResync } from "../guest/resync.ts";
+import type { Home } from "../home.ts";
+import type { GuestKernel } from "../image/guest-kernel.ts";
+import { withStaging } from "../image/staging.ts";
+import type { StoredImage } from "../image/store.ts";
+import type { Warden } from "../memory/warden.ts";
+import { SNAPSHOT_VERSION, type SnapshotManifest } from "../snapshot/manifest.ts";
+import type { Snapshot, SnapshotStore } from "../snapshot/store.ts";
+import { newId } from "../util/id.ts";
+import type { Progress } from "../util/progress.ts";
+import { tailOf } from "../util/tail.ts";
+import type { Engine, MachineShape, Vm } from "../vmm/driver.ts";
+
+const BOOT_WITHIN_MS = 120_000;
+const CALL_WITHIN_MS = 30_000;
+const WARMUP_WITHIN_MS = 300_000;
+
+/** What is done to a parent between its boot and its freeze */
+export type WarmUp = {
+  /** programs, in order; each must exit with 0 */
+  exec?: string[][];
+  /** interpreters to keep warm, with the code that warms them */
+  kernels?: { language: Language; code?: string }[];
+  /** for each program and each code */
+  timeoutMs?: number;
+};
+
+export type SnapshotRequest = {
+  tag: string;
+  image: StoredImage;
+  guestKernel: GuestKernel;
+  shape: MachineShape;
+  warmUp: WarmUp;
+  env: Record<string, string>;
+  signal?: AbortSignal | undefined;
+  progress?: Progress | undefined;
+};
+
+export type BootContext = { home: Home; engine: Engine; warden: Warden; snapshots: SnapshotStore; runDir: string };
+
+export type SnapshotTimings = { bootMs: number; warmUpMs: number; freezeMs: number };
+
+/** Boots, warms and freezes a parent; when anything fails no snapshot of that tag exists */
+export async function makeSnapshot(context: BootContext, request: SnapshotRequest): Promise<{ snapshot: Snapshot; timings: SnapshotTimings }> {
+  await context.snapshots.reserve(request.tag);
+  try {
+    return await withStaging(context.home, async (staging) => bootWarmFreeze(context, request, staging));
+  } finally {
+    await context.snapshots.release(request.tag);
+  }
+}
+
+async function bootWarmFreeze(context: BootContext, request: SnapshotRequest, staging: string): Promise<{ snapshot: Snapshot; timings: SnapshotTimings }> {
+  const { shape, image, guestKernel, signal, progress } = request;
+  const dir = join(staging, "snapshot");
+  const runDir = join(context.runDir, newId("sb"));
+  await using cleanup = new AsyncDisposableStack();
+  await mkdir(dir, { mode: 0o700 });
+  await mkdir(runDir, { mode: 0o700 });
+  cleanup.defer(async () => rm(runDir, { recursive: true, force: true }));
+  const memory = join(dir, "memory.ram");
+  const deviceState = join(dir, "device.state");
+  const key = randomBytes(16);
+
+  const began = performance.now();
+  progress?.({ step: "Booting the parent" });
+  const commandLine = `console=ttyS0 quiet loglevel=4 panic=-1 random.trust_cpu=on tsc=reliable forkd.key=${key.toString("hex")} forkd.root=/dev/vda forkd.fstype=squashfs`;
+  const vm = await context.engine.boot({ shape, dir: runDir, rootfs: image.rootfsPath, memory, guestKernel: guestKernel.vmlinuz, initrd: guestKernel.initrd, commandLine });
+  cleanup.defer(async () => vm.kill());
+  const agent = new AgentConnection(vm.agentSocket, key);
+  cleanup.defer(() => agent.close());
+  await Promise.race([agent.hello(BOOT_WITHIN_MS, signal), failOnExit(vm, runDir)]);
+  const env = { ...image.manifest.config.env, ...request.env };
+  await startResync(agent, { sandboxId: "parent", hostname: "forkd", machineId: randomBytes(16).toString("hex"), env }, CALL_WITHIN_MS);
+  const booted = performance.now();
+
+  progress?.({ step: "Warming up" });
+  const kernels = await warm(agent, request);
+  const warmed = performance.now();
+
+  progress?.({ step: "Freezing" });
+  await vm.pause();
+  await vm.saveDeviceState(deviceState);
+  await vm.kill();
+  await context.warden.trim(memory);
+  const frozen = performance.now();
+
+  const manifest: SnapshotManifest = {
+    version: SNAPSHOT_VERSION,
+    id: newId("sn"),
+    tag: request.tag,
+    createdAt: new Date().toISOString(),
+    shape,
+    imageId: image.id,
+    guestKernelId: guestKernel.id,
+    agentKey: key.toString("hex"),
+    memory: { kind: "base", bytes: (await stat(memory)).blocks * 512 },
+    deviceStateBytes: (await stat(deviceState)).size,
+    kernels,
+    env,
+    branchedFrom: null,
+    depth: 0,
+  };
+  const snapshot = await context.snapshots.publish(dir, manifest);
+  return { snapshot, timings: { bootMs: booted - began, warmUpMs: warmed - booted, freezeMs: frozen - warmed } };
+}
+
+async function warm(agent: AgentConnection, request: SnapshotRequest): Promise<SnapshotManifest["kernels"]> {
+  const { signal, warmUp } = request;
+  const timeoutMs = warmUp.timeoutMs ?? WARMUP_WITHIN_MS;
+  for (const argv of warmUp.exec ?? []) await warmExec(agent, argv, timeoutMs, signal);
+  const kernels: SnapshotManifest["kernels"] = [];
+  for (const { language, code } of warmUp.kernels ?? []) {
+    const kernel = await Kernel.start(agent, language, { timeoutMs, signal });
+    if (code) await warmEval(kernel, code, timeoutMs, signal);
+    kernels.push({ language, version: kernel.version });
+  }
+  return kernels;
+}
+
+async function warmExec(agent: AgentConnection, argv: string[], timeoutMs: number, signal: AbortSignal | undefined): Promise<void> {
+  const output: Buffer[] = [];
+  const process = await GuestProcess.start(agent, argv, { timeoutMs, signal, onOutput: (_channel, bytes) => void output.push(bytes) });
+  const status = await process.exited();
+  signal?.throwIfAborted();
+  if (status.code === 0) return;
+  const ending = status.timedOut ? `did not end within ${timeoutMs} ms` : status.signal ? `was ended by ${status.signal}` : `exited with ${status.code}`;
+  throw new ForkdError("WARMUP_FAILED", `The warm-up program ${JSON.stringify(argv.join(" "))} ${ending}.\n${Buffer.concat(output).toString().slice(-4096)}`);
+}
+
+async function warmEval(kernel: Kernel, code: string, timeoutMs: number, signal: AbortSignal | undefined): Promise<void> {
+  try {
+    const result = await kernel.eval(code, { timeoutMs, signal });
+    if (!result.error) return;
+    throw new ForkdError("WARMUP_FAILED", `The ${kernel.language} warm-up code failed.\n${result.stdout}${result.stderr}${result.error.traceback}`);
+  } catch (error) {
+    if (error instanceof ForkdError && error.code === "EVAL_TIMEOUT") throw new ForkdError("WARMUP_FAILED", `The warm-up hangs: ${messageOf(error)}`, { cause: error });
+    throw error;
+  }
+}
+
+async function failOnExit(vm: Vm, runDir: string): Promise<never> {
+  const exit = await vm.exited;
+  const ending = exit.signal ?? `exit code ${exit.code}`;
+  throw new ForkdError("BOOT_FAILED", `The VM ended (${ending}) before its agent was ready.\n${exit.log}\n${await tailOf(join(runDir, "console.log"))}`);
+}

@@ -1,0 +1,98 @@
+// A snapshot of a running sandbox, which goes on running.
+
+import { mkdir, stat } from "node:fs/promises";
+import { join } from "node:path";
+import { ForkdError, messageOf } from "../errors.ts";
+import { within } from "../guest/connection.ts";
+import type { Home } from "../home.ts";
+import type { Warden } from "../memory/warden.ts";
+import { SNAPSHOT_VERSION, type SnapshotManifest } from "../snapshot/manifest.ts";
+import type { Snapshot, SnapshotStore } from "../snapshot/store.ts";
+import { newId } from "../util/id.ts";
+import { withStaging } from "../image/staging.ts";
+import type { Sandbox } from "./sandbox.ts";
+
+/** how long the VMM may take for one step, and for each page inside the pause: a source that cannot be saved must run on soon */
+const STEP_WITHIN_MS = 900;
+const PAGE_WITHIN_MS = 0.002;
+
+export type BranchContext = { home: Home; warden: Warden; snapshots: SnapshotStore };
+
+export type BranchResult = {
+  snapshot: Snapshot;
+  /** from the request to stop until the guest ran again, as the host sees it */
+  pauseMs: number;
+  /** pages that differ from the snapshot the source was forked from */
+  changedPages: number;
+  /** those of them that were copied inside the pause, since they changed after the first copy */
+  recopiedPages: number;
+  /** bytes of the stored delta */
+  deltaBytes: number;
+};
+
+/** Makes a snapshot; when anything fails the source runs on and no snapshot of that tag exists */
+export async function branchSandbox(context: BranchContext, sandbox: Sandbox, tag: string): Promise<BranchResult> {
+  await context.snapshots.reserve(tag);
+  try {
+    return await sandbox.branching.run(async () => withStaging(context.home, async (staging) => capture(context, sandbox, tag, staging)));
+  } catch (error) {
+    if (error instanceof ForkdError && error.code !== "VMM_FAILED") throw error;
+    throw new ForkdError("BRANCH_FAILED", `Cannot branch sandbox ${sandbox.id}: ${messageOf(error)}`, { cause: error });
+  } finally {
+    await context.snapshots.release(tag);
+  }
+}
+
+async function capture(context: BranchContext, sandbox: Sandbox, tag: string, staging: string): Promise<BranchResult> {
+  const { vm, snapshot: source } = sandbox;
+  const dir = join(staging, "snapshot");
+  await mkdir(dir, { mode: 0o700 });
+  const deltaPath = join(dir, "memory.delta");
+  const deviceState = join(dir, "device.state");
+  await step("prepare", vm.prepare());
+  const begun = await context.warden.captureBegin({
+    pid: vm.pid,
+    ramPath: sandbox.memoryPath,
+    ramBytes: source.manifest.shape.memoryMiB * 1024 * 1024,
+    deltaPath,
+  });
+  try {
+    const { pauseMs, recopiedPages } = await pauseAndFinish(sandbox, deviceState, async () => step("memory", begun.finish(), begun.pages * PAGE_WITHIN_MS));
+    const { bytes, pages } = await begun.commit();
+    const manifest: SnapshotManifest = {
+      ...source.manifest,
+      version: SNAPSHOT_VERSION,
+      id: newId("sn"),
+      tag,
+      createdAt: new Date().toISOString(),
+      memory: { kind: "delta", base: source.manifest.id, pages, bytes },
+      deviceStateBytes: (await stat(deviceState)).size,
+      branchedFrom: sandbox.id,
+      depth: source.manifest.depth + 1,
+    };
+    return { snapshot: await context.snapshots.publish(dir, manifest), pauseMs, changedPages: pages, recopiedPages, deltaBytes: bytes };
+  } catch (error) {
+    await begun.abort();
+    throw error;
+  }
+}
+
+/** The pause itself: device state and changed pages are saved at the same time, and the guest goes on whatever happens */
+async function pauseAndFinish(sandbox: Sandbox, deviceState: string, finish: () => Promise<{ recopied: number }>): Promise<{ pauseMs: number; recopiedPages: number }> {
+  const { vm } = sandbox;
+  const from = performance.now();
+  let recopiedPages = 0;
+  try {
+    await step("stop", vm.pause());
+    const [, finished] = await Promise.all([step("device state", vm.saveDeviceState(deviceState)), finish()]);
+    recopiedPages = finished.recopied;
+  } finally {
+    await step("resume", vm.resume());
+  }
+  return { pauseMs: performance.now() - from, recopiedPages };
+}
+
+async function step<V>(name: string, work: Promise<V>, extraMs = 0): Promise<V> {
+  const limit = STEP_WITHIN_MS + Math.ceil(extraMs);
+  return within(work, limit, undefined, () => new ForkdError("BRANCH_FAILED", `The step "${name}" did not end within ${limit} ms.`));
+}

@@ -1,0 +1,19 @@
+// What was done and checked to make a fork a machine of its own. Part of every answer that hands out a sandbox.
+
+export type KernelState = {
+  /** "pending": it is busy; it reseeds before it takes the next code */
+  state: "reseeded" | "pending";
+  generators: string[];
+};
+
+export type ForkCertificate = {
+  /** upper bound of the difference to the host's clock */
+  clock_skew_ms: number;
+  guest_rng: "reseeded";
+  kernels: Record<string, KernelState>;
+  identity: { hostname: string; machine_id: string; boot_id: string };
+  /** writes go to an overlay in the sandbox's own memory */
+  disk: "private-overlay";
+  /** pages are shared until written, then the sandbox's own */
+  memory: "private-copy-on-write";
+};

@@ -1,0 +1,118 @@
+// From a snapshot to a running sandbox that is a machine of its own.
+
+import { randomBytes } from "node:crypto";
+import { mkdir, rm } from "node:fs/promises";
+import { join } from "node:path";
+import { ForkdError, messageOf } from "../errors.ts";
+import { AgentConnection, within } from "../guest/connection.ts";
+import { Kernel, type Language } from "../guest/kernel.ts";
+import { startResync } from "../guest/resync.ts";
+import type { FlatCache, FlatImage } from "../memory/flat.ts";
+import type { Snapshot } from "../snapshot/store.ts";
+import { newId } from "../util/id.ts";
+import { tailOf } from "../util/tail.ts";
+import type { Engine, RestoreSpec, Vm } from "../vmm/driver.ts";
+import type { ForkCertificate, KernelState } from "./certificate.ts";
+import { Sandbox } from "./sandbox.ts";
+
+const READY_WITHIN_MS = 60_000;
+/** how long a busy interpreter may take to reseed before the child is handed over with "pending" */
+const RESEED_WITHIN_MS = 1000;
+
+export type ForkContext = {
+  engine: Engine;
+  flats: FlatCache;
+  /** folder for the folders of VMs */
+  runDir: string;
+  rootfsOf: (snapshot: Snapshot) => Promise<string>;
+};
+
+/** A VM with its folder and memory, not yet anybody's */
+export type RawChild = { id: string; dir: string; vm: Vm; memory: FlatImage };
+
+/** Starts the VMM of a child; on failure nothing of it remains */
+export async function startRawChild(context: ForkContext, snapshot: Snapshot, start: RestoreSpec["start"]): Promise<RawChild> {
+  const id = newId("sb");
+  const dir = join(context.runDir, id);
+  const rootfs = await context.rootfsOf(snapshot);
+  const memory = await context.flats.acquire(snapshot);
+  try {
+    await mkdir(dir, { mode: 0o700 });
+    const vm = await context.engine.restore({ shape: snapshot.manifest.shape, dir, rootfs, memory: memory.path, deviceState: snapshot.deviceState, start });
+    return { id, dir, vm, memory };
+  } catch (error) {
+    memory.release();
+    await rm(dir, { recursive: true, force: true });
+    throw error;
+  }
+}
+
+export async function discardRawChild(child: RawChild): Promise<void> {
+  await child.vm.kill();
+  child.memory.release();
+  await rm(child.dir, { recursive: true, force: true });
+}
+
+export type HandOver = {
+  snapshot: Snapshot;
+  env: Record<string, string>;
+  startedAt: number;
+  onGone: (sandbox: Sandbox) => void;
+  signal?: AbortSignal | undefined;
+};
+
+/** Gives a child its own clock, randomness and identity, and makes it a sandbox; a child that cannot be made right is ended */
+export async function handOver(child: RawChild, opts: HandOver): Promise<Sandbox> {
+  const agent = new AgentConnection(child.vm.agentSocket, Buffer.from(opts.snapshot.manifest.agentKey, "hex"));
+  try {
+    const work = makeItsOwn(child, agent, opts);
+    work.catch(() => undefined); // the race below may be lost to the VMM's end
+    return await within(Promise.race([work, failOnExit(child)]), READY_WITHIN_MS, opts.signal, () => new ForkdError("FORK_FAILED", `The child was not ready within ${READY_WITHIN_MS} ms.`));
+  } catch (error) {
+    agent.close();
+    await discardRawChild(child);
+    throw error;
+  }
+}
+
+async function makeItsOwn(child: RawChild, agent: AgentConnection, opts: HandOver): Promise<Sandbox> {
+  const { manifest } = opts.snapshot;
+  const identity = { sandboxId: child.id, hostname: child.id, machineId: randomBytes(16).toString("hex"), env: { ...manifest.env, ...opts.env } };
+  // everything is sent at once, before the guest has answered anything: one round trip in all
+  const resync = startResync(agent, identity, READY_WITHIN_MS);
+  resync.catch(() => undefined); // awaited below
+  const attached = manifest.kernels.map(({ language }) => ({ language, ...Kernel.attach(agent, language) }));
+  const { clockSkewMs, bootId } = await resync;
+  const kernels = new Map<Language, Kernel>();
+  const states: Record<string, KernelState> = {};
+  for (const { language, kernel, reseeded } of attached) {
+    states[language] = await reseedState(language, reseeded);
+    kernels.set(language, kernel);
+  }
+  const certificate: ForkCertificate = {
+    clock_skew_ms: clockSkewMs,
+    guest_rng: "reseeded",
+    kernels: states,
+    identity: { hostname: identity.hostname, machine_id: identity.machineId, boot_id: bootId },
+    disk: "private-overlay",
+    memory: "private-copy-on-write",
+  };
+  return new Sandbox({ ...child, snapshot: opts.snapshot, agent, kernels, certificate, forkMs: performance.now() - opts.startedAt, onGone: opts.onGone });
+}
+
+async function reseedState(language: Language, reseeded: Promise<string[]>): Promise<KernelState> {
+  const busy = new Error("busy");
+  try {
+    return { state: "reseeded", generators: await within(reseeded, RESEED_WITHIN_MS, undefined, () => busy) };
+  } catch (error) {
+    if (error === busy) return { state: "pending", generators: [] };
+    throw new ForkdError("FORK_FAILED", `The ${language} kernel could not be reseeded: ${messageOf(error)}`, { cause: error });
+  }
+}
+
+async function failOnExit(child: RawChild): Promise<never> {
+  const exit = await child.vm.exited;
+  const ending = exit.signal ?? `exit code ${exit.code}`;
+  const console = await tailOf(join(child.dir, "console.log"));
+  throw new ForkdError("FORK_FAILED", `The child's VMM ended (${ending}) before it was ready.\n${exit.log}${console ? `\n${console}` : ""}`);
+}

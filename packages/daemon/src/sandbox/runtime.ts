@@ -1,0 +1,270 @@
+// Everything forkd does, in one process: owns the VMs and ends them all when it is disposed.
+
+import { rm } from "node:fs/promises";
+import { availableParallelism } from "node:os";
+import { ForkdError, messageOf } from "../errors.ts";
+import { prepareHome, resolveHome, type Home } from "../home.ts";
+import { installation } from "../host/installation.ts";
+import { makeRunDir, sweepRunDirs } from "../host/run-dir.ts";
+import { ensureGuestKernel, type GuestKernel } from "../image/guest-kernel.ts";
+import { sweepStaging } from "../image/staging.ts";
+import { ImageStore } from "../image/store.ts";
+import { FlatCache } from "../memory/flat.ts";
+import { Warden } from "../memory/warden.ts";
+import { SnapshotStore, type Snapshot } from "../snapshot/store.ts";
+import type { Progress } from "../util/progress.ts";
+import { Semaphore } from "../util/semaphore.ts";
+import type { MachineShape } from "../vmm/driver.ts";
+import { BASELINE_CPU, MACHINE } from "../vmm/qemu/args.ts";
+import { findQemu, type QemuBinary } from "../vmm/qemu/binary.ts";
+import { checkCompatible } from "../vmm/qemu/compatible.ts";
+import { QemuEngine } from "../vmm/qemu/engine.ts";
+import { probeAccelerator, type AcceleratorChoice } from "../vmm/qemu/probe.ts";
+import { makeSnapshot, type SnapshotTimings, type WarmUp } from "./boot.ts";
+import { branchSandbox, type BranchResult } from "./branch.ts";
+import { handOver, startRawChild, type ForkContext } from "./fork.ts";
+import { Pool } from "./pool.ts";
+import type { Sandbox } from "./sandbox.ts";
+
+const DEFAULT_MEMORY_MIB = 512;
+const MAX_MEMORY_MIB = 1024 * 1024;
+const MAX_FORK = 1000;
+
+export type RuntimeOptions = {
+  home?: Home;
+  /** how many children start at the same time; more than the cores can do only makes all of them late */
+  parallelism?: number;
+  /** a guest kernel of the user's own */
+  guestKernel?: string | undefined;
+  /** asks for one accelerator instead of the best that works */
+  accelerator?: "kvm" | "tcg" | undefined;
+  onWarning?: (message: string) => void;
+  progress?: Progress | undefined;
+  signal?: AbortSignal | undefined;
+};
+
+export type CreateSnapshotOptions = {
+  tag: string;
+  /** name or id of a stored image */
+  image: string;
+  memoryMiB?: number;
+  vcpus?: number;
+  warmUp?: WarmUp;
+  env?: Record<string, string>;
+  progress?: Progress | undefined;
+  signal?: AbortSignal | undefined;
+};
+
+export type ForkOptions = {
+  n?: number;
+  /** one failed child fails all */
+  allOrNothing?: boolean;
+  env?: Record<string, string>;
+  signal?: AbortSignal | undefined;
+};
+
+/** One child: the sandbox, or why there is none */
+export type ForkOutcome = { sandbox: Sandbox; error?: undefined } | { sandbox?: undefined; error: ForkdError };
+
+type RuntimeParts = {
+  home: Home;
+  qemu: QemuBinary;
+  guestKernel: GuestKernel;
+  accelerator: AcceleratorChoice;
+  warden: Warden;
+  runDir: string;
+  parallelism: number;
+  onWarning: (message: string) => void;
+};
+
+export class Runtime {
+  readonly home: Home;
+  readonly images: ImageStore;
+  readonly snapshots: SnapshotStore;
+  readonly flats: FlatCache;
+  readonly accelerator: AcceleratorChoice;
+  readonly qemuVersion: string;
+  readonly guestKernel: GuestKernel;
+  readonly runDir: string;
+  readonly pool: Pool;
+  readonly #warden: Warden;
+  readonly #engine: QemuEngine;
+  readonly #forking: Semaphore;
+  readonly #capturing: Semaphore;
+  readonly #sandboxes = new Map<string, Sandbox>();
+  #requests = 0;
+  #idleSince = performance.now();
+  #closing: Promise<void> | undefined;
+
+  private constructor(parts: RuntimeParts) {
+    this.home = parts.home;
+    this.accelerator = parts.accelerator;
+    this.qemuVersion = parts.qemu.version;
+    this.guestKernel = parts.guestKernel;
+    this.runDir = parts.runDir;
+    this.images = new ImageStore(parts.home);
+    this.snapshots = new SnapshotStore(parts.home);
+    this.#warden = parts.warden;
+    this.flats = new FlatCache({ home: parts.home, warden: parts.warden, snapshots: this.snapshots });
+    this.#engine = new QemuEngine({ binary: parts.qemu.path, warden: parts.warden });
+    this.#forking = new Semaphore(parts.parallelism);
+    this.#capturing = new Semaphore(Math.max(1, availableParallelism()));
+    const idleSince = (): number | undefined => (this.#requests === 0 ? this.#idleSince : undefined);
+    this.pool = new Pool({ context: this.#forkContext(), idleSince, onError: parts.onWarning });
+  }
+
+  /** Finds the engine, prepares the guest kernel, cleans up after a runtime that was killed */
+  static async start(opts: RuntimeOptions = {}): Promise<Runtime> {
+    const home = await prepareHome(opts.home ?? resolveHome());
+    const onWarning = opts.onWarning ?? (() => undefined);
+    const qemu = await findQemu();
+    const guestKernel = await ensureGuestKernel(home, {
+      file: opts.guestKernel ?? (process.env["FORKD_GUEST_KERNEL"] || undefined),
+      agent: installation.agent,
+      kernelsDir: installation.kernelsDir,
+      progress: opts.progress,
+      signal: opts.signal,
+    });
+    const { ended, othersAlive } = await sweepRunDirs(home.run);
+    if (ended > 0) onWarning(`Ended ${ended} VMM processes that an earlier run had left.`);
+    await sweepStaging(home);
+    const accelerator: AcceleratorChoice = opts.accelerator
+      ? { accelerator: opts.accelerator, reason: "asked for" }
+      : await probeAccelerator(home, { qemu, guestKernel, warden: installation.warden, signal: opts.signal });
+    const runDir = await makeRunDir(home.run);
+    try {
+      const warden = await Warden.start({ binary: installation.warden });
+      const runtime = new Runtime({ home, qemu, guestKernel, accelerator, warden, runDir, parallelism: opts.parallelism ?? availableParallelism() + 1, onWarning });
+      if (!othersAlive) {
+        await runtime.snapshots.releaseAll();
+        await runtime.flats.sweep();
+      }
+      return runtime;
+    } catch (error) {
+      await rm(runDir, { recursive: true, force: true });
+      throw error;
+    }
+  }
+
+  get sandboxes(): Sandbox[] {
+    return [...this.#sandboxes.values()];
+  }
+
+  /** Boots an image, warms it and freezes it under a tag */
+  async createSnapshot(opts: CreateSnapshotOptions): Promise<{ snapshot: Snapshot; timings: SnapshotTimings }> {
+    const shape = this.#shape(opts);
+    const image = await this.images.get(opts.image);
+    return this.#request(async () =>
+      makeSnapshot(
+        { home: this.home, engine: this.#engine, warden: this.#warden, snapshots: this.snapshots, runDir: this.runDir },
+        { tag: opts.tag, image, guestKernel: this.guestKernel, shape, warmUp: opts.warmUp ?? {}, env: opts.env ?? {}, signal: opts.signal, progress: opts.progress },
+      ),
+    );
+  }
+
+  /** Forks children of a snapshot; each has its own outcome unless `allOrNothing` */
+  async fork(from: string | Snapshot, opts: ForkOptions = {}): Promise<ForkOutcome[]> {
+    const n = opts.n ?? 1;
+    if (!Number.isInteger(n) || n < 1 || n > MAX_FORK) throw new ForkdError("BAD_REQUEST", `Cannot fork ${n} children: the number must be between 1 and ${MAX_FORK}.`);
+    const snapshot = typeof from === "string" ? await this.snapshots.get(from) : from;
+    checkCompatible(snapshot.manifest.tag, snapshot.manifest.shape, { qemuVersion: this.qemuVersion, accelerator: this.accelerator.accelerator });
+    const outcomes = await this.#request(async () => Promise.all(Array.from({ length: n }, async () => this.#forkOne(snapshot, opts))));
+    const failed = outcomes.find((outcome) => outcome.error);
+    if (!failed?.error || !opts.allOrNothing) return outcomes;
+    await Promise.all(outcomes.map(async (outcome) => outcome.sandbox?.kill()));
+    throw failed.error;
+  }
+
+  /** Forks one child, or throws why there is none */
+  async forkOne(from: string | Snapshot, opts: Omit<ForkOptions, "n" | "allOrNothing"> = {}): Promise<Sandbox> {
+    const [outcome] = await this.fork(from, opts);
+    if (!outcome?.sandbox) throw outcome?.error ?? new ForkdError("FORK_FAILED", "No child was made.");
+    return outcome.sandbox;
+  }
+
+  /** Takes a snapshot of a running sandbox, which goes on running */
+  async branch(sandbox: Sandbox, tag: string): Promise<BranchResult> {
+    if (!sandbox.alive) throw new ForkdError("VMM_EXITED", `Cannot branch sandbox ${sandbox.id}: it has ended.`);
+    const context = { home: this.home, warden: this.#warden, snapshots: this.snapshots };
+    return this.#request(async () => this.#capturing.run(async () => branchSandbox(context, sandbox, tag)));
+  }
+
+  /** Removes a snapshot that nothing uses */
+  async removeSnapshot(name: string): Promise<void> {
+    const snapshot = await this.snapshots.get(name);
+    const users = this.sandboxes.filter((sandbox) => sandbox.snapshot.manifest.id === snapshot.manifest.id);
+    if (users.length > 0) throw new ForkdError("IN_USE", `Cannot remove snapshot ${snapshot.manifest.tag}: ${users.length} sandboxes run from it.`);
+    await this.pool.resize(snapshot, 0);
+    await this.snapshots.remove(name);
+    await this.flats.remove(snapshot.manifest.id);
+  }
+
+  /** Ends every sandbox and removes every file of this runtime; snapshots and images stay */
+  async close(): Promise<void> {
+    this.#closing ??= this.#release();
+    return this.#closing;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.close();
+  }
+
+  async #release(): Promise<void> {
+    await this.pool.close();
+    await Promise.all(this.sandboxes.map(async (sandbox) => sandbox.kill()));
+    await this.#warden.close();
+    await rm(this.runDir, { recursive: true, force: true });
+  }
+
+  async #forkOne(snapshot: Snapshot, opts: ForkOptions): Promise<ForkOutcome> {
+    const startedAt = performance.now();
+    try {
+      const sandbox = await this.#forking.run(async () => {
+        opts.signal?.throwIfAborted();
+        if (this.#closing) throw new ForkdError("CANCELLED", "Cannot fork: the runtime is closing.");
+        const pooled = this.pool.take(snapshot);
+        const child = pooled ?? (await startRawChild(this.#forkContext(), snapshot, "run"));
+        const ready = handOver(child, { snapshot, env: opts.env ?? {}, startedAt, signal: opts.signal, onGone: (gone) => this.#forget(gone) });
+        // a VMM from the pool waits with everything loaded; its failure to go on shows as its end
+        if (pooled) await Promise.all([pooled.vm.resume(), ready]);
+        return ready;
+      });
+      this.#sandboxes.set(sandbox.id, sandbox);
+      return { sandbox };
+    } catch (error) {
+      return { error: error instanceof ForkdError ? error : new ForkdError("FORK_FAILED", `Cannot fork ${snapshot.manifest.tag}: ${messageOf(error)}.`, { cause: error }) };
+    }
+  }
+
+  #forget(sandbox: Sandbox): void {
+    this.#sandboxes.delete(sandbox.id);
+    void this.flats.evict();
+  }
+
+  #forkContext(): ForkContext {
+    return {
+      engine: this.#engine,
+      flats: this.flats,
+      runDir: this.runDir,
+      rootfsOf: async (snapshot) => (await this.images.get(snapshot.manifest.imageId)).rootfsPath,
+    };
+  }
+
+  #shape(opts: CreateSnapshotOptions): MachineShape {
+    const memoryMiB = opts.memoryMiB ?? DEFAULT_MEMORY_MIB;
+    const vcpus = opts.vcpus ?? 1;
+    if (!Number.isInteger(memoryMiB) || memoryMiB < 64 || memoryMiB > MAX_MEMORY_MIB) throw new ForkdError("BAD_REQUEST", `Cannot make a machine with ${memoryMiB} MiB: at least 64 are needed.`);
+    if (!Number.isInteger(vcpus) || vcpus < 1 || vcpus > 64) throw new ForkdError("BAD_REQUEST", `Cannot make a machine with ${vcpus} CPUs: 1 to 64 are possible.`);
+    return { engine: "qemu", engineVersion: this.qemuVersion, machine: MACHINE, cpu: BASELINE_CPU, accelerator: this.accelerator.accelerator, vcpus, memoryMiB };
+  }
+
+  async #request<V>(work: () => Promise<V>): Promise<V> {
+    this.#requests++;
+    try {
+      return await work();
+    } finally {
+      this.#requests--;
+      this.#idleSince = performance.now();
+    }
+  }
+}

@@ -1,0 +1,44 @@
+// What a snapshot is, on disk.
+
+import * as z from "zod";
+
+export const SNAPSHOT_VERSION = 1;
+
+const shape = z.strictObject({
+  engine: z.literal("qemu"),
+  /** version of QEMU that made it; an older one does not load it */
+  engineVersion: z.string(),
+  machine: z.string(),
+  cpu: z.string(),
+  accelerator: z.enum(["kvm", "tcg"]),
+  vcpus: z.int().min(1),
+  memoryMiB: z.int().min(1),
+});
+
+const memory = z.discriminatedUnion("kind", [
+  /** the whole memory as a sparse file */
+  z.strictObject({ kind: z.literal("base"), bytes: z.int() }),
+  /** the pages that differ from another snapshot's memory */
+  z.strictObject({ kind: z.literal("delta"), base: z.string(), pages: z.int(), bytes: z.int() }),
+]);
+
+export const snapshotManifest = z.strictObject({
+  version: z.literal(SNAPSHOT_VERSION),
+  id: z.string(),
+  tag: z.string(),
+  createdAt: z.iso.datetime(),
+  shape,
+  imageId: z.string(),
+  guestKernelId: z.string(),
+  /** key of the agent's channel, hex */
+  agentKey: z.string().regex(/^[0-9a-f]{32}$/),
+  memory,
+  deviceStateBytes: z.int(),
+  kernels: z.array(z.strictObject({ language: z.enum(["python", "node"]), version: z.string() })),
+  env: z.record(z.string(), z.string()),
+  /** the sandbox it was branched from */
+  branchedFrom: z.string().nullable(),
+  depth: z.int().min(0),
+});
+
+export type SnapshotManifest = z.infer<typeof snapshotManifest>;

@@ -1,0 +1,26 @@
+// Identifies a process beyond the reuse of its number: pid and start time.
+
+import { readFile } from "node:fs/promises";
+
+export type ProcessId = { pid: number; startTime: string };
+
+/** The start time of a process in clock ticks since boot, or undefined when there is none */
+export async function startTimeOf(pid: number): Promise<string | undefined> {
+  try {
+    const stat = await readFile(`/proc/${pid}/stat`, "utf8");
+    // The command name in field 2 may hold spaces and brackets: count from its last bracket; start time is field 22
+    return stat.slice(stat.lastIndexOf(")") + 2).split(" ")[19];
+  } catch (error) {
+    const code = (error as NodeJS.ErrnoException).code;
+    if (code === "ENOENT" || code === "ESRCH") return undefined;
+    throw error;
+  }
+}
+
+export async function ownProcessId(): Promise<ProcessId> {
+  return { pid: process.pid, startTime: (await startTimeOf(process.pid)) ?? "" };
+}
+
+export async function isAlive(id: ProcessId): Promise<boolean> {
+  return (await startTimeOf(id.pid)) === id.startTime;
+}

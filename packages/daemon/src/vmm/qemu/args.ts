@@ -1,0 +1,93 @@
+// QEMU's command line, as data.
+
+import type { BootSpec, MachineShape, RestoreSpec } from "../driver.ts";
+
+/** File descriptors that the VMM inherits */
+export const FD = { qmp: 3, agent: 4, state: 5 } as const;
+
+/** Machine type and CPU model that every QEMU from 7.2 on has, so that snapshots travel */
+export const MACHINE = "pc-q35-7.2";
+export const BASELINE_CPU = "Nehalem-v1";
+
+/** Translated code kept per VM, in `MiB`: what one guest kernel and one interpreter need, with room */
+const TB_SIZE_MIB = 32;
+
+const SANDBOX = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny";
+
+/** Arguments for a parent: memory is the file itself */
+export function bootArgs(spec: BootSpec): string[] {
+  return [...commonArgs(spec.shape), ...memoryArgs(spec, "on"), ...deviceArgs(spec), "-kernel", spec.guestKernel, "-initrd", spec.initrd, "-append", spec.commandLine];
+}
+
+/** Arguments for a child: memory is a private view of the file, device state comes by descriptor */
+export function restoreArgs(spec: RestoreSpec): string[] {
+  return [
+    ...commonArgs(spec.shape),
+    ...memoryArgs(spec, "off"),
+    ...deviceArgs(spec),
+    ...(spec.start === "hold" ? ["-S"] : []),
+    "-incoming",
+    `fd:${FD.state}`,
+  ];
+}
+
+function commonArgs(shape: MachineShape): string[] {
+  return [
+    "-nodefaults",
+    "-no-user-config",
+    "-display",
+    "none",
+    // without suppress-vmdesc and send-configuration the device state cannot be loaded again
+    "-machine",
+    `${shape.machine},suppress-vmdesc=on,memory-backend=ram0,hpet=off,smm=off,vmport=off,graphics=off`,
+    "-global",
+    "migration.send-configuration=off",
+    "-accel",
+    shape.accelerator === "tcg" ? `tcg,tb-size=${TB_SIZE_MIB}` : "kvm",
+    "-cpu",
+    shape.cpu,
+    "-smp",
+    String(shape.vcpus),
+    "-m",
+    `${shape.memoryMiB}M`,
+    "-sandbox",
+    SANDBOX,
+    "-no-reboot",
+  ];
+}
+
+function memoryArgs(spec: { memory: string; shape: MachineShape }, share: "on" | "off"): string[] {
+  return ["-object", `memory-backend-file,id=ram0,size=${spec.shape.memoryMiB}M,mem-path=${optionValue(spec.memory)},share=${share}`];
+}
+
+function deviceArgs(spec: { dir: string; rootfs: string | null }): string[] {
+  return [
+    "-chardev",
+    `socket,id=qmp,fd=${FD.qmp},server=on,wait=off`,
+    "-mon",
+    "chardev=qmp,mode=control",
+    "-chardev",
+    `file,id=console,path=${optionValue(`${spec.dir}/console.log`)}`,
+    "-device",
+    "isa-serial,chardev=console",
+    "-device",
+    "virtio-serial-pci,max_ports=2",
+    "-chardev",
+    `socket,id=agent,fd=${FD.agent},server=on,wait=off`,
+    "-device",
+    "virtserialport,chardev=agent,name=forkd.agent.0",
+    ...(spec.rootfs === null ? [] : rootArgs(spec.rootfs)),
+    "-device",
+    "vmgenid,guid=auto",
+  ];
+}
+
+function rootArgs(rootfs: string): string[] {
+  const blockdev = `driver=raw,node-name=root,read-only=on,file.driver=file,file.filename=${optionValue(rootfs)},file.locking=off`;
+  return ["-blockdev", blockdev, "-device", "virtio-blk-pci,drive=root"];
+}
+
+/** A comma separates QEMU's options; doubled it stands for itself */
+function optionValue(value: string): string {
+  return value.replaceAll(",", ",,");
+}

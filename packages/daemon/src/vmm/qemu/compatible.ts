@@ -1,0 +1,24 @@
+// Whether a snapshot can be forked with this QEMU on this host.
+
+import { ForkdError } from "../../errors.ts";
+import type { MachineShape } from "../driver.ts";
+
+/** Throws SNAPSHOT_INCOMPATIBLE with the reason */
+export function checkCompatible(tag: string, shape: MachineShape, host: { qemuVersion: string; accelerator: "kvm" | "tcg" }): void {
+  const refuse = (why: string, hint: string): never => {
+    throw new ForkdError("SNAPSHOT_INCOMPATIBLE", `Cannot fork snapshot ${tag} here: ${why}.`, { hint });
+  };
+  if (shape.accelerator === "kvm" && host.accelerator !== "kvm") {
+    refuse("it was made with KVM, which does not work on this host", "Make the snapshot again here, or run it where 'forkd doctor' reports KVM.");
+  }
+  if (compareVersions(host.qemuVersion, shape.engineVersion) < 0) {
+    refuse(`it was made with QEMU ${shape.engineVersion} and this is the older ${host.qemuVersion}`, "Install a newer QEMU, or make the snapshot again here.");
+  }
+}
+
+/** Major and minor only: patch releases do not change the device state */
+function compareVersions(a: string, b: string): number {
+  const [aMajor = 0, aMinor = 0] = a.split(".").map(Number);
+  const [bMajor = 0, bMinor = 0] = b.split(".").map(Number);
+  return aMajor - bMajor || aMinor - bMinor;
+}

@@ -1,0 +1,287 @@
+// The kernels under the host's own python3 and node: state, values, errors, order, interrupts, reseed.
+
+import assert from "node:assert/strict";
+import { type ChildProcess, spawn } from "node:child_process";
+import { once } from "node:events";
+import { createInterface } from "node:readline";
+import type { Duplex } from "node:stream";
+import { after, describe, test } from "node:test";
+import { setTimeout as sleep } from "node:timers/promises";
+import { fileURLToPath } from "node:url";
+
+type Message = {
+  event: string;
+  id?: number;
+  text?: string | null;
+  json?: unknown;
+  type?: string;
+  message?: string;
+  traceback?: string;
+  generators?: string[];
+  language?: string;
+};
+
+const SEED = "ab".repeat(32);
+const LIMIT_MS = 20_000;
+
+class Kernel {
+  readonly process: ChildProcess;
+  readonly control: Duplex;
+  /** What arrived, in the order of arrival: output and control messages */
+  readonly seen: string[] = [];
+  readonly #messages: AsyncIterator<string>;
+  #lastId = 0;
+
+  constructor(command: string, file: string) {
+    const path = fileURLToPath(new URL(`../../../../guest/kernels/${file}`, import.meta.url));
+    this.process = spawn(command, [path], { stdio: ["ignore", "pipe", "pipe", "pipe"] });
+    this.control = this.process.stdio[3] as Duplex;
+    this.process.stdout?.on("data", (data: Buffer) => this.seen.push(`out:${data.toString()}`));
+    this.process.stderr?.on("data", (data: Buffer) => this.seen.push(`err:${data.toString()}`));
+    this.#messages = createInterface({ input: this.control })[Symbol.asyncIterator]();
+  }
+
+  async next(): Promise<Message> {
+    const late = sleep(LIMIT_MS, undefined, { ref: false }).then(() => assert.fail("the kernel does not answer"));
+    const { value } = await Promise.race([this.#messages.next(), late]);
+    const message = JSON.parse(value as string) as Message;
+    this.seen.push(message.event);
+    return message;
+  }
+
+  send(message: object): void {
+    this.control.write(`${JSON.stringify(message)}\n`);
+  }
+
+  start(code: string): number {
+    this.send({ op: "eval", id: ++this.#lastId, code });
+    return this.#lastId;
+  }
+
+  async eval(code: string): Promise<Message> {
+    const id = this.start(code);
+    const message = await this.next();
+    assert.equal(message.id, id);
+    return message;
+  }
+
+  async reseed(id: number, seed = SEED): Promise<Message> {
+    this.send({ op: "reseed", id, seed });
+    return this.next();
+  }
+
+  interrupt(): void {
+    this.process.kill("SIGINT");
+  }
+
+  async close(): Promise<number | null> {
+    if (this.process.exitCode !== null) return this.process.exitCode;
+    const exit = once(this.process, "exit");
+    this.control.end();
+    return (await exit)[0] as number | null;
+  }
+}
+
+type Language = {
+  name: string;
+  command: string;
+  file: string;
+  random: string;
+  generator: string;
+  print: string;
+  values: [code: string, text: string | null, json?: unknown][];
+  errors: [code: string, type: string, message: RegExp, traceback: RegExp][];
+  busy: string[];
+};
+
+const languages: Language[] = [
+  {
+    name: "python",
+    command: "python3",
+    file: "python.py",
+    random: "__import__('random').random()",
+    generator: "random",
+    print: "import sys\nfor i in range(3): print('line', i)\nprint('last', end='')",
+    values: [
+      ["x = 20", null],
+      ["def double(n):\n    return 2 * n", null],
+      ["double(x) + 2", "42", 42],
+      ["None", null],
+      ["(1, 2)", "(1, 2)"],
+      ["[1, 2.5, 'ä', None, True, {'a': []}]", "[1, 2.5, 'ä', None, True, {'a': []}]", [1, 2.5, "ä", null, true, { a: [] }]],
+      ["{1: 2}", "{1: 2}"],
+      ["float('nan')", "nan"],
+      ["2 ** 60", "1152921504606846976"],
+      ["[(1,)]", "[(1,)]"],
+      ["l = []; l.append(l); l", "[[...]]"],
+      ["class Point: pass\nimport pickle\ntype(pickle.loads(pickle.dumps(Point()))) is Point", "True", true],
+      ["__name__", "'__main__'", "__main__"],
+      ["import asyncio\nawait asyncio.sleep(0.01)\n'waited'", "'waited'", "waited"],
+      ["len('x' * (1 << 21))", "2097152", 2097152],
+      ["x", "20", 20],
+      ["", null],
+    ],
+    errors: [
+      [
+        "1 / 0",
+        "ZeroDivisionError",
+        /^division by zero$/,
+        /^Traceback[^]*<eval \d+>", line 1[^]*1 \/ 0[^]*ZeroDivisionError: division by zero$/,
+      ],
+      [
+        "def inner():\n    raise ValueError('no')\n\ninner()",
+        "ValueError",
+        /^no$/,
+        /line 4[^]*inner\(\)[^]*line 2, in inner[^]*raise ValueError/,
+      ],
+      ["def f(:", "SyntaxError", /invalid syntax/, /<eval \d+>", line 1/],
+      ["import sys\nsys.exit(3)", "SystemExit", /^3$/, /SystemExit: 3/],
+      ["exit(4)", "SystemExit", /^4$/, /SystemExit: 4/],
+      ["input()", "EOFError", /EOF/, /EOFError/],
+      ["return 1", "SyntaxError", /return/, /SyntaxError/],
+    ],
+    busy: ["while True: pass", "import time\ntime.sleep(60)", "import asyncio\nawait asyncio.sleep(60)"],
+  },
+  {
+    name: "node",
+    command: process.execPath,
+    file: "node.mjs",
+    random: "Math.random()",
+    generator: "Math.random",
+    print: "for (let i = 0; i < 3; i++) console.log('line', i)\nprocess.stdout.write('last'); undefined",
+    values: [
+      ["const x = 20", null],
+      ["function double(n) { return 2 * n }", null],
+      ["double(x) + 2", "42", 42],
+      ["const x = 21; let y = 1; class A {}", null],
+      ["let y = 2; class A { b() { return 3 } }\nx + y + new A().b()", "26", 26],
+      ["undefined", null],
+      ["({ a: [1, 'ä', null] })", "{ a: [ 1, 'ä', null ] }", { a: [1, "ä", null] }],
+      ["new Map([[1, 2]])", "Map(1) { 1 => 2 }"],
+      ["NaN", "NaN"],
+      ["10n", "10n"],
+      ["[1, , 2]", "[ 1, <1 empty item>, 2 ]"],
+      ["({ a: undefined })", "{ a: undefined }"],
+      ["const { q } = await Promise.resolve({ q: 9 }); q", "9", 9],
+      ["q + 1", "10", 10],
+      ["Promise.resolve('later')", "'later'", "later"],
+      ["require('node:os').EOL", "'\\n'", "\n"],
+      ["(await import('node:path')).basename('/a/b') + \" import('x')\"", "\"b import('x')\"", "b import('x')"],
+      ["crypto.randomUUID().length + require('node:crypto').randomBytes(3).length", "39", 39],
+    ],
+    errors: [
+      ["null.x", "TypeError", /Cannot read properties of null/, /^TypeError[^]*at eval-\d+:1:6$/],
+      [
+        "function inner() { throw new RangeError('no') }\ninner()",
+        "RangeError",
+        /^no$/,
+        /at inner \(eval-\d+:1:\d+\)\n {4}at eval-\d+:2:1$/,
+      ],
+      ["let = 5 5", "SyntaxError", /Unexpected/, /eval-\d+:1:9/],
+      ["throw 5", "number", /^5$/, /^Uncaught 5$/],
+      ["process.exit(3)", "SystemExit", /^3$/, /SystemExit: 3/],
+      ["Promise.reject(new Error('rejected'))", "Error", /^rejected$/, /Error: rejected/],
+    ],
+    busy: ["while (true);", "await new Promise((done) => setTimeout(done, 60000))", "new Promise(() => {})"],
+  },
+];
+
+for (const language of languages) {
+  describe(`kernel ${language.name}`, { timeout: 60_000 }, () => {
+    const kernel = new Kernel(language.command, language.file);
+    after(() => kernel.process.kill("SIGKILL"));
+
+    test("says that it is ready", async () => {
+      const ready = await kernel.next();
+      assert.deepEqual([ready.event, ready.language], ["ready", language.name]);
+    });
+
+    test("keeps state, and tells values as text and, where that is exact, as JSON", async () => {
+      for (const [code, text, json] of language.values) {
+        const { event, text: got, json: gotJson, traceback } = await kernel.eval(code);
+        assert.deepEqual([event, got, gotJson], ["result", text, json], `${code}: ${traceback}`);
+      }
+    });
+
+    test("reports errors with the code's own frames only", async () => {
+      for (const [code, type, message, traceback] of language.errors) {
+        const error = await kernel.eval(code);
+        assert.deepEqual([error.event, error.type], ["error", type], code);
+        assert.match(error.message ?? "", message);
+        assert.match(error.traceback ?? "", traceback);
+        assert.doesNotMatch(error.traceback ?? "", /kernels\/|node:inspector/);
+      }
+    });
+
+    test("has written all output when the result comes", async () => {
+      kernel.seen.length = 0;
+      const { event } = await kernel.eval(language.print);
+      assert.equal(event, "result");
+      while (!kernel.seen.join("").includes("last")) await sleep(5);
+      const output = kernel.seen.filter((entry) => entry.startsWith("out:")).map((entry) => entry.slice(4));
+      assert.equal(output.join(""), "line 0\nline 1\nline 2\nlast");
+    });
+
+    test("ignores lines that are not messages", async () => {
+      kernel.control.write('{"op":"eval","id":1,"co\n\n[1]\nnull\n"x"\n{"op":"dance"}\n');
+      assert.equal((await kernel.eval("7")).text, "7");
+    });
+
+    test("answers evals in the order of arrival", async () => {
+      const ids = ["1", "2", "3"].map((code) => kernel.start(code));
+      for (const id of ids) assert.equal((await kernel.next()).id, id);
+    });
+
+    test("SIGINT interrupts the running eval and nothing else", async () => {
+      kernel.interrupt();
+      for (const code of language.busy) {
+        const id = kernel.start(code);
+        await sleep(300);
+        kernel.interrupt();
+        const error = await kernel.next();
+        assert.deepEqual([error.event, error.id, error.type], ["error", id, "KeyboardInterrupt"], code);
+        assert.doesNotMatch(error.traceback ?? "", /kernels\//);
+        kernel.interrupt();
+        kernel.interrupt();
+        assert.equal((await kernel.eval("7")).text, "7");
+      }
+    });
+
+    test("a storm of SIGINT does not end it", async () => {
+      for (let round = 0; round < 100; round++) {
+        const id = kernel.start("1 + 1");
+        for (let burst = 0; burst < 4; burst++) kernel.interrupt();
+        assert.equal((await kernel.next()).id, id);
+      }
+      assert.equal(kernel.process.exitCode, null);
+    });
+
+    test("reseed makes the generators repeat, and another seed does not", async () => {
+      const draw = async (seed: string) => {
+        const { event, generators } = await kernel.reseed(900, seed);
+        assert.equal(event, "reseeded");
+        assert.ok(generators?.includes(language.generator));
+        return (await kernel.eval(language.random)).text;
+      };
+      const first = await draw(SEED);
+      assert.equal(await draw(SEED), first);
+      assert.notEqual(await draw("cd".repeat(32)), first);
+      assert.equal((await kernel.reseed(901, "zz")).event, "error");
+    });
+
+    test("reseed is done while an eval runs", async () => {
+      // a synchronous loop in node cannot be entered: only what waits can
+      for (const code of language.busy.slice(language.name === "node" ? 1 : 0)) {
+        const id = kernel.start(code);
+        await sleep(200);
+        assert.equal((await kernel.reseed(902)).id, 902);
+        kernel.interrupt();
+        assert.equal((await kernel.next()).id, id);
+      }
+    });
+
+    test("ends when the control channel ends", async () => {
+      assert.equal(await kernel.close(), 0);
+    });
+  });
+}

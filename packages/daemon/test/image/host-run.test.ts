@@ -1,0 +1,62 @@
+import assert from "node:assert/strict";
+import { readFile } from "node:fs/promises";
+import { test } from "node:test";
+import { setTimeout as sleep } from "node:timers/promises";
+import { run, startPiped } from "../../src/host/run.ts";
+
+test("a command's output comes back, and its words reach it untouched", async () => {
+  assert.equal((await run(["printf", "%s|", "a b", "$HOME", "'"])).stdout, "a b|$HOME|'|");
+});
+
+test("a failure carries status and the end of stderr", async () => {
+  await assert.rejects(run(["sh", "-c", "head -c 100000 /dev/zero | tr '\\0' x >&2; echo the end >&2; exit 3"]), (error: Error & { code?: string }) => {
+    assert.equal(error.code, "HOST_COMMAND_FAILED");
+    assert.match(error.message, /exit status 3/);
+    assert.match(error.message, /the end$/);
+    assert.ok(error.message.length < 10_000);
+    return true;
+  });
+});
+
+test("a missing tool names the package to install", async () => {
+  const path = process.env["PATH"];
+  process.env["PATH"] = "/nowhere";
+  try {
+    await assert.rejects(run(["mmdebstrap"]), { code: "HOST_TOOL_MISSING", hint: "Install it: sudo apt-get install mmdebstrap" });
+  } finally {
+    process.env["PATH"] = path;
+  }
+});
+
+test("cancelling ends the whole process group, also one that ignores SIGTERM", async () => {
+  const stop = new AbortController();
+  let pid = 0;
+  const done = run(["sh", "-c", "trap '' TERM; sh -c 'trap \"\" TERM; echo $$ >&2; while :; do sleep 1; done' & wait"], {
+    signal: stop.signal,
+    graceMs: 200,
+    onStderr: (text) => {
+      pid = Number(text);
+      stop.abort();
+    },
+  });
+  await assert.rejects(done, { code: "CANCELLED" });
+  await sleep(50);
+  assert.ok(pid > 0);
+  // Gone, or dead and not yet collected by process 1
+  const stat = await readFile(`/proc/${pid}/stat`, "utf8").catch(() => ") Z");
+  assert.match(stat, /\) [ZX]/);
+});
+
+test("a command that takes too long is ended and says so", async () => {
+  await assert.rejects(run(["sleep", "30"], { timeoutMs: 50 }), (error: Error) => /within 50 ms/.test(error.message));
+});
+
+test("a command that stops reading does not bring the writer down", async () => {
+  const command = startPiped(["head", "-c", "1"]);
+  command.stdout.resume();
+  for (let i = 0; i < 50 && command.stdin.writable; i++) {
+    command.stdin.write(Buffer.alloc(65536));
+    await sleep(2);
+  }
+  await command.done;
+});

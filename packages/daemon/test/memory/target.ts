@@ -1,0 +1,103 @@
+// What the memory tests share: a warden with a folder, RAM files, and processes that map them.
+
+import { execFileSync } from "node:child_process";
+import { closeSync, existsSync, ftruncateSync, mkdtempSync, openSync, rmSync, writeSync } from "node:fs";
+import { connect } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { createInterface } from "node:readline";
+import { Warden, type VmmProcess } from "../../src/memory/warden.ts";
+
+export const PAGE = 4096;
+export const MIB = 1024 * 1024;
+
+const root = join(import.meta.dirname, "../../../..");
+const built = [join(root, "target/release/forkd-warden"), join(root, "dist/bin/forkd-warden")];
+export const wardenBinary = process.env["FORKD_TEST_WARDEN"] ?? built.find((path) => existsSync(path)) ?? built[0]!;
+
+const python = execFileSync("python3", ["-c", "import sys; print(sys.executable)"], { encoding: "utf8" }).trim();
+
+/** A warden and a folder that both go in the end */
+export class Scratch implements AsyncDisposable {
+  readonly warden: Warden;
+  readonly dir: string;
+  #count = 0;
+
+  static async make(parent = tmpdir()): Promise<Scratch> {
+    return new Scratch(await Warden.start({ binary: wardenBinary }), mkdtempSync(join(parent, "forkd-memory-")));
+  }
+
+  private constructor(warden: Warden, dir: string) {
+    this.warden = warden;
+    this.dir = dir;
+  }
+
+  path(name: string): string {
+    return join(this.dir, `${name}-${++this.#count}`);
+  }
+
+  async remove(): Promise<void> {
+    await this.warden.close();
+    rmSync(this.dir, { recursive: true, force: true });
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.remove();
+  }
+}
+
+/** A sparse file that begins with `dataBytes` of noise */
+export function makeBase(scratch: Scratch, bytes: number, dataBytes: number): string {
+  const path = scratch.path("ram");
+  const file = openSync(path, "wx", 0o600);
+  ftruncateSync(file, bytes);
+  const noise = new Random(bytes).bytes(MIB);
+  for (let at = 0; at < dataBytes; at += MIB) writeSync(file, noise, 0, Math.min(MIB, dataBytes - at), at);
+  closeSync(file);
+  return path;
+}
+
+export type Target = { process: VmmProcess; base: string; tell: (command: string) => Promise<void> };
+
+export async function startTarget(scratch: Scratch, base: string, bytes: number): Promise<Target> {
+  const socketPath = scratch.path("socket");
+  const child = await scratch.warden.spawn({
+    argv: [python, join(import.meta.dirname, "target.py"), base, String(bytes)],
+    env: {},
+    cwd: scratch.dir,
+    log: join(scratch.dir, "target.log"),
+    files: [{ fd: 3, path: socketPath, mode: "listen" }],
+  });
+  const socket = connect(socketPath);
+  socket.on("error", () => undefined);
+  const answers = createInterface({ input: socket })[Symbol.asyncIterator]();
+  const tell = async (command: string): Promise<void> => {
+    socket.write(`${command}\n`);
+    const answer = await answers.next();
+    if (answer.done === true || answer.value !== "ok") throw new Error(`target did not answer "${command}"`);
+  };
+  void child.exited.then(() => socket.destroy());
+  return { process: child, base, tell };
+}
+
+/** xorshift32: the same numbers in every run */
+export class Random {
+  #state: number;
+
+  constructor(seed: number) {
+    this.#state = (seed ^ 0x9e3779b9) | 1;
+  }
+
+  below(limit: number): number {
+    this.#state ^= this.#state << 13;
+    this.#state ^= this.#state >>> 17;
+    this.#state ^= this.#state << 5;
+    return (this.#state >>> 0) % limit;
+  }
+
+  bytes(length: number): Buffer {
+    const buffer = Buffer.allocUnsafe(length);
+    for (let at = 0; at < length; at++) buffer[at] = this.below(255) + 1;
+    return buffer;
+  }
+}

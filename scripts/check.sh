@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# Every static check. One failure does not hide the others: all run, then a summary.
+# Usage: scripts/check.sh
+set -uo pipefail
+cd "$(dirname "$0")/.." || exit
+PATH="$PWD/node_modules/.bin:$PATH"
+
+results=$(mktemp -d)
+trap 'rm -rf "$results"' EXIT
+names=()
+started=$SECONDS
+
+# check NAME COMMAND...: in the background, output kept for later
+check() {
+  local name=$1
+  shift
+  names+=("$name")
+  (
+    "$@" >"$results/$name.out" 2>&1
+    echo $? >"$results/$name.status"
+  ) &
+}
+
+skip() {
+  names+=("$1")
+  echo "$2" >"$results/$1.out"
+  echo skip >"$results/$1.status"
+}
+
+rust_check() {
+  cargo clippy --locked --quiet --all-targets -- -D warnings
+}
+
+check types tsc -p tsconfig.json
+check lint oxlint --type-aware --deny-warnings
+check format oxfmt --check
+check dead-code knip --no-progress --no-config-hints
+check docs node scripts/check-docs.ts
+if cargo fmt --version >/dev/null 2>&1; then
+  check rust-format cargo fmt --all --check
+else
+  skip rust-format "cargo fmt is not installed"
+fi
+if cargo clippy --version >/dev/null 2>&1; then
+  check rust-lint rust_check
+else
+  skip rust-lint "cargo clippy is not installed"
+fi
+if command -v shellcheck >/dev/null; then
+  check shell shellcheck forkd .ci/run scripts/*.sh
+else
+  skip shell "shellcheck is not installed"
+fi
+wait
+
+failed=()
+for name in "${names[@]}"; do
+  status=$(cat "$results/$name.status")
+  case "$status" in
+    0) echo "check: $name ok" ;;
+    skip) echo "check: $name skipped: $(cat "$results/$name.out")" ;;
+    *)
+      echo "check: $name FAILED"
+      sed 's/^/    /' "$results/$name.out"
+      failed+=("$name")
+      ;;
+  esac
+done
+if [ ${#failed[@]} -gt 0 ]; then
+  echo "check: failed: ${failed[*]} ($((SECONDS - started)) s)"
+  exit 1
+fi
+echo "check: all ok ($((SECONDS - started)) s)"

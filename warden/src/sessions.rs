@@ -1,0 +1,180 @@
+//! The captures that are under way, a thread each.
+
+use crate::capture::{Capture, Request};
+use crate::fault::{Fault, Outcome};
+use crate::scan::Abilities;
+use crate::wire::{Outbox, Writer};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{channel, Receiver, Sender};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Instant;
+
+const MAX_CAPTURES: usize = 64;
+
+/// What to do next, with the request to answer
+#[derive(Clone, Copy)]
+pub enum Order {
+    Finish(u32),
+    Commit(u32),
+    Abort(u32),
+    /// The process has ended; nobody to answer
+    Gone,
+}
+
+struct Entry {
+    pid: i32,
+    orders: Sender<Order>,
+    gone: Arc<AtomicBool>,
+}
+
+#[derive(Default)]
+struct Table {
+    entries: HashMap<u64, Entry>,
+    last: u64,
+}
+
+#[derive(Clone)]
+pub struct Sessions {
+    table: Arc<Mutex<Table>>,
+    out: Arc<Outbox>,
+    abilities: Abilities,
+    threads: usize,
+}
+
+struct Session {
+    id: u64,
+    orders: Receiver<Order>,
+    gone: Arc<AtomicBool>,
+    owner: Sessions,
+}
+
+fn unknown() -> Fault {
+    Fault::new("ESRCH", "no such capture, or its process has ended")
+}
+
+pub fn micros(since: Instant) -> u64 {
+    since.elapsed().as_micros() as u64
+}
+
+impl Sessions {
+    pub fn new(out: Arc<Outbox>, abilities: Abilities, threads: usize) -> Sessions {
+        Sessions {
+            table: Arc::default(),
+            out,
+            abilities,
+            threads,
+        }
+    }
+
+    pub fn begin(&self, request_id: u32, request: Request) -> Outcome<()> {
+        let mut table = self.table.lock().unwrap();
+        if table.entries.len() >= MAX_CAPTURES {
+            return Err(Fault::new("EBUSY", "too many captures at once"));
+        }
+        table.last += 1;
+        let id = table.last;
+        let (send, orders) = channel();
+        let gone = Arc::new(AtomicBool::new(false));
+        let entry = Entry {
+            pid: request.pid,
+            orders: send,
+            gone: Arc::clone(&gone),
+        };
+        let session = Session {
+            id,
+            orders,
+            gone,
+            owner: self.clone(),
+        };
+        thread::Builder::new()
+            .name("capture".into())
+            .spawn(move || session.run(request_id, &request))
+            .map_err(|error| Fault::io(&error, "thread"))?;
+        table.entries.insert(id, entry);
+        Ok(())
+    }
+
+    pub fn order(&self, id: u64, order: Order) -> Outcome<()> {
+        let table = self.table.lock().unwrap();
+        let entry = table.entries.get(&id).ok_or_else(unknown)?;
+        entry.orders.send(order).map_err(|_| unknown())
+    }
+
+    pub fn process_ended(&self, pid: i32) {
+        let table = self.table.lock().unwrap();
+        for entry in table.entries.values().filter(|entry| entry.pid == pid) {
+            entry.gone.store(true, Ordering::SeqCst);
+            let _ = entry.orders.send(Order::Gone);
+        }
+    }
+}
+
+impl Session {
+    fn run(self, request_id: u32, request: &Request) {
+        let out = Arc::clone(&self.owner.out);
+        let started = Instant::now();
+        let begun = Capture::begin(request, self.owner.abilities, self.owner.threads);
+        match begun.and_then(|capture| self.still_there(capture)) {
+            Ok(capture) => {
+                let payload = Writer::new().u64(self.id).u64(capture.pages());
+                out.reply(request_id, Ok(payload.u64(micros(started))));
+                self.serve(capture);
+            }
+            Err(fault) => out.reply(request_id, Err(fault)),
+        }
+        self.owner.table.lock().unwrap().entries.remove(&self.id);
+        for order in self.orders.try_iter() {
+            self.refuse(order, unknown());
+        }
+    }
+
+    /// What was read of a process that ended meanwhile may be another's that got its id.
+    fn still_there<T>(&self, value: T) -> Outcome<T> {
+        if self.gone.load(Ordering::SeqCst) {
+            return Err(Fault::new("ESRCH", "the process has ended"));
+        }
+        Ok(value)
+    }
+
+    fn serve(&self, mut capture: Capture) {
+        let out = &self.owner.out;
+        while let Ok(order) = self.orders.recv() {
+            match order {
+                Order::Finish(request) if !capture.is_finished() => {
+                    let started = Instant::now();
+                    let finished = capture.finish();
+                    match finished.and_then(|finished| self.still_there(finished)) {
+                        Ok(done) => {
+                            let payload = Writer::new().u64(done.pages).u64(done.recopied);
+                            out.reply(request, Ok(payload.u64(micros(started))));
+                        }
+                        Err(fault) => {
+                            drop(capture);
+                            return out.reply(request, Err(fault));
+                        }
+                    }
+                }
+                Order::Commit(request) if capture.is_finished() => {
+                    let written = capture.commit();
+                    let payload = written.map(|(bytes, pages)| Writer::new().u64(bytes).u64(pages));
+                    return out.reply(request, payload);
+                }
+                Order::Abort(request) => {
+                    drop(capture);
+                    return out.reply(request, Ok(Writer::new()));
+                }
+                Order::Gone if !capture.is_finished() => return,
+                Order::Gone => {}
+                other => self.refuse(other, Fault::new("EINVAL", "not at this point of a capture")),
+            }
+        }
+    }
+
+    fn refuse(&self, order: Order, fault: Fault) {
+        if let Order::Finish(request) | Order::Commit(request) | Order::Abort(request) = order {
+            self.owner.out.reply(request, Err(fault));
+        }
+    }
+}
