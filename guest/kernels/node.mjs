@@ -167,9 +167,10 @@ function evaluate(id, code) {
   });
 }
 
-/** What evaluated code threw, which need not be an Error */
-class Thrown {
+/** Carries what evaluated code threw, which need not be an Error */
+class Thrown extends Error {
   constructor(value, details) {
+    super();
     this.value = value;
     this.details = details;
   }
@@ -261,15 +262,22 @@ function parse(line) {
 }
 
 let evals = Promise.resolve();
+let unanswered = 0;
 
 function handle(message) {
   if (message.op === "eval") {
-    evals = evals.then(() => answer(message)).then(send);
+    unanswered++;
+    evals = evals
+      .then(() => answer(message))
+      .then((text) => {
+        unanswered--;
+        send(text);
+      });
   } else if (message.op === "reseed") {
     const seed = Buffer.from(String(message.seed), "hex");
     if (seed.length === 32) {
       seedMathRandom(seed);
-      send({ event: "reseeded", id: message.id, generators: ["Math.random", "crypto"] });
+      send({ event: "reseeded", id: message.id, generators: ["Math.random", "crypto"], busy: unanswered > 0 });
     } else {
       send({ event: "error", id: message.id, type: "RangeError", message: "a seed is 32 bytes in hex", traceback: "" });
     }

@@ -154,7 +154,8 @@ class Kernel:
                 generators.append("ssl")
         except Exception as error:
             return self.send(failure(message.get("id"), error))
-        self.send(encode({"event": "reseeded", "id": message.get("id"), "generators": generators}))
+        busy = self.busy or bool(self.waiting)
+        self.send(encode({"event": "reseeded", "id": message.get("id"), "generators": generators, "busy": busy}))
 
 
 def parse(line):

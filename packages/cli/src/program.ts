@@ -1,6 +1,7 @@
 // Registers the commands, nothing else. A new verb is a new file in commands/ and one line here.
 
 import { Command } from "commander";
+import { benchCommand } from "./commands/bench.ts";
 import { completionCommand } from "./commands/completion.ts";
 import { demoCommand } from "./commands/demo.ts";
 import { doctorCommand } from "./commands/doctor.ts";
@@ -10,7 +11,7 @@ import { VERSION } from "./version.ts";
 
 import type { Cli } from "./cli.ts";
 
-const COMMANDS: ((cli: Cli) => Command)[] = [demoCommand, doctorCommand, imageCommand, completionCommand, versionCommand];
+const COMMANDS: ((cli: Cli) => Command)[] = [benchCommand, demoCommand, doctorCommand, imageCommand, completionCommand, versionCommand];
 
 export function buildProgram(cli: Cli): Command {
   const program = new Command("forkd")

@@ -41,11 +41,14 @@ async function finishResync(agent: AgentConnection, call: ReturnType<AgentConnec
     const steps = failures.map((failure) => `${failure.step} (${failure.why})`).join(", ");
     throw new ForkdError("FORK_FAILED", `The guest could not be made its own machine: ${steps}.`);
   }
-  for (let i = 0; clockSkewMs > CLOCK_BOUND_MS && i < CLOCK_TRIES; i++) {
-    const answer = await agent.call(T.CLOCK, new Writer().i64(wallClockNs()).done(), { timeoutMs });
-    clockSkewMs = ageMs(answer.i64());
-  }
+  for (let i = 0; clockSkewMs > CLOCK_BOUND_MS && i < CLOCK_TRIES; i++) clockSkewMs = await setClock(agent, timeoutMs);
   return { clockSkewMs, bootId };
+}
+
+/** Sets the guest's wall clock; the upper bound of what it still differs by, in ms */
+export async function setClock(agent: AgentConnection, timeoutMs: number): Promise<number> {
+  const answer = await agent.call(T.CLOCK, new Writer().i64(wallClockNs()).done(), { timeoutMs });
+  return ageMs(answer.i64());
 }
 
 function wallClockNs(): bigint {

@@ -15,7 +15,9 @@ export async function hostSuite(): Promise<string> {
   const release = await readFile("/etc/os-release", "utf8");
   const codename = /^VERSION_CODENAME="?([a-z0-9.-]+)"?$/m.exec(release)?.[1];
   if (codename === undefined) {
-    throw new ForkdError("BAD_REQUEST", "Cannot tell which distribution to build: /etc/os-release has no VERSION_CODENAME.", { hint: "Name a suite and a mirror." });
+    throw new ForkdError("BAD_REQUEST", "Cannot tell which distribution to build: /etc/os-release has no VERSION_CODENAME.", {
+      hint: "Name a suite and a mirror.",
+    });
   }
   return codename;
 }
@@ -30,7 +32,9 @@ export async function hostSources(suite: string, aptDir = "/etc/apt"): Promise<A
   const wanted = new Set([suite, `${suite}-updates`, `${suite}-security`]);
   const own = sources.filter((source) => wanted.has(source.suite) && source.components.includes("main"));
   if (!own.some((source) => source.suite === suite)) {
-    throw new ForkdError("BAD_REQUEST", `Cannot build from ${suite}: the host's apt sources do not hold it.`, { hint: "Name a mirror for this suite." });
+    throw new ForkdError("BAD_REQUEST", `Cannot build from ${suite}: the host's apt sources do not hold it.`, {
+      hint: "Name a mirror for this suite.",
+    });
   }
   return own.map((source) => ({ ...source, components: source.components.filter((name) => name === "main" || name === "universe") }));
 }
@@ -125,7 +129,10 @@ async function sourceFiles(aptDir: string): Promise<string[]> {
 
 async function listed(dir: string, suffix: string): Promise<string[]> {
   try {
-    return (await readdir(dir)).filter((name) => name.endsWith(suffix)).toSorted().map((name) => join(dir, name));
+    return (await readdir(dir))
+      .filter((name) => name.endsWith(suffix))
+      .toSorted()
+      .map((name) => join(dir, name));
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === "ENOENT") return [];
     throw error;

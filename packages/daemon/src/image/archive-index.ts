@@ -24,7 +24,8 @@ export async function indexArchive(tar: string, label: string, signal: AbortSign
   const links = new Map<string, string>();
   const source = createReadStream(tar, { highWaterMark: 1 << 20, signal });
   for await (const { header, offset } of readTar(source, label)) {
-    if (members.size + links.size > MAX_ENTRIES) throw new ForkdError("IMAGE_TOO_LARGE", `Refused ${label}: it has more than ${MAX_ENTRIES} entries.`);
+    if (members.size + links.size > MAX_ENTRIES)
+      throw new ForkdError("IMAGE_TOO_LARGE", `Refused ${label}: it has more than ${MAX_ENTRIES} entries.`);
     const name = posix.normalize(header.path);
     if (header.type === "file") members.set(name, { offset, size: header.size });
     else if (header.type === "symlink" || header.type === "hardlink") {

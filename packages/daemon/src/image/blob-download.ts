@@ -81,7 +81,12 @@ async function fill(client: RegistryClient, blob: Descriptor, path: string, opts
         if (opts.signal?.aborted) throw new ForkdError("CANCELLED", "The download was cancelled.");
         if (error instanceof ForkdError) throw error;
         fruitless = (await file.stat()).size > before ? 0 : fruitless + 1;
-        if (fruitless >= MAX_FRUITLESS) throw new ForkdError("REGISTRY_FAILED", `The download of ${blob.digest.slice(0, 19)} broke off ${fruitless} times: ${messageOf(error)}.`, { cause: error });
+        if (fruitless >= MAX_FRUITLESS)
+          throw new ForkdError(
+            "REGISTRY_FAILED",
+            `The download of ${blob.digest.slice(0, 19)} broke off ${fruitless} times: ${messageOf(error)}.`,
+            { cause: error },
+          );
         await client.pause(fruitless);
       }
     }

@@ -15,7 +15,9 @@ export async function chooseBuildMode(env: NodeJS.ProcessEnv = process.env): Pro
   if (mapped && (await isInstalled("newuidmap", env))) return "unshare";
   if ((await isInstalled("fakechroot", env)) && (await isInstalled("fakeroot", env))) return "fakechroot";
   if (mapped) {
-    throw new ForkdError("HOST_TOOL_MISSING", "Cannot build an image as an ordinary user: newuidmap is not installed.", { hint: "Install it: sudo apt-get install uidmap" });
+    throw new ForkdError("HOST_TOOL_MISSING", "Cannot build an image as an ordinary user: newuidmap is not installed.", {
+      hint: "Install it: sudo apt-get install uidmap",
+    });
   }
   throw new ForkdError("HOST_TOOL_MISSING", `Cannot build an image as an ordinary user: ${username} has no subordinate user ids.`, {
     hint: `Give some: sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 ${username}`,

@@ -33,10 +33,24 @@ const MMDEBSTRAP_GRACE_MS = 20_000;
 const HOST_CONF = "etc/apt/apt.conf.d/00forkd-host";
 const HOST_AUTH = "etc/apt/auth.conf.d/00forkd-host.conf";
 
-const LEFT_OUT = ["/usr/share/doc/*", "/usr/share/man/*", "/usr/share/info/*", "/usr/share/locale/*", "/usr/share/lintian/*", "/usr/share/bug/*"];
+const LEFT_OUT = [
+  "/usr/share/doc/*",
+  "/usr/share/man/*",
+  "/usr/share/info/*",
+  "/usr/share/locale/*",
+  "/usr/share/lintian/*",
+  "/usr/share/bug/*",
+];
 const KEPT = ["/usr/share/doc/*/copyright", "/usr/share/locale/locale.alias"];
 /** What apt, dpkg and debconf leave that no guest needs */
-const LITTER = ["var/cache/apt/*.bin", "var/cache/debconf/*-old", "var/lib/dpkg/*-old", "var/cache/ldconfig/aux-cache", "var/log/*.log", "var/log/apt/*"];
+const LITTER = [
+  "var/cache/apt/*.bin",
+  "var/cache/debconf/*-old",
+  "var/lib/dpkg/*-old",
+  "var/cache/ldconfig/aux-cache",
+  "var/log/*.log",
+  "var/log/apt/*",
+];
 
 export type BuildOpts = {
   name: string;
@@ -78,7 +92,9 @@ export async function buildImage(home: Home, opts: BuildOpts): Promise<BuildResu
     if (copyTar !== undefined) await writeCopyTar(copies, copyTar, { maxBytes, signal: opts.signal });
     const buildKey = await hashInputs(suite, sources, packages, opts.run ?? [], copyTar);
     if (!opts.force) {
-      const earlier = (await store.list()).find((image) => image.manifest.source.kind === "packages" && image.manifest.source.build_key === buildKey);
+      const earlier = (await store.list()).find(
+        (image) => image.manifest.source.kind === "packages" && image.manifest.source.build_key === buildKey,
+      );
       if (earlier !== undefined) {
         await store.tag(opts.name, earlier.id);
         return { image: await store.get(opts.name), reused: true };
@@ -112,7 +128,11 @@ async function bootstrap(build: Bootstrap, opts: BuildOpts): Promise<void> {
   const finishTar = join(build.staging, "finish.tar");
   await writeFile(sourcesList, formatSources(build.sources, "keep"), { mode: 0o600 });
   await writeTextTar(setupTar, { [HOST_CONF]: await hostTransportSettings(opts.signal), [HOST_AUTH]: await hostAuth() });
-  await writeTextTar(finishTar, { "etc/apt/sources.list": formatSources(build.sources, "strip"), "etc/hostname": "localhost\n", "etc/resolv.conf": "" });
+  await writeTextTar(finishTar, {
+    "etc/apt/sources.list": formatSources(build.sources, "strip"),
+    "etc/hostname": "localhost\n",
+    "etc/resolv.conf": "",
+  });
 
   // A mapped root cannot pass through a private folder, so this one is searchable and lies outside the store
   const scratch = await mkdtemp(join(tmpdir(), "forkd-build-"));
@@ -120,7 +140,12 @@ async function bootstrap(build: Bootstrap, opts: BuildOpts): Promise<void> {
     await chmod(scratch, 0o755);
     const argv = mmdebstrapArgs({ ...build, sourcesList, setupTar, finishTar });
     opts.progress?.({ step: `Building from ${build.suite}` });
-    const mmdebstrap = startPiped(argv, { signal: opts.signal, graceMs: MMDEBSTRAP_GRACE_MS, env: buildEnv(scratch), onStderr: stepReporter(opts.progress) });
+    const mmdebstrap = startPiped(argv, {
+      signal: opts.signal,
+      graceMs: MMDEBSTRAP_GRACE_MS,
+      env: buildEnv(scratch),
+      onStderr: stepReporter(opts.progress),
+    });
     mmdebstrap.stdin.end();
     try {
       await writeSquashfs(mmdebstrap.stdout, build.rootfs, { maxBytes: build.maxBytes, signal: opts.signal, progress: opts.progress });
@@ -174,11 +199,14 @@ function checkInputs(opts: BuildOpts): void {
   for (const name of opts.packages) {
     if (!PACKAGE.test(name)) throw new ForkdError("BAD_REQUEST", `${JSON.stringify(name)} is not a package name.`);
   }
-  if (opts.suite !== undefined && !SUITE.test(opts.suite)) throw new ForkdError("BAD_REQUEST", `${JSON.stringify(opts.suite)} is not a suite name.`);
-  if (opts.mirror !== undefined && !/^(https?|file|copy):\/\/?[^\s[\]]+$/.test(opts.mirror)) throw new ForkdError("BAD_REQUEST", "The mirror is not an http, https or file address.");
+  if (opts.suite !== undefined && !SUITE.test(opts.suite))
+    throw new ForkdError("BAD_REQUEST", `${JSON.stringify(opts.suite)} is not a suite name.`);
+  if (opts.mirror !== undefined && !/^(https?|file|copy):\/\/?[^\s[\]]+$/.test(opts.mirror))
+    throw new ForkdError("BAD_REQUEST", "The mirror is not an http, https or file address.");
   for (const command of opts.run ?? []) {
     const words = typeof command === "string" ? [command] : command;
-    if (words.length === 0 || words.some((word) => word.includes("\0"))) throw new ForkdError("BAD_REQUEST", "A command to run in the image is empty or holds a NUL byte.");
+    if (words.length === 0 || words.some((word) => word.includes("\0")))
+      throw new ForkdError("BAD_REQUEST", "A command to run in the image is empty or holds a NUL byte.");
   }
 }
 
@@ -224,7 +252,8 @@ function stepReporter(progress: Progress | undefined): (text: string) => void {
 function explain(error: unknown): unknown {
   if (!(error instanceof ForkdError) || error.code !== "HOST_COMMAND_FAILED") return error;
   const unknown = /E: Unable to locate package (\S+)/.exec(error.message)?.[1];
-  if (unknown !== undefined) return new ForkdError("BAD_REQUEST", `Cannot build the image: there is no package ${unknown} in this suite.`, { cause: error });
+  if (unknown !== undefined)
+    return new ForkdError("BAD_REQUEST", `Cannot build the image: there is no package ${unknown} in this suite.`, { cause: error });
   return error;
 }
 

@@ -23,7 +23,8 @@ export async function checkCopies(copies: readonly CopySpec[]): Promise<void> {
     }
     try {
       const info = await stat(copy.from);
-      if (!info.isFile() && !info.isDirectory()) throw new ForkdError("BAD_REQUEST", `Cannot copy ${copy.from}: it is neither a file nor a folder.`);
+      if (!info.isFile() && !info.isDirectory())
+        throw new ForkdError("BAD_REQUEST", `Cannot copy ${copy.from}: it is neither a file nor a folder.`);
     } catch (error) {
       if (error instanceof ForkdError) throw error;
       throw new ForkdError("BAD_REQUEST", `Cannot copy ${copy.from}: ${messageOf(error)}.`, { cause: error });
@@ -32,7 +33,11 @@ export async function checkCopies(copies: readonly CopySpec[]): Promise<void> {
 }
 
 /** Writes the tar; entries come in a fixed order, so equal files give an equal tar */
-export async function writeCopyTar(copies: readonly CopySpec[], path: string, opts: { maxBytes: number; signal?: AbortSignal | undefined }): Promise<void> {
+export async function writeCopyTar(
+  copies: readonly CopySpec[],
+  path: string,
+  opts: { maxBytes: number; signal?: AbortSignal | undefined },
+): Promise<void> {
   await pipeline(tarOf(copies, opts), createWriteStream(path));
 }
 
@@ -56,7 +61,8 @@ async function* addTree(dir: string, to: string, budget: Budget): AsyncGenerator
     const target = to === "" ? name : `${to}/${name}`;
     const info = await lstat(path);
     if (info.isDirectory()) yield* addTree(path, target, budget);
-    else if (info.isSymbolicLink()) yield encodeHeader({ ...(await headerOf(path, target, "symlink")), linkname: latin1(await readlink(path)) });
+    else if (info.isSymbolicLink())
+      yield encodeHeader({ ...(await headerOf(path, target, "symlink")), linkname: latin1(await readlink(path)) });
     else if (info.isFile()) yield* addFile(path, target, budget);
     else throw new ForkdError("BAD_REQUEST", `Cannot copy ${path}: it is neither a file, a folder nor a symbolic link.`);
   }
@@ -66,7 +72,8 @@ async function* addFile(path: string, to: string, budget: Budget): AsyncGenerato
   budget.signal?.throwIfAborted();
   const { size } = await stat(path);
   budget.used = (budget.used ?? 0) + size;
-  if (budget.used > budget.maxBytes) throw new ForkdError("IMAGE_TOO_LARGE", `Cannot copy ${path}: the files to copy are larger than ${budget.maxBytes} bytes.`);
+  if (budget.used > budget.maxBytes)
+    throw new ForkdError("IMAGE_TOO_LARGE", `Cannot copy ${path}: the files to copy are larger than ${budget.maxBytes} bytes.`);
   yield encodeHeader({ ...(await headerOf(path, to, "file")), size });
   let left = size;
   if (size > 0) {

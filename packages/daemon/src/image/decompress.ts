@@ -36,9 +36,14 @@ export async function* unpack(source: Readable, opts: UnpackOpts): AsyncGenerato
       opts.signal?.throwIfAborted();
       unpacked += chunk.length;
       opts.budget.unpacked += chunk.length;
-      if (opts.budget.unpacked > opts.budget.maxBytes) throw new ForkdError("IMAGE_TOO_LARGE", `Refused ${opts.label}: the image unpacks to more than ${opts.budget.maxBytes} bytes.`);
+      if (opts.budget.unpacked > opts.budget.maxBytes)
+        throw new ForkdError("IMAGE_TOO_LARGE", `Refused ${opts.label}: the image unpacks to more than ${opts.budget.maxBytes} bytes.`);
       if (unpacked > RATIO_FREE_BYTES && unpacked > packed.bytes * MAX_RATIO) {
-        throw new ForkdError("IMAGE_TOO_LARGE", `Refused ${opts.label}: ${packed.bytes} bytes unpack to more than ${unpacked}, as in an archive made to fill disks.`, { hint: "The image was not stored." });
+        throw new ForkdError(
+          "IMAGE_TOO_LARGE",
+          `Refused ${opts.label}: ${packed.bytes} bytes unpack to more than ${unpacked}, as in an archive made to fill disks.`,
+          { hint: "The image was not stored." },
+        );
       }
       hash?.update(chunk);
       yield chunk;
@@ -50,7 +55,10 @@ export async function* unpack(source: Readable, opts: UnpackOpts): AsyncGenerato
     source.destroy();
   }
   if (hash !== undefined && `sha256:${hash.digest("hex")}` !== opts.diffId) {
-    throw new ForkdError("DIGEST_MISMATCH", `Refused ${opts.label}: its unpacked content does not have the digest the image configuration states.`);
+    throw new ForkdError(
+      "DIGEST_MISMATCH",
+      `Refused ${opts.label}: its unpacked content does not have the digest the image configuration states.`,
+    );
   }
 }
 
@@ -62,8 +70,10 @@ async function* countPacked(source: Readable, packed: { bytes: number }, opts: U
     hash?.update(chunk);
     yield chunk;
   }
-  if (opts.size !== undefined && packed.bytes !== opts.size) throw new ForkdError("DIGEST_MISMATCH", `Refused ${opts.label}: it is not ${opts.size} bytes long as its descriptor states.`);
-  if (hash !== undefined && `sha256:${hash.digest("hex")}` !== opts.digest) throw new ForkdError("DIGEST_MISMATCH", `Refused ${opts.label}: its content does not have the digest it is named by.`);
+  if (opts.size !== undefined && packed.bytes !== opts.size)
+    throw new ForkdError("DIGEST_MISMATCH", `Refused ${opts.label}: it is not ${opts.size} bytes long as its descriptor states.`);
+  if (hash !== undefined && `sha256:${hash.digest("hex")}` !== opts.digest)
+    throw new ForkdError("DIGEST_MISMATCH", `Refused ${opts.label}: its content does not have the digest it is named by.`);
 }
 
 async function* inflate(source: AsyncGenerator<Buffer>, opts: UnpackOpts): AsyncGenerator<Buffer> {

@@ -21,14 +21,21 @@ export async function readDockerArchive(files: ArchiveFiles): Promise<ImportedIm
   const [image, ...others] = document.data;
   if (image === undefined) return undefined;
   if (others.length > 0) {
-    throw new ForkdError("BAD_REQUEST", `Cannot import ${files.label}: it holds ${document.data.length} images.`, { hint: "Save one image at a time." });
+    throw new ForkdError("BAD_REQUEST", `Cannot import ${files.label}: it holds ${document.data.length} images.`, {
+      hint: "Save one image at a time.",
+    });
   }
   const oci = parseDocument(OciConfig, await readMember(files, image.Config, MAX_DOCUMENT), `the configuration in ${files.label}`);
   const config = toImageConfig(oci, image.Layers.length, files.label);
   for (const path of image.Layers) {
-    if ((await files.size(path)) === undefined) throw new ForkdError("IMAGE_INVALID", `Cannot use ${files.label}: it holds no file ${JSON.stringify(path)}.`);
+    if ((await files.size(path)) === undefined)
+      throw new ForkdError("IMAGE_INVALID", `Cannot use ${files.label}: it holds no file ${JSON.stringify(path)}.`);
   }
-  const layers = image.Layers.map((path, i) => ({ label: `layer ${i + 1} of ${files.label}`, open: () => lazyStream(() => files.open(path)), diffId: oci.rootfs.diff_ids[i] }));
+  const layers = image.Layers.map((path, i) => ({
+    label: `layer ${i + 1} of ${files.label}`,
+    open: () => lazyStream(() => files.open(path)),
+    diffId: oci.rootfs.diff_ids[i],
+  }));
   return { format: "docker-archive", config, layers };
 }
 

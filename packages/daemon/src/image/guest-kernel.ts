@@ -70,7 +70,9 @@ export async function ensureGuestKernel(home: Home, opts: GuestKernelOpts): Prom
   if (made !== undefined) return made;
 
   opts.progress?.({ step: "Writing the initramfs" });
-  const modules = await Promise.all(base.manifest.modules.map(async (name) => ({ name, data: await readFile(join(base.dir, "modules", name)) })));
+  const modules = await Promise.all(
+    base.manifest.modules.map(async (name) => ({ name, data: await readFile(join(base.dir, "modules", name)) })),
+  );
   await withStaging(home, async (staging) => {
     const out = join(staging, "out");
     await mkdir(out);
@@ -85,16 +87,26 @@ export async function ensureGuestKernel(home: Home, opts: GuestKernelOpts): Prom
 }
 
 /** The files of the initramfs, parents first */
-export function initramfsEntries(agent: Buffer, modules: readonly { name: string; data: Buffer }[], scripts: ReadonlyMap<string, Buffer>): InitramfsEntry[] {
+export function initramfsEntries(
+  agent: Buffer,
+  modules: readonly { name: string; data: Buffer }[],
+  scripts: ReadonlyMap<string, Buffer>,
+): InitramfsEntry[] {
   const entries: InitramfsEntry[] = EMPTY_DIRS.map((path) => ({ kind: "dir", path, mode: 0o755 }));
   entries.push({ kind: "char", path: "dev/console", mode: 0o600, major: 5, minor: 1 });
   entries.push({ kind: "file", path: "init", mode: 0o755, data: agent });
   for (const module of modules) entries.push({ kind: "file", path: `modules/${module.name}`, mode: 0o644, data: module.data });
-  entries.push({ kind: "file", path: "modules/load", mode: 0o644, data: Buffer.from(modules.map((module) => `${module.name}\n`).join("")) });
+  entries.push({
+    kind: "file",
+    path: "modules/load",
+    mode: 0o644,
+    data: Buffer.from(modules.map((module) => `${module.name}\n`).join("")),
+  });
   const dirs = new Set<string>();
   for (const [path, data] of scripts) {
     for (let at = path.indexOf("/"); at >= 0; at = path.indexOf("/", at + 1)) dirs.add(path.slice(0, at));
-    for (const dir of dirs) if (!entries.some((entry) => entry.path === `kernels/${dir}`)) entries.push({ kind: "dir", path: `kernels/${dir}`, mode: 0o755 });
+    for (const dir of dirs)
+      if (!entries.some((entry) => entry.path === `kernels/${dir}`)) entries.push({ kind: "dir", path: `kernels/${dir}`, mode: 0o755 });
     entries.push({ kind: "file", path: `kernels/${path}`, mode: 0o644, data });
   }
   return entries;
@@ -132,14 +144,19 @@ async function baseFromFile(home: Home, file: string, opts: GuestKernelOpts): Pr
   }
   const release = isKernelImage(image) ? kernelRelease(image) : undefined;
   if (release === undefined) {
-    throw new ForkdError("GUEST_KERNEL_MISSING", `Cannot use ${file} as guest kernel: it is neither a bzImage nor an ELF kernel for x86-64.`);
+    throw new ForkdError(
+      "GUEST_KERNEL_MISSING",
+      `Cannot use ${file} as guest kernel: it is neither a bzImage nor an ELF kernel for x86-64.`,
+    );
   }
   const modulesDir = join(dirname(file), "modules");
   const modules = (await isDirectory(modulesDir)) ? await collectModules(modulesDir, opts.signal) : [];
   const key = hashOf([Buffer.from(`file:${FORMAT}`), image, ...modules.flatMap((module) => [Buffer.from(module.name), module.data])]);
   const known = await readBase(home, key);
   if (known !== undefined) return known;
-  await withStaging(home, (staging) => writeBase(home, staging, key, image, modules, { release, package: "", package_version: "" }, opts.signal));
+  await withStaging(home, (staging) =>
+    writeBase(home, staging, key, image, modules, { release, package: "", package_version: "" }, opts.signal),
+  );
   return mustReadBase(home, key);
 }
 
@@ -230,7 +247,9 @@ async function readAgent(path: string): Promise<Buffer> {
 
 async function readKernelScripts(dir: string): Promise<Map<string, Buffer>> {
   const files = await readdir(dir, { recursive: true, withFileTypes: true });
-  const paths = files.filter((file) => file.isFile() && !file.parentPath.includes("__pycache__")).map((file) => join(file.parentPath, file.name));
+  const paths = files
+    .filter((file) => file.isFile() && !file.parentPath.includes("__pycache__"))
+    .map((file) => join(file.parentPath, file.name));
   const scripts = new Map<string, Buffer>();
   for (const path of paths.toSorted()) scripts.set(relative(dir, path), await readFile(path));
   return scripts;

@@ -41,14 +41,22 @@ export async function importImage(home: Home, path: string, opts: ImportOpts): P
   const isFolder = await isDirectory(file);
   try {
     return await withStaging(home, async (staging) => {
-      const image = isFolder ? await fromFolder(file) : await fromArchive(await plainTar(file, staging, maxBytes, opts), basename(file), opts.signal);
+      const image = isFolder
+        ? await fromFolder(file)
+        : await fromArchive(await plainTar(file, staging, maxBytes, opts), basename(file), opts.signal);
       const rootfs = join(staging, "rootfs.squashfs");
-      await flattenLayers(image.layers, rootfs, { maxBytes, whiteouts: image.format !== "rootfs", signal: opts.signal, progress: opts.progress });
+      await flattenLayers(image.layers, rootfs, {
+        maxBytes,
+        whiteouts: image.format !== "rootfs",
+        signal: opts.signal,
+        progress: opts.progress,
+      });
       const source = { kind: "import" as const, file: basename(file), format: image.format };
       return new ImageStore(home).add({ rootfsTmpPath: rootfs, name: opts.name, config: image.config, source, signal: opts.signal });
     });
   } catch (error) {
-    if (opts.signal?.aborted && !(error instanceof ForkdError)) throw new ForkdError("CANCELLED", "The import was cancelled.", { cause: error });
+    if (opts.signal?.aborted && !(error instanceof ForkdError))
+      throw new ForkdError("CANCELLED", "The import was cancelled.", { cause: error });
     throw error;
   }
 }
@@ -61,7 +69,9 @@ async function fromFolder(dir: string): Promise<ImportedImage> {
     size: async (name) => sizeOfRegular(join(dir, name)),
   };
   if ((await files.size("index.json")) === undefined) {
-    throw new ForkdError("BAD_REQUEST", `Cannot import the folder ${dir}: it is not an OCI layout.`, { hint: `To import a root file system, make a tar of it as root: tar --xattrs --numeric-owner -C ${dir} -cf rootfs.tar .` });
+    throw new ForkdError("BAD_REQUEST", `Cannot import the folder ${dir}: it is not an OCI layout.`, {
+      hint: `To import a root file system, make a tar of it as root: tar --xattrs --numeric-owner -C ${dir} -cf rootfs.tar .`,
+    });
   }
   return readOciLayout(files);
 }
@@ -79,7 +89,11 @@ async function plainTar(file: string, staging: string, maxBytes: number, opts: I
   if (compressionOf(await firstBytes(file)) === "none") return file;
   opts.progress?.({ step: `Unpacking ${basename(file)}` });
   const copy = join(staging, "archive.tar");
-  const unpacked = unpack(createReadStream(file, { highWaterMark: 1 << 20 }), { label: basename(file), budget: { maxBytes, unpacked: 0 }, signal: opts.signal });
+  const unpacked = unpack(createReadStream(file, { highWaterMark: 1 << 20 }), {
+    label: basename(file),
+    budget: { maxBytes, unpacked: 0 },
+    signal: opts.signal,
+  });
   await pipeline(unpacked, createWriteStream(copy));
   return copy;
 }

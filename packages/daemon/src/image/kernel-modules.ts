@@ -29,7 +29,10 @@ export async function collectModules(modulesDir: string, signal?: AbortSignal): 
     if (ordered.has(name) || builtin.has(name)) return;
     const file = files.get(name);
     if (file === undefined) {
-      throw new ForkdError("GUEST_KERNEL_MISSING", `Cannot use the guest kernel in ${modulesDir}: ${neededBy} needs the module ${name}, which is not there.`);
+      throw new ForkdError(
+        "GUEST_KERNEL_MISSING",
+        `Cannot use the guest kernel in ${modulesDir}: ${neededBy} needs the module ${name}, which is not there.`,
+      );
     }
     signal?.throwIfAborted();
     const data = await readModule(file, signal);
@@ -49,7 +52,8 @@ export function dependsOf(module: Buffer): string[] {
 }
 
 function modinfo(elf: Buffer): string {
-  if (elf.length < 64 || elf.readUInt32BE(0) !== 0x7f454c46) throw new ForkdError("GUEST_KERNEL_MISSING", "A kernel module is not an ELF file.");
+  if (elf.length < 64 || elf.readUInt32BE(0) !== 0x7f454c46)
+    throw new ForkdError("GUEST_KERNEL_MISSING", "A kernel module is not an ELF file.");
   const table = Number(elf.readBigUInt64LE(40));
   const size = elf.readUInt16LE(58);
   const count = elf.readUInt16LE(60);
@@ -80,7 +84,12 @@ async function moduleFiles(dir: string): Promise<Map<string, string>> {
 async function builtinModules(dir: string): Promise<Set<string>> {
   try {
     const text = await readFile(join(dir, "modules.builtin"), "utf8");
-    return new Set(text.split("\n").filter(Boolean).map((path) => normalise(basename(path).replace(MODULE_FILE, ""))));
+    return new Set(
+      text
+        .split("\n")
+        .filter(Boolean)
+        .map((path) => normalise(basename(path).replace(MODULE_FILE, ""))),
+    );
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === "ENOENT") return new Set();
     throw error;

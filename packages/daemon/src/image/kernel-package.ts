@@ -39,7 +39,11 @@ export async function chooseKernelPackage(signal?: AbortSignal): Promise<KernelP
 }
 
 /** Downloads and unpacks into `dir`; works as an ordinary user */
-export async function fetchKernelPackage(pkg: KernelPackage, dir: string, opts: { signal?: AbortSignal | undefined; progress?: Progress | undefined }): Promise<UnpackedKernel> {
+export async function fetchKernelPackage(
+  pkg: KernelPackage,
+  dir: string,
+  opts: { signal?: AbortSignal | undefined; progress?: Progress | undefined },
+): Promise<UnpackedKernel> {
   const debs = join(dir, "debs");
   const tree = join(dir, "tree");
   await mkdir(debs);
@@ -51,7 +55,10 @@ export async function fetchKernelPackage(pkg: KernelPackage, dir: string, opts: 
     await run(argv, { cwd: debs, signal: opts.signal, timeoutMs: 600_000 });
   } catch (error) {
     if (error instanceof ForkdError && error.code === "HOST_COMMAND_FAILED") {
-      throw new ForkdError("GUEST_KERNEL_MISSING", `Cannot download the guest kernel ${pkg.name}: ${error.message}`, { hint: UPDATE_HINT, cause: error });
+      throw new ForkdError("GUEST_KERNEL_MISSING", `Cannot download the guest kernel ${pkg.name}: ${error.message}`, {
+        hint: UPDATE_HINT,
+        cause: error,
+      });
     }
     throw error;
   }

@@ -42,7 +42,10 @@ export function newTree(): LayerTree {
 /** Adds one entry of a layer to the tree. Entries of a layer must come in their order, layers from the lowest */
 export function applyEntry(tree: LayerTree, header: TarHeader, layer: number, index: number, opts: ApplyOpts): void {
   tree.entries++;
-  if (tree.entries > opts.maxEntries) throw new ForkdError("IMAGE_TOO_LARGE", `Refused ${opts.label}: the image has more than ${opts.maxEntries} entries.`, { hint: "The image was not stored." });
+  if (tree.entries > opts.maxEntries)
+    throw new ForkdError("IMAGE_TOO_LARGE", `Refused ${opts.label}: the image has more than ${opts.maxEntries} entries.`, {
+      hint: "The image was not stored.",
+    });
   const components = pathComponents(header.path, "entry", opts.label);
   if (judgeEntry(header, components, opts.label) === "drop") return;
   const name = components.at(-1);
@@ -113,7 +116,12 @@ function resolveFolder(
       const target = next.inode.header.linkname;
       if (++hops > MAX_LINK_HOPS) throw refused(place.label, "entry", place.header.path, "its path runs through a loop of symbolic links");
       if (target.startsWith("/")) trail = [tree.root];
-      todo.push(...target.split("/").filter((part) => part !== "" && part !== ".").toReversed());
+      todo.push(
+        ...target
+          .split("/")
+          .filter((part) => part !== "" && part !== ".")
+          .toReversed(),
+      );
       continue;
     }
     if (next?.children === undefined) return undefined;
@@ -154,7 +162,8 @@ function hardLinkTarget(tree: LayerTree, header: TarHeader, layer: number, label
   const name = components.at(-1);
   const folder = resolveFolder(tree, components.slice(0, -1), { layer, header, label }, () => undefined);
   const target = name === undefined ? undefined : folder?.children?.get(name);
-  if (target === undefined) throw refused(label, "entry", header.path, `it is a hard link to ${showPath(header.linkname)}, which is not in the image`);
+  if (target === undefined)
+    throw refused(label, "entry", header.path, `it is a hard link to ${showPath(header.linkname)}, which is not in the image`);
   if (target.children !== undefined) throw refused(label, "entry", header.path, "it is a hard link to a folder");
   return target.inode;
 }
@@ -165,7 +174,11 @@ function childrenOf(node: TreeNode): Map<string, TreeNode> {
 }
 
 function implicitFolder(layer: number): TreeNode {
-  return { inode: { header: rootHeader({ path: "", type: "dir", mode: 0o755 }), layer: -1, index: -1 }, touched: layer, children: new Map() };
+  return {
+    inode: { header: rootHeader({ path: "", type: "dir", mode: 0o755 }), layer: -1, index: -1 },
+    touched: layer,
+    children: new Map(),
+  };
 }
 
 function clean(header: TarHeader): TarHeader {

@@ -43,12 +43,21 @@ export async function flattenLayers(layers: readonly Layer[], rootfs: string, op
     opts.progress?.({ step: "Reading layers", done: number, total: layers.length, unit: "items" });
     let index = 0;
     for await (const entry of readTar(unpack(layer.open(), { ...layer, budget, signal: opts.signal }), layer.label)) {
-      applyEntry(tree, entry.header, number, index++, { label: layer.label, whiteouts: opts.whiteouts, maxEntries: opts.maxEntries ?? MAX_ENTRIES });
+      applyEntry(tree, entry.header, number, index++, {
+        label: layer.label,
+        whiteouts: opts.whiteouts,
+        maxEntries: opts.maxEntries ?? MAX_ENTRIES,
+      });
     }
   }
   if (tree.root.children?.size === 0) throw new ForkdError("IMAGE_INVALID", "Refused the image: it holds no files.");
   const limit = opts.maxBytes + tree.entries * HEADER_ROOM;
-  await writeSquashfs(Readable.from(emit(tree, layers, opts)), rootfs, { root: tree.root.inode.header, maxBytes: limit, signal: opts.signal, progress: opts.progress });
+  await writeSquashfs(Readable.from(emit(tree, layers, opts)), rootfs, {
+    root: tree.root.inode.header,
+    maxBytes: limit,
+    signal: opts.signal,
+    progress: opts.progress,
+  });
 }
 
 /** Folders and links first, then the content layer by layer, then hard links */
@@ -64,7 +73,8 @@ async function* emit(tree: LayerTree, layers: readonly Layer[], opts: FlattenOpt
     else files.set(node.inode, name);
   }
   for (const [number, layer] of layers.entries()) yield* emitContent(layer, number, files, opts);
-  for (const { path, inode } of hardLinks) yield encodeHeader({ ...inode.header, path, type: "hardlink", size: 0, linkname: files.get(inode) ?? "", xattrs: new Map() });
+  for (const { path, inode } of hardLinks)
+    yield encodeHeader({ ...inode.header, path, type: "hardlink", size: 0, linkname: files.get(inode) ?? "", xattrs: new Map() });
   yield endOfTar();
 }
 
@@ -79,7 +89,8 @@ async function* emitContent(layer: Layer, number: number, files: ReadonlyMap<Ino
     wanted.delete(index++);
     if (file === undefined) continue;
     const { header } = file.inode;
-    if (entry.header.size !== header.size || entry.header.path !== header.path) throw new ForkdError("IMAGE_INVALID", `Cannot read ${layer.label}: it changed while it was read.`);
+    if (entry.header.size !== header.size || entry.header.path !== header.path)
+      throw new ForkdError("IMAGE_INVALID", `Cannot read ${layer.label}: it changed while it was read.`);
     yield encodeHeader({ ...header, path: file.path });
     yield* entry.body();
     yield paddingOf(header.size);

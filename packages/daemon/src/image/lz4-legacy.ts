@@ -11,7 +11,7 @@ export function isLz4Legacy(data: Buffer): boolean {
 export function decodeLz4Legacy(data: Buffer, maxBytes: number): Buffer {
   const blocks: Buffer[] = [];
   let total = 0;
-  for (let at = 4; at + 4 < data.length; ) {
+  for (let at = 4; at + 4 < data.length;) {
     const size = data.readUInt32LE(at);
     if (size === MAGIC) {
       at += 4;
@@ -59,7 +59,7 @@ function decodeBlock(input: Buffer): Buffer {
     const length = lengthOf(token & 15) + 4;
     if (offset === 0 || offset > written || written + length > MAX_BLOCK) throw new RangeError("lz4 match is out of range");
     // A match may overlap what it produces, so it is copied in steps no longer than its distance
-    for (let left = length; left > 0; ) {
+    for (let left = length; left > 0;) {
       const step = Math.min(left, offset);
       output.copy(output, written, written - offset, written - offset + step);
       written += step;

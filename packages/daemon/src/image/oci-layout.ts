@@ -48,8 +48,10 @@ async function readBlob(files: ArchiveFiles, blob: Descriptor): Promise<Buffer> 
 
 async function sizeOfBlob(files: ArchiveFiles, blob: Descriptor): Promise<void> {
   const size = await files.size(blobPath(blob));
-  if (size === undefined) throw new ForkdError("IMAGE_INVALID", `Cannot use ${files.label}: it holds no file ${JSON.stringify(blobPath(blob))}.`);
-  if (size !== blob.size) throw new ForkdError("DIGEST_MISMATCH", `Refused ${files.label}: ${blobPath(blob)} has ${size} bytes instead of ${blob.size}.`);
+  if (size === undefined)
+    throw new ForkdError("IMAGE_INVALID", `Cannot use ${files.label}: it holds no file ${JSON.stringify(blobPath(blob))}.`);
+  if (size !== blob.size)
+    throw new ForkdError("DIGEST_MISMATCH", `Refused ${files.label}: ${blobPath(blob)} has ${size} bytes instead of ${blob.size}.`);
 }
 
 function blobPath(blob: Descriptor): string {

@@ -10,7 +10,17 @@ import { checkName } from "../util/name.ts";
 import type { Progress } from "../util/progress.ts";
 import { downloadBlob, forgetBlobs } from "./blob-download.ts";
 import { flattenLayers } from "./layers.ts";
-import { MEDIA_INDEX, MEDIA_MANIFEST, OciConfig, OciIndex, OciManifest, choosePlatform, isIndex, parseDocument, toImageConfig } from "./oci-schema.ts";
+import {
+  MEDIA_INDEX,
+  MEDIA_MANIFEST,
+  OciConfig,
+  OciIndex,
+  OciManifest,
+  choosePlatform,
+  isIndex,
+  parseDocument,
+  toImageConfig,
+} from "./oci-schema.ts";
 import type { Descriptor } from "./oci-schema.ts";
 import { parseReference } from "./reference.ts";
 import { RegistryClient, readBounded } from "./registry-client.ts";
@@ -45,9 +55,11 @@ export async function pullImage(home: Home, reference: string, opts: PullOpts): 
   const client = new RegistryClient({ ...opts, host: ref.host, repository: ref.repository });
   opts.progress?.({ step: `Asking ${ref.host} for ${ref.repository}` });
   const { digest, manifest } = await resolveManifest(client, ref.digest ?? ref.tag, platform, ref.canonical);
-  if (manifest.config.size > MAX_CONFIG_BYTES) throw new ForkdError("IMAGE_INVALID", `Cannot use ${ref.canonical}: its configuration is larger than ${MAX_CONFIG_BYTES} bytes.`);
+  if (manifest.config.size > MAX_CONFIG_BYTES)
+    throw new ForkdError("IMAGE_INVALID", `Cannot use ${ref.canonical}: its configuration is larger than ${MAX_CONFIG_BYTES} bytes.`);
   const packed = manifest.layers.reduce((sum, layer) => sum + layer.size, 0);
-  if (packed > maxBytes) throw new ForkdError("IMAGE_TOO_LARGE", `Refused ${ref.canonical}: its layers have ${packed} bytes, more than ${maxBytes}.`);
+  if (packed > maxBytes)
+    throw new ForkdError("IMAGE_TOO_LARGE", `Refused ${ref.canonical}: its layers have ${packed} bytes, more than ${maxBytes}.`);
 
   const blobs = uniqueBlobs([manifest.config, ...manifest.layers]);
   try {
@@ -78,12 +90,18 @@ export async function pullImage(home: Home, reference: string, opts: PullOpts): 
 }
 
 /** The platform's manifest and its digest, whatever the reference points to */
-async function resolveManifest(client: RegistryClient, tagOrDigest: string, platform: string, what: string): Promise<{ digest: string; manifest: OciManifest }> {
+async function resolveManifest(
+  client: RegistryClient,
+  tagOrDigest: string,
+  platform: string,
+  what: string,
+): Promise<{ digest: string; manifest: OciManifest }> {
   const top = await fetchManifest(client, tagOrDigest, what);
   if (!isIndex(top.data)) return { digest: top.digest, manifest: parseDocument(OciManifest, top.data, `the manifest of ${what}`) };
   const chosen = choosePlatform(parseDocument(OciIndex, top.data, `the index of ${what}`), platform, what);
   const image = await fetchManifest(client, chosen.digest, what);
-  if (image.data.length !== chosen.size) throw new ForkdError("DIGEST_MISMATCH", `Refused ${what}: its manifest is not ${chosen.size} bytes long as the index states.`);
+  if (image.data.length !== chosen.size)
+    throw new ForkdError("DIGEST_MISMATCH", `Refused ${what}: its manifest is not ${chosen.size} bytes long as the index states.`);
   return { digest: image.digest, manifest: parseDocument(OciManifest, image.data, `the manifest of ${what}`) };
 }
 
@@ -91,17 +109,28 @@ async function fetchManifest(client: RegistryClient, tagOrDigest: string, what: 
   const response = await client.get(`manifests/${tagOrDigest}`, { accept: [...MEDIA_INDEX, ...MEDIA_MANIFEST].join(", ") });
   if (!response.ok) {
     await response.body?.cancel();
-    if (response.status === 404) throw new ForkdError("NOT_FOUND", `There is no image ${what} in its registry.`, { hint: "Check the name and the tag." });
-    throw new ForkdError(response.status === 401 || response.status === 403 ? "REGISTRY_AUTH" : "REGISTRY_FAILED", `The registry answered ${response.status} for ${what}.`);
+    if (response.status === 404)
+      throw new ForkdError("NOT_FOUND", `There is no image ${what} in its registry.`, { hint: "Check the name and the tag." });
+    throw new ForkdError(
+      response.status === 401 || response.status === 403 ? "REGISTRY_AUTH" : "REGISTRY_FAILED",
+      `The registry answered ${response.status} for ${what}.`,
+    );
   }
   const data = await readBounded(response, MAX_MANIFEST_BYTES);
   const digest = `sha256:${createHash("sha256").update(data).digest("hex")}`;
   const expected = tagOrDigest.startsWith("sha256:") ? tagOrDigest : response.headers.get("docker-content-digest");
-  if (expected?.startsWith("sha256:") && expected !== digest) throw new ForkdError("DIGEST_MISMATCH", `Refused ${what}: its manifest does not have the digest ${expected}.`);
+  if (expected?.startsWith("sha256:") && expected !== digest)
+    throw new ForkdError("DIGEST_MISMATCH", `Refused ${what}: its manifest does not have the digest ${expected}.`);
   return { digest, data };
 }
 
-async function downloadAll(home: Home, client: RegistryClient, blobs: readonly Descriptor[], pathOf: (blob: Descriptor) => string, opts: PullOpts): Promise<void> {
+async function downloadAll(
+  home: Home,
+  client: RegistryClient,
+  blobs: readonly Descriptor[],
+  pathOf: (blob: Descriptor) => string,
+  opts: PullOpts,
+): Promise<void> {
   const total = blobs.reduce((sum, blob) => sum + blob.size, 0);
   const failed = new AbortController();
   const signal = opts.signal ? AbortSignal.any([opts.signal, failed.signal]) : failed.signal;

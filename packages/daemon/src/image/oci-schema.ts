@@ -82,15 +82,22 @@ export function choosePlatform(index: OciIndex, platform: string, what: string):
   // A layout with one image often states no platform: its configuration will
   const only = index.manifests.length === 1 ? index.manifests[0] : undefined;
   if (only !== undefined && only.platform === undefined) return only;
-  const offered = index.manifests.map((entry) => (entry.platform ? `${entry.platform.os}/${entry.platform.architecture}` : "unknown")).join(", ");
+  const offered = index.manifests
+    .map((entry) => (entry.platform ? `${entry.platform.os}/${entry.platform.architecture}` : "unknown"))
+    .join(", ");
   throw new ForkdError("IMAGE_INVALID", `${what} has no image for ${platform}: it offers ${offered || "none"}.`);
 }
 
 /** Checks that the image runs here, and turns its settings into ours */
 export function toImageConfig(oci: OciConfig, layers: number, what: string): ImageConfig {
   const platform = `${oci.os ?? "linux"}/${oci.architecture ?? "amd64"}`;
-  if (platform !== "linux/amd64") throw new ForkdError("IMAGE_INVALID", `Cannot use ${what}: it is for ${platform}, and guests are linux/amd64.`);
-  if (oci.rootfs.diff_ids.length !== layers) throw new ForkdError("IMAGE_INVALID", `Cannot use ${what}: it has ${layers} layers and its configuration speaks of ${oci.rootfs.diff_ids.length}.`);
+  if (platform !== "linux/amd64")
+    throw new ForkdError("IMAGE_INVALID", `Cannot use ${what}: it is for ${platform}, and guests are linux/amd64.`);
+  if (oci.rootfs.diff_ids.length !== layers)
+    throw new ForkdError(
+      "IMAGE_INVALID",
+      `Cannot use ${what}: it has ${layers} layers and its configuration speaks of ${oci.rootfs.diff_ids.length}.`,
+    );
   const env: Record<string, string> = Object.create(null) as Record<string, string>;
   for (const line of oci.config?.Env ?? []) {
     const at = line.indexOf("=");

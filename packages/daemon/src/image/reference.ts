@@ -24,7 +24,10 @@ export type ImageReference = {
 };
 
 export function parseReference(text: string): ImageReference {
-  const bad = (why: string): ForkdError => new ForkdError("BAD_REQUEST", `${JSON.stringify(text.slice(0, 200))} is not an image reference: ${why}.`, { hint: "Write it as [registry/]name[:tag][@sha256:digest]." });
+  const bad = (why: string): ForkdError =>
+    new ForkdError("BAD_REQUEST", `${JSON.stringify(text.slice(0, 200))} is not an image reference: ${why}.`, {
+      hint: "Write it as [registry/]name[:tag][@sha256:digest].",
+    });
   if (text.includes("://")) throw bad("it begins with a scheme");
   const [rest = "", digest, ...more] = text.split("@");
   if (more.length > 0 || (digest !== undefined && !DIGEST.test(digest))) throw bad("its digest is not sha256 and 64 hexadecimal digits");
@@ -54,6 +57,9 @@ export function parseReference(text: string): ImageReference {
 
 /** Whether a host (with or without a port) is this machine */
 export function isLoopback(host: string): boolean {
-  const name = host.replace(/:\d+$/, "").replace(/^\[|\]$/g, "").toLowerCase();
+  const name = host
+    .replace(/:\d+$/, "")
+    .replace(/^\[|\]$/g, "")
+    .toLowerCase();
   return name === "localhost" || name === "::1" || /^127(\.\d{1,3}){3}$/.test(name);
 }

@@ -42,7 +42,8 @@ export class RegistryClient {
         const response = await this.#getAuthorized(url, headers);
         if (response.status !== 429 && response.status < 500) return response;
         await response.body?.cancel();
-        if (attempt >= RETRIES) throw new ForkdError("REGISTRY_FAILED", `The registry ${this.#opts.host} answered ${response.status} to ${path}.`);
+        if (attempt >= RETRIES)
+          throw new ForkdError("REGISTRY_FAILED", `The registry ${this.#opts.host} answered ${response.status} to ${path}.`);
       } catch (error) {
         this.#checkAborted();
         if (error instanceof ForkdError || attempt >= RETRIES) throw this.#failed(path, error);
@@ -68,7 +69,9 @@ export class RegistryClient {
   #failed(path: string, error: unknown): ForkdError {
     if (error instanceof ForkdError) return error;
     const cause = error instanceof Error && error.cause instanceof Error ? `${error.message}: ${error.cause.message}` : messageOf(error);
-    return new ForkdError("REGISTRY_FAILED", `Cannot get ${path} of ${this.#opts.repository} from ${this.#opts.host}: ${cause}.`, { cause: error });
+    return new ForkdError("REGISTRY_FAILED", `Cannot get ${path} of ${this.#opts.repository} from ${this.#opts.host}: ${cause}.`, {
+      cause: error,
+    });
   }
 
   async #getAuthorized(url: string, headers: Record<string, string>): Promise<Response> {
@@ -80,7 +83,10 @@ export class RegistryClient {
     const second = await this.#follow(url, headers, this.#authorization);
     if (second.status === 401 || second.status === 403) {
       await second.body?.cancel();
-      throw new ForkdError("REGISTRY_AUTH", `The registry ${this.#opts.host} does not let ${this.#opts.username ? `user ${this.#opts.username}` : "an anonymous user"} read ${this.#opts.repository}.`);
+      throw new ForkdError(
+        "REGISTRY_AUTH",
+        `The registry ${this.#opts.host} does not let ${this.#opts.username ? `user ${this.#opts.username}` : "an anonymous user"} read ${this.#opts.repository}.`,
+      );
     }
     return second;
   }
@@ -102,7 +108,8 @@ export class RegistryClient {
 
   async #answer(challenge: string): Promise<string> {
     const { username, password } = this.#opts;
-    const basic = username !== undefined && password !== undefined ? `Basic ${Buffer.from(`${username}:${password}`).toString("base64")}` : undefined;
+    const basic =
+      username !== undefined && password !== undefined ? `Basic ${Buffer.from(`${username}:${password}`).toString("base64")}` : undefined;
     const scheme = /^\s*(\w+)/.exec(challenge)?.[1]?.toLowerCase();
     if (scheme === "basic") {
       if (basic === undefined) throw new ForkdError("REGISTRY_AUTH", `The registry ${this.#opts.host} wants a user name and a password.`);
@@ -110,12 +117,14 @@ export class RegistryClient {
     }
     const fields = challengeFields(challenge);
     const realm = fields.get("realm");
-    if (scheme !== "bearer" || realm === undefined) throw new ForkdError("REGISTRY_AUTH", `The registry ${this.#opts.host} asks for an unknown kind of authentication.`);
+    if (scheme !== "bearer" || realm === undefined)
+      throw new ForkdError("REGISTRY_AUTH", `The registry ${this.#opts.host} asks for an unknown kind of authentication.`);
     return `Bearer ${await this.#token(realm, fields, basic)}`;
   }
 
   async #token(realm: string, fields: ReadonlyMap<string, string>, basic: string | undefined): Promise<string> {
-    if (!URL.canParse(realm)) throw new ForkdError("REGISTRY_FAILED", `The registry ${this.#opts.host} names a token server that is not an address.`);
+    if (!URL.canParse(realm))
+      throw new ForkdError("REGISTRY_FAILED", `The registry ${this.#opts.host} names a token server that is not an address.`);
     const url = new URL(realm);
     this.#checkTransport(url, "names the token server");
     const service = fields.get("service");
@@ -138,7 +147,10 @@ export class RegistryClient {
     if (url.protocol === "https:") return;
     const allowed = this.#opts.insecureHttp || (isLoopback(this.#opts.host) && isLoopback(url.host));
     if (url.protocol === "http:" && allowed) return;
-    throw new ForkdError("REGISTRY_FAILED", `Refused: the registry ${this.#opts.host} ${verb} ${url.protocol}//${url.host}, which is not encrypted.`);
+    throw new ForkdError(
+      "REGISTRY_FAILED",
+      `Refused: the registry ${this.#opts.host} ${verb} ${url.protocol}//${url.host}, which is not encrypted.`,
+    );
   }
 
   async #fetch(url: URL, headers: Record<string, string>): Promise<Response> {
@@ -156,7 +168,8 @@ export class RegistryClient {
 /** The named values of a WWW-Authenticate header */
 export function challengeFields(challenge: string): Map<string, string> {
   const fields = new Map<string, string>();
-  for (const match of challenge.matchAll(/([a-zA-Z_]+)=(?:"([^"]*)"|([^\s,]+))/g)) fields.set((match[1] ?? "").toLowerCase(), match[2] ?? match[3] ?? "");
+  for (const match of challenge.matchAll(/([a-zA-Z_]+)=(?:"([^"]*)"|([^\s,]+))/g))
+    fields.set((match[1] ?? "").toLowerCase(), match[2] ?? match[3] ?? "");
   return fields;
 }
 

@@ -54,7 +54,8 @@ function progressCounter(opts: SquashfsOpts): (bytes: number) => void {
   let reported = 0;
   return (bytes) => {
     total += bytes;
-    if (total > opts.maxBytes) throw new ForkdError("IMAGE_TOO_LARGE", `The image is too large: its files are more than ${opts.maxBytes} bytes.`);
+    if (total > opts.maxBytes)
+      throw new ForkdError("IMAGE_TOO_LARGE", `The image is too large: its files are more than ${opts.maxBytes} bytes.`);
     if (total - reported < REPORT_EVERY) return;
     reported = total;
     opts.progress?.({ step: "Writing the image", done: total, unit: "bytes" });

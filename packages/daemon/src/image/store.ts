@@ -116,7 +116,9 @@ export class ImageStore {
     const untagged = named === undefined ? all : [nameOrId];
     const deleted = untagged.length === all.length;
     if (deleted && (await opts.inUse?.(id))) {
-      throw new ForkdError("IN_USE", `Cannot remove image ${nameOrId}: snapshots still need its data.`, { hint: "Remove the snapshots made from it first." });
+      throw new ForkdError("IN_USE", `Cannot remove image ${nameOrId}: snapshots still need its data.`, {
+        hint: "Remove the snapshots made from it first.",
+      });
     }
     for (const name of untagged) await rm(join(this.#names, name), { force: true });
     if (deleted) await this.#deleteData(hex);
@@ -128,9 +130,15 @@ export class ImageStore {
     if (named !== undefined) return named;
     const prefix = HEX_PREFIX.exec(nameOrIdPrefix)?.[2];
     const matches = prefix === undefined ? [] : (await this.#folders()).filter((hex) => hex.startsWith(prefix));
-    if (matches.length > 1) throw new ForkdError("BAD_REQUEST", `${nameOrIdPrefix} is the beginning of ${matches.length} image ids.`, { hint: "Give more digits." });
+    if (matches.length > 1)
+      throw new ForkdError("BAD_REQUEST", `${nameOrIdPrefix} is the beginning of ${matches.length} image ids.`, {
+        hint: "Give more digits.",
+      });
     const hex = matches[0];
-    if (hex === undefined) throw new ForkdError("NOT_FOUND", `There is no image ${JSON.stringify(nameOrIdPrefix.slice(0, 80))}.`, { hint: "List the images with 'forkd image ls'." });
+    if (hex === undefined)
+      throw new ForkdError("NOT_FOUND", `There is no image ${JSON.stringify(nameOrIdPrefix.slice(0, 80))}.`, {
+        hint: "List the images with 'forkd image ls'.",
+      });
     return hex;
   }
 
@@ -222,11 +230,17 @@ function hexOf(id: string): string {
 }
 
 function namesOf(names: ReadonlyMap<string, string>, hex: string): string[] {
-  return [...names].filter(([, target]) => target === hex).map(([name]) => name).toSorted();
+  return [...names]
+    .filter(([, target]) => target === hex)
+    .map(([name]) => name)
+    .toSorted();
 }
 
 function invalid(id: string, why: string, cause?: unknown): ForkdError {
-  return new ForkdError("IMAGE_INVALID", `Image ${id.slice(0, 19)} is damaged: ${why}.`, { hint: "Remove it with 'forkd image rm' and make it again.", cause });
+  return new ForkdError("IMAGE_INVALID", `Image ${id.slice(0, 19)} is damaged: ${why}.`, {
+    hint: "Remove it with 'forkd image rm' and make it again.",
+    cause,
+  });
 }
 
 async function readdirIfThere(dir: string): Promise<string[]> {

@@ -33,7 +33,17 @@ export type TarEntry = {
   body: () => AsyncGenerator<Buffer>;
 };
 
-const TYPES: Record<string, TarType> = { "0": "file", "\0": "file", "7": "file", "1": "hardlink", "2": "symlink", "3": "char", "4": "block", "5": "dir", "6": "fifo" };
+const TYPES: Record<string, TarType> = {
+  "0": "file",
+  "\0": "file",
+  "7": "file",
+  "1": "hardlink",
+  "2": "symlink",
+  "3": "char",
+  "4": "block",
+  "5": "dir",
+  "6": "fifo",
+};
 
 /** `label` names the archive in errors. The stream is read to its end, also behind the end mark */
 export async function* readTar(source: AsyncIterable<Buffer>, label: string): AsyncGenerator<TarEntry> {
@@ -93,7 +103,13 @@ function decodeHeader(block: Buffer, label: string): RawHeader {
   };
 }
 
-function complete(raw: RawHeader, pax: ReadonlyMap<string, Buffer>, longPath: string | undefined, longLink: string | undefined, label: string): TarHeader {
+function complete(
+  raw: RawHeader,
+  pax: ReadonlyMap<string, Buffer>,
+  longPath: string | undefined,
+  longLink: string | undefined,
+  label: string,
+): TarHeader {
   const text = (key: string): string | undefined => pax.get(key)?.toString("latin1");
   const value = (key: string, fallback: number): number => {
     const given = text(key);
@@ -112,7 +128,8 @@ function complete(raw: RawHeader, pax: ReadonlyMap<string, Buffer>, longPath: st
   const size = value("size", raw.size);
   const uid = value("uid", raw.uid);
   const gid = value("gid", raw.gid);
-  if (size < 0 || uid < 0 || gid < 0 || uid > 0xffffffff || gid > 0xffffffff) throw invalid(label, `entry ${showPath(path)} has a size or owner out of range`);
+  if (size < 0 || uid < 0 || gid < 0 || uid > 0xffffffff || gid > 0xffffffff)
+    throw invalid(label, `entry ${showPath(path)} has a size or owner out of range`);
   const isOldDir = type === "file" && path.endsWith("/");
   const hasBody = type === "file" && !isOldDir;
   // Some archives state the target's size on a hard link without storing its content
@@ -148,12 +165,13 @@ function number(block: Buffer, at: number, length: number, label: string): numbe
 
 function decodePax(data: Buffer, label: string): Map<string, Buffer> {
   const records = new Map<string, Buffer>();
-  for (let at = 0; at < data.length; ) {
+  for (let at = 0; at < data.length;) {
     const space = data.indexOf(0x20, at);
     const length = space < 0 ? Number.NaN : Number(data.subarray(at, space).toString("latin1"));
     const equals = data.indexOf(0x3d, space);
     const end = at + length;
-    if (!Number.isSafeInteger(length) || end > data.length || equals < 0 || equals >= end || data[end - 1] !== 0x0a) throw invalid(label, "an extended header is malformed");
+    if (!Number.isSafeInteger(length) || end > data.length || equals < 0 || equals >= end || data[end - 1] !== 0x0a)
+      throw invalid(label, "an extended header is malformed");
     records.set(data.subarray(space + 1, equals).toString("latin1"), Buffer.from(data.subarray(equals + 1, end - 1)));
     at = end;
   }
@@ -227,7 +245,7 @@ class ByteReader {
 
   async read(size: number): Promise<Buffer> {
     const parts: Buffer[] = [];
-    for (let left = size; left > 0; ) {
+    for (let left = size; left > 0;) {
       const part = await this.readSome(left);
       parts.push(part);
       left -= part.length;
@@ -240,7 +258,7 @@ class ByteReader {
   }
 
   async skip(size: number): Promise<void> {
-    for (let left = size; left > 0; ) left -= (await this.readSome(left)).length;
+    for (let left = size; left > 0;) left -= (await this.readSome(left)).length;
   }
 
   async drain(): Promise<void> {

@@ -65,7 +65,11 @@ function octal(data: Buffer, at: number, length: number, value: number): void {
 }
 
 function paxRecord(key: string, value: string | Buffer): Buffer {
-  const content = Buffer.concat([Buffer.from(` ${key}=`, "latin1"), typeof value === "string" ? Buffer.from(value, "latin1") : value, Buffer.from("\n")]);
+  const content = Buffer.concat([
+    Buffer.from(` ${key}=`, "latin1"),
+    typeof value === "string" ? Buffer.from(value, "latin1") : value,
+    Buffer.from("\n"),
+  ]);
   let length = content.length + 1;
   // The length counts its own digits
   while (content.length + String(length).length !== length) length = content.length + String(length).length;

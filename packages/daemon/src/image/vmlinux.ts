@@ -21,11 +21,21 @@ export async function extractVmlinux(image: Buffer, signal?: AbortSignal): Promi
 export function kernelRelease(image: Buffer): string | undefined {
   if (isBzImage(image)) {
     const at = image.readUInt16LE(0x20e) + 0x200;
-    return image.subarray(at, at + 256).toString("latin1").split(/[\s\0]/, 1)[0] || undefined;
+    return (
+      image
+        .subarray(at, at + 256)
+        .toString("latin1")
+        .split(/[\s\0]/, 1)[0] || undefined
+    );
   }
   const at = image.indexOf("Linux version ");
   if (at < 0) return undefined;
-  return image.subarray(at + 14, at + 270).toString("latin1").split(/[\s\0]/, 1)[0] || undefined;
+  return (
+    image
+      .subarray(at + 14, at + 270)
+      .toString("latin1")
+      .split(/[\s\0]/, 1)[0] || undefined
+  );
 }
 
 export function isKernelImage(image: Buffer): boolean {

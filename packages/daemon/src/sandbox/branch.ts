@@ -58,6 +58,7 @@ async function capture(context: BranchContext, sandbox: Sandbox, tag: string, st
   });
   try {
     const { pauseMs, recopiedPages } = await pauseAndFinish(sandbox, deviceState, async () => step("memory", begun.finish(), begun.pages * PAGE_WITHIN_MS));
+    void sandbox.setClock();
     const { bytes, pages } = await begun.commit();
     const manifest: SnapshotManifest = {
       ...source.manifest,

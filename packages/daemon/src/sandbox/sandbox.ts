@@ -7,6 +7,7 @@ import { readFile, readFileChunks, statFile, writeFile, type FileInfo, type Writ
 import type { EvalOptions, EvalResult, Kernel, Language } from "../guest/kernel.ts";
 import { GuestProcess, listProcesses, type ExitStatus, type ProcessInfo, type StartOptions } from "../guest/process.ts";
 import { T } from "../guest/protocol.ts";
+import { setClock } from "../guest/resync.ts";
 import type { FlatImage } from "../memory/flat.ts";
 import type { Snapshot } from "../snapshot/store.ts";
 import { Semaphore } from "../util/semaphore.ts";
@@ -143,6 +144,15 @@ export class Sandbox {
   /** One round trip to the agent */
   async ping(timeoutMs: number = CALL_TIMEOUT_MS): Promise<void> {
     await this.#agent().call(T.PING, Buffer.alloc(0), { timeoutMs });
+  }
+
+  /** Sets the wall clock, which stands still while the sandbox is paused; a guest that does not answer keeps the wrong time */
+  async setClock(): Promise<void> {
+    try {
+      await setClock(this.#agent(), CALL_TIMEOUT_MS);
+    } catch (error) {
+      if (!(error instanceof ForkdError)) throw error;
+    }
   }
 
   async memoryUsage(): Promise<MemoryUsage> {

@@ -18,6 +18,7 @@ type Message = {
   message?: string;
   traceback?: string;
   generators?: string[];
+  busy?: boolean;
   language?: string;
 };
 
@@ -258,8 +259,8 @@ for (const language of languages) {
 
     test("reseed makes the generators repeat, and another seed does not", async () => {
       const draw = async (seed: string) => {
-        const { event, generators } = await kernel.reseed(900, seed);
-        assert.equal(event, "reseeded");
+        const { event, generators, busy } = await kernel.reseed(900, seed);
+        assert.deepEqual([event, busy], ["reseeded", false]);
         assert.ok(generators?.includes(language.generator));
         return (await kernel.eval(language.random)).text;
       };
@@ -274,7 +275,8 @@ for (const language of languages) {
       for (const code of language.busy.slice(language.name === "node" ? 1 : 0)) {
         const id = kernel.start(code);
         await sleep(200);
-        assert.equal((await kernel.reseed(902)).id, 902);
+        const { id: reseeded, busy } = await kernel.reseed(902);
+        assert.deepEqual([reseeded, busy], [902, true]);
         kernel.interrupt();
         assert.equal((await kernel.next()).id, id);
       }

@@ -18,7 +18,7 @@ const skip = await noKernelPackage();
 /** Reads the archive back the way the kernel does */
 function unpackNewc(data: Buffer): Map<string, { mode: number; content: Buffer; rdev: string }> {
   const entries = new Map<string, { mode: number; content: Buffer; rdev: string }>();
-  for (let at = 0; ; ) {
+  for (let at = 0; ;) {
     assert.equal(data.subarray(at, at + 6).toString(), "070701");
     const field = (i: number): number => Number.parseInt(data.subarray(at + 6 + i * 8, at + 14 + i * 8).toString(), 16);
     const nameEnd = at + 110 + field(11);
@@ -31,8 +31,14 @@ function unpackNewc(data: Buffer): Map<string, { mode: number; content: Buffer; 
 }
 
 test("the initramfs holds the agent, modules in load order and warm interpreters", () => {
-  const modules = [{ name: "b.ko", data: Buffer.from("bb") }, { name: "a.ko", data: Buffer.from("aaa") }];
-  const scripts = new Map([["node/main.js", Buffer.from("js")], ["python.py", Buffer.from("py")]]);
+  const modules = [
+    { name: "b.ko", data: Buffer.from("bb") },
+    { name: "a.ko", data: Buffer.from("aaa") },
+  ];
+  const scripts = new Map([
+    ["node/main.js", Buffer.from("js")],
+    ["python.py", Buffer.from("py")],
+  ]);
   const entries = unpackNewc(packInitramfs(initramfsEntries(Buffer.from("agent"), modules, scripts)));
   assert.equal(entries.get("init")?.mode, 0o100755);
   assert.equal(entries.get("init")?.content.toString(), "agent");
@@ -45,8 +51,18 @@ test("the initramfs holds the agent, modules in load order and warm interpreters
 });
 
 test("newer kernels sort higher", () => {
-  const names = ["linux-image-6.1.0-9-cloud-amd64", "linux-image-6.12.100+deb12-cloud-amd64", "linux-image-6.1.0-54-cloud-amd64", "linux-image-6.12.99+deb12-cloud-amd64"];
-  assert.deepEqual(names.toSorted(compareReleases), ["linux-image-6.1.0-9-cloud-amd64", "linux-image-6.1.0-54-cloud-amd64", "linux-image-6.12.99+deb12-cloud-amd64", "linux-image-6.12.100+deb12-cloud-amd64"]);
+  const names = [
+    "linux-image-6.1.0-9-cloud-amd64",
+    "linux-image-6.12.100+deb12-cloud-amd64",
+    "linux-image-6.1.0-54-cloud-amd64",
+    "linux-image-6.12.99+deb12-cloud-amd64",
+  ];
+  assert.deepEqual(names.toSorted(compareReleases), [
+    "linux-image-6.1.0-9-cloud-amd64",
+    "linux-image-6.1.0-54-cloud-amd64",
+    "linux-image-6.12.99+deb12-cloud-amd64",
+    "linux-image-6.12.100+deb12-cloud-amd64",
+  ]);
 });
 
 test("lz4 streams of kernels are decoded", () => {
@@ -71,7 +87,10 @@ test("a kernel comes from the distribution's package, once", { skip, timeout: 12
   const first = await ensureGuestKernel(home, { agent, kernelsDir });
   const entries = unpackNewc(await readFile(first.initrd));
   const load = entries.get("modules/load")?.content.toString().trim().split("\n") ?? [];
-  assert.ok(load.includes("overlay.ko") && load.includes("squashfs.ko") && load.indexOf("failover.ko") < load.indexOf("virtio_net.ko"), load.join(" "));
+  assert.ok(
+    load.includes("overlay.ko") && load.includes("squashfs.ko") && load.indexOf("failover.ko") < load.indexOf("virtio_net.ko"),
+    load.join(" "),
+  );
   for (const name of load) assert.equal(entries.get(`modules/${name}`)?.content.subarray(1, 4).toString(), "ELF");
   assert.ok((await stat(first.vmlinuz)).size > 5_000_000);
 
@@ -94,7 +113,11 @@ test("a file that is no kernel, and a missing agent, are said", async (t) => {
   const home = await tempHome(t);
   const dir = await tempDir(t);
   await writeFile(join(dir, "text"), "x".repeat(2000));
-  await assert.rejects(ensureGuestKernel(home, { file: join(dir, "text"), agent: "/none", kernelsDir: dir }), { code: "GUEST_KERNEL_MISSING" });
-  await assert.rejects(ensureGuestKernel(home, { file: join(dir, "none"), agent: "/none", kernelsDir: dir }), { code: "GUEST_KERNEL_MISSING" });
+  await assert.rejects(ensureGuestKernel(home, { file: join(dir, "text"), agent: "/none", kernelsDir: dir }), {
+    code: "GUEST_KERNEL_MISSING",
+  });
+  await assert.rejects(ensureGuestKernel(home, { file: join(dir, "none"), agent: "/none", kernelsDir: dir }), {
+    code: "GUEST_KERNEL_MISSING",
+  });
   assert.deepEqual(await readdir(home.staging), []);
 });

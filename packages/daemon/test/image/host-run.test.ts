@@ -9,13 +9,16 @@ test("a command's output comes back, and its words reach it untouched", async ()
 });
 
 test("a failure carries status and the end of stderr", async () => {
-  await assert.rejects(run(["sh", "-c", "head -c 100000 /dev/zero | tr '\\0' x >&2; echo the end >&2; exit 3"]), (error: Error & { code?: string }) => {
-    assert.equal(error.code, "HOST_COMMAND_FAILED");
-    assert.match(error.message, /exit status 3/);
-    assert.match(error.message, /the end$/);
-    assert.ok(error.message.length < 10_000);
-    return true;
-  });
+  await assert.rejects(
+    run(["sh", "-c", "head -c 100000 /dev/zero | tr '\\0' x >&2; echo the end >&2; exit 3"]),
+    (error: Error & { code?: string }) => {
+      assert.equal(error.code, "HOST_COMMAND_FAILED");
+      assert.match(error.message, /exit status 3/);
+      assert.match(error.message, /the end$/);
+      assert.ok(error.message.length < 10_000);
+      return true;
+    },
+  );
 });
 
 test("a missing tool names the package to install", async () => {

@@ -18,7 +18,13 @@ const FILES: Item[] = [{ path: "etc/" }, { path: "etc/motd", content: "hello" }]
 function image(): TestImage {
   const top = tarOf([{ path: "etc/.wh.motd" }, { path: "etc/new", content: "new" }]);
   const base = tarOf(FILES);
-  return makeImage([{ tar: base, packed: gzipSync(base) }, { tar: top, packed: top }], { config: { Cmd: ["sh"] } });
+  return makeImage(
+    [
+      { tar: base, packed: gzipSync(base) },
+      { tar: top, packed: top },
+    ],
+    { config: { Cmd: ["sh"] } },
+  );
 }
 
 function layoutItems(made: TestImage): Item[] {
@@ -35,7 +41,11 @@ async function importBytes(t: import("node:test").TestContext, data: Buffer, nam
   return { home, done: importImage(home, file, { name: "x" }) };
 }
 
-for (const [ending, pack] of [["tar", (data: Buffer) => data], ["tar.gz", gzipSync], ["tar.zst", zstdCompressSync]] as const) {
+for (const [ending, pack] of [
+  ["tar", (data: Buffer) => data],
+  ["tar.gz", gzipSync],
+  ["tar.zst", zstdCompressSync],
+] as const) {
   test(`a root file system as .${ending} is imported`, async (t) => {
     const { done } = await importBytes(t, Buffer.from(pack(tarOf(FILES))), `x.${ending}`);
     const stored = await done;
@@ -107,7 +117,10 @@ test("a docker save archive is imported, with a layer that is a link to another"
 
 test("a folder that is no layout is refused with advice", async (t) => {
   const dir = await tempDir(t);
-  await assert.rejects(importImage(await tempHome(t), dir, { name: "x" }), (error: Error & { code?: string; hint?: string }) => error.code === "BAD_REQUEST" && /tar /.test(error.hint ?? ""));
+  await assert.rejects(
+    importImage(await tempHome(t), dir, { name: "x" }),
+    (error: Error & { code?: string; hint?: string }) => error.code === "BAD_REQUEST" && /tar /.test(error.hint ?? ""),
+  );
 });
 
 test("a cancelled import leaves nothing", async (t) => {
@@ -130,15 +143,44 @@ const HOSTILE: [string, () => Buffer, string, RegExp][] = [
   ["a path with NUL in a pax header", () => tarOf([{ path: `a\0${"b".repeat(120)}`, content: "x" }]), "IMAGE_INVALID", /NUL/],
   ["a name of 256 bytes", () => tarOf([{ path: "n".repeat(256), content: "x" }]), "IMAGE_INVALID", /longer than 255/],
   ["a path of 5000 bytes", () => tarOf([{ path: "d/".repeat(2500) }]), "IMAGE_INVALID", /longer than 4095/],
-  ["a hard link to nothing", () => tarOf([{ path: "l", type: "hardlink", link: "none" }]), "IMAGE_INVALID", /"l".*"none".*not in the image/],
-  ["a hard link out of the tree", () => tarOf([{ path: "l", type: "hardlink", link: "../../etc/shadow" }]), "IMAGE_INVALID", /"..\/..\/etc\/shadow".*upwards/],
+  [
+    "a hard link to nothing",
+    () => tarOf([{ path: "l", type: "hardlink", link: "none" }]),
+    "IMAGE_INVALID",
+    /"l".*"none".*not in the image/,
+  ],
+  [
+    "a hard link out of the tree",
+    () => tarOf([{ path: "l", type: "hardlink", link: "../../etc/shadow" }]),
+    "IMAGE_INVALID",
+    /"..\/..\/etc\/shadow".*upwards/,
+  ],
   ["a hard link to a folder", () => tarOf([{ path: "d/" }, { path: "l", type: "hardlink", link: "d" }]), "IMAGE_INVALID", /folder/],
   ["a hard link to itself", () => tarOf([{ path: "l", type: "hardlink", link: "l" }]), "IMAGE_INVALID", /not in the image/],
   ["a block device", () => tarOf([{ path: "dev/sda", type: "block", major: 8 }]), "IMAGE_INVALID", /"dev\/sda".*device node/],
   ["a character device elsewhere", () => tarOf([{ path: "tmp/null", type: "char", major: 1, minor: 3 }]), "IMAGE_INVALID", /device node/],
-  ["an entry below a file", () => tarOf([{ path: "f", content: "x" }, { path: "f/g", content: "x" }]), "IMAGE_INVALID", /not a folder/],
-  ["an entry below a loop of links", () => tarOf([{ path: "a", type: "symlink", link: "b" }, { path: "b", type: "symlink", link: "a" }, { path: "a/x" }]), "IMAGE_INVALID", /loop/],
-  ["an entry below a link to a file", () => tarOf([{ path: "f", content: "x" }, { path: "l", type: "symlink", link: "/f" }, { path: "l/x" }]), "IMAGE_INVALID", /not a folder/],
+  [
+    "an entry below a file",
+    () =>
+      tarOf([
+        { path: "f", content: "x" },
+        { path: "f/g", content: "x" },
+      ]),
+    "IMAGE_INVALID",
+    /not a folder/,
+  ],
+  [
+    "an entry below a loop of links",
+    () => tarOf([{ path: "a", type: "symlink", link: "b" }, { path: "b", type: "symlink", link: "a" }, { path: "a/x" }]),
+    "IMAGE_INVALID",
+    /loop/,
+  ],
+  [
+    "an entry below a link to a file",
+    () => tarOf([{ path: "f", content: "x" }, { path: "l", type: "symlink", link: "/f" }, { path: "l/x" }]),
+    "IMAGE_INVALID",
+    /not a folder/,
+  ],
   ["a root that is a file", () => tarOf([{ path: ".", type: "file", content: "x" }]), "IMAGE_INVALID", /root folder/],
   ["a symbolic link to nothing at all", () => tarOf([{ path: "s", type: "symlink", link: "" }]), "IMAGE_INVALID", /target/],
   ["an unknown kind of entry", () => patchHeader(one, 0, (block) => block.write("V", 156)), "IMAGE_INVALID", /unsupported kind/],
@@ -146,12 +188,27 @@ const HOSTILE: [string, () => Buffer, string, RegExp][] = [
   ["a wrong checksum", () => Buffer.concat([Buffer.from("x"), one.subarray(1)]), "IMAGE_INVALID", /checksum/],
   ["a size beyond the end", () => patchHeader(one, 0, (block) => block.write("00000777777\0", 124)), "IMAGE_INVALID", /middle of an entry/],
   ["a negative size", () => patchHeader(one, 0, (block) => block.write("-0000000010\0", 124)), "IMAGE_INVALID", /number/],
-  ["a size of 2^80", () => patchHeader(one, 0, (block) => block.fill(0xff, 125, 136).writeUInt8(0x80, 124)), "IMAGE_INVALID", /out of range/],
+  [
+    "a size of 2^80",
+    () => patchHeader(one, 0, (block) => block.fill(0xff, 125, 136).writeUInt8(0x80, 124)),
+    "IMAGE_INVALID",
+    /out of range/,
+  ],
   ["a truncated archive", () => zeros(5000).subarray(0, 2000), "IMAGE_INVALID", /middle of an entry/],
   ["a truncated gzip", () => gzipSync(zeros(5000)).subarray(0, 40), "IMAGE_INVALID", /unpack/],
   ["a truncated zstd", () => zstdCompressSync(tarOf(FILES)).subarray(0, 60), "IMAGE_INVALID", /unpack|middle/],
-  ["an extended header of 2 MiB", () => patchHeader(zeros(2 << 20), 0, (block) => block.write("x", 156)), "IMAGE_INVALID", /extended header/],
-  ["a malformed extended header", () => patchHeader(tarOf([{ path: "x", content: "99 path=short\n" }]), 0, (block) => block.write("x", 156)), "IMAGE_INVALID", /malformed/],
+  [
+    "an extended header of 2 MiB",
+    () => patchHeader(zeros(2 << 20), 0, (block) => block.write("x", 156)),
+    "IMAGE_INVALID",
+    /extended header/,
+  ],
+  [
+    "a malformed extended header",
+    () => patchHeader(tarOf([{ path: "x", content: "99 path=short\n" }]), 0, (block) => block.write("x", 156)),
+    "IMAGE_INVALID",
+    /malformed/,
+  ],
   ["an archive without files", () => tarOf([]), "IMAGE_INVALID", /no files/],
   ["an empty file", () => Buffer.alloc(0), "IMAGE_INVALID", /no files/],
   ["text", () => Buffer.from("not a tar at all\n".repeat(100)), "IMAGE_INVALID", /checksum|number/],
@@ -188,7 +245,11 @@ test("limits of size and of entries hold", async (t) => {
 
 test("an OCI layout whose blob is not what its name says is refused", async (t) => {
   const made = image();
-  const items = layoutItems(made).map((item) => (item.path.endsWith(made.blobs[1]?.digest.slice(7) ?? "-") ? { ...item, content: Buffer.alloc(Buffer.from(item.content ?? "").length) } : item));
+  const items = layoutItems(made).map((item) =>
+    item.path.endsWith(made.blobs[1]?.digest.slice(7) ?? "-")
+      ? { ...item, content: Buffer.alloc(Buffer.from(item.content ?? "").length) }
+      : item,
+  );
   const { home, done } = await importBytes(t, tarOf(items));
   await assert.rejects(done, { code: "DIGEST_MISMATCH" });
   assert.deepEqual(await leftovers(home), []);

@@ -49,7 +49,16 @@ test("layers are flattened: whiteouts, opaque folders, replaced entries, hard li
     { path: "swap/inner", content: "x" },
     { path: LONG, content: "long" },
     { path: "home/user", content: "mine", uid: 3_000_000, gid: 1000 },
-    { path: "bin/ping", content: "ping", mode: 0o755, xattrs: new Map([["security.capability", capability], ["user.note", Buffer.from("n\n=\xff", "latin1")], ["trusted.overlay.opaque", Buffer.from("y")]]) },
+    {
+      path: "bin/ping",
+      content: "ping",
+      mode: 0o755,
+      xattrs: new Map([
+        ["security.capability", capability],
+        ["user.note", Buffer.from("n\n=\xff", "latin1")],
+        ["trusted.overlay.opaque", Buffer.from("y")],
+      ]),
+    },
     { path: "dev/null", type: "char", major: 1, minor: 3 },
     { path: "caf\xc3\xa9", content: "utf8 name" },
   ]);
@@ -68,11 +77,20 @@ test("layers are flattened: whiteouts, opaque folders, replaced entries, hard li
     config: { Env: ["PATH=/bin", "A=b=c"], WorkingDir: "/srv", User: "1000:1000", Entrypoint: ["/bin/tool"], Cmd: null },
   });
   const foreign = makeImage([gzipLayer([{ path: "arm", content: "x" }])], { architecture: "arm64" });
-  const index = makeIndex([{ image: foreign, architecture: "arm64" }, { image, architecture: "amd64" }]);
+  const index = makeIndex([
+    { image: foreign, architecture: "arm64" },
+    { image, architecture: "amd64" },
+  ]);
   await registry.push("team/app", "1.0", { index, images: [foreign, image] });
 
   const stored = await pullImage(home, `${registry.host}/team/app:1.0`, { name: "app" });
-  assert.deepEqual(stored.manifest.config, { env: { PATH: "/bin", A: "b=c" }, cwd: "/srv", user: "1000:1000", entrypoint: ["/bin/tool"], cmd: [] });
+  assert.deepEqual(stored.manifest.config, {
+    env: { PATH: "/bin", A: "b=c" },
+    cwd: "/srv",
+    user: "1000:1000",
+    entrypoint: ["/bin/tool"],
+    cmd: [],
+  });
   assert.deepEqual(stored.manifest.source, { kind: "oci", reference: `${registry.host}/team/app:1.0`, digest: image.manifest.digest });
 
   const listing = await listSquashfs(stored.rootfsPath);
@@ -97,13 +115,27 @@ test("layers are flattened: whiteouts, opaque folders, replaced entries, hard li
     "/usr/lib/added": "-rw-r--r-- 0/0",
   });
   assert.equal(listing.has(`/${LONG}`), true);
-  for (const [path, content] of [["bin/tool", "new tool"], ["bin/alias", "old tool"], ["etc/link2", "kept"], ["usr/lib/added", "through the link"], ["swap", "now a file"], [LONG, "long"]] as const) {
+  for (const [path, content] of [
+    ["bin/tool", "new tool"],
+    ["bin/alias", "old tool"],
+    ["etc/link2", "kept"],
+    ["usr/lib/added", "through the link"],
+    ["swap", "now a file"],
+    [LONG, "long"],
+  ] as const) {
     assert.equal(await catSquashfs(stored.rootfsPath, path), content, path);
   }
   if (process.getuid?.() === 0) {
     const out = join(await tempDir(t), "out");
     await run(["unsquashfs", "-q", "-no-progress", "-d", out, stored.rootfsPath, "bin/ping"]);
-    const dump = (await run(["python3", "-c", "import os,sys; print({k: os.getxattr(sys.argv[1], k).hex() for k in sorted(os.listxattr(sys.argv[1]))})", join(out, "bin/ping")])).stdout;
+    const dump = (
+      await run([
+        "python3",
+        "-c",
+        "import os,sys; print({k: os.getxattr(sys.argv[1], k).hex() for k in sorted(os.listxattr(sys.argv[1]))})",
+        join(out, "bin/ping"),
+      ])
+    ).stdout;
     assert.equal(dump.trim(), `{'security.capability': '${capability.toString("hex")}', 'user.note': '6e0a3dff'}`);
   }
   assert.deepEqual(await readdir(join(home.cache, "blobs")), []);
@@ -125,7 +157,10 @@ test("a registry with basic authentication wants the right password", { skip }, 
   await registry.push("private", "v1", simpleImage());
   const ref = `${registry.host}/private:v1`;
   await assert.rejects(pullImage(home, ref, { name: "p" }), { code: "REGISTRY_AUTH" });
-  await assert.rejects(pullImage(home, ref, { name: "p", username: USER, password: "wrong-one" }), (error: ForkdError) => error.code === "REGISTRY_AUTH" && !`${error.message} ${error.hint} ${error.stack}`.includes("wrong-one"));
+  await assert.rejects(
+    pullImage(home, ref, { name: "p", username: USER, password: "wrong-one" }),
+    (error: ForkdError) => error.code === "REGISTRY_AUTH" && !`${error.message} ${error.hint} ${error.stack}`.includes("wrong-one"),
+  );
   const image = await pullImage(home, ref, { name: "p", username: USER, password: PASSWORD });
   assert.equal(await catSquashfs(image.rootfsPath, "hello"), "hi");
 });
@@ -141,7 +176,11 @@ test("a token server is asked for reading alone, and secrets go to no other host
   });
   const front = await startFront(t, registry.host, (seen, res) => {
     if (seen.authorization !== "Bearer t0ken") {
-      res.writeHead(401, { "www-authenticate": `Bearer realm="http://${tokens.host}/token",service="reg",scope="repository:app:pull,push,delete"` }).end();
+      res
+        .writeHead(401, {
+          "www-authenticate": `Bearer realm="http://${tokens.host}/token",service="reg",scope="repository:app:pull,push,delete"`,
+        })
+        .end();
       return true;
     }
     if (!seen.url.includes("/blobs/")) return false;
@@ -153,7 +192,10 @@ test("a token server is asked for reading alone, and secrets go to no other host
   assert.equal(tokens.seen[0]?.url, "/token?service=reg&scope=repository%3Aapp%3Apull");
   assert.equal(tokens.seen[0]?.authorization, `Basic ${Buffer.from(`${USER}:${PASSWORD}`).toString("base64")}`);
   assert.equal(store.seen.length > 0, true);
-  assert.deepEqual(store.seen.filter((seen) => seen.authorization !== undefined), []);
+  assert.deepEqual(
+    store.seen.filter((seen) => seen.authorization !== undefined),
+    [],
+  );
 });
 
 test("a download that breaks off is continued where it ended", { skip }, async (t) => {
@@ -165,7 +207,9 @@ test("a download that breaks off is continued where it ended", { skip }, async (
   const layer = image.blobs[1]?.digest ?? "";
   await registry.push("big", "v1", image);
   let drops = 0;
-  const front = await startFront(t, registry.host, () => false, { dropAfter: (seen) => (seen.url.endsWith(layer) && drops++ < 3 ? 700_000 : undefined) });
+  const front = await startFront(t, registry.host, () => false, {
+    dropAfter: (seen) => (seen.url.endsWith(layer) && drops++ < 3 ? 700_000 : undefined),
+  });
   const stored = await pullImage(home, `${front.host}/big:v1`, { name: "big" });
   const ranges = front.seen.filter((seen) => seen.url.endsWith(layer)).map((seen) => seen.range);
   assert.equal(ranges.length, 4);
@@ -219,13 +263,36 @@ const arm = makeImage([gzipLayer([{ path: "x" }])], { architecture: "arm64", doc
 
 const LIES: [string, TestImage, Record<string, Buffer>, string][] = [
   ["a layer with other content", image, { [layerBlob.digest]: sameSize }, "DIGEST_MISMATCH"],
-  ["a layer longer than its descriptor", image, { [layerBlob.digest]: Buffer.concat([layerBlob.data, Buffer.alloc(64)]) }, "DIGEST_MISMATCH"],
+  [
+    "a layer longer than its descriptor",
+    image,
+    { [layerBlob.digest]: Buffer.concat([layerBlob.data, Buffer.alloc(64)]) },
+    "DIGEST_MISMATCH",
+  ],
   ["a configuration with other content", image, { [configBlob.digest]: Buffer.alloc(configBlob.data.length, 0x20) }, "DIGEST_MISMATCH"],
   ["a layer that unpacks to something else", wrongDiff, {}, "DIGEST_MISMATCH"],
   ["an image for another machine", arm, {}, "IMAGE_INVALID"],
   ["a manifest that is no JSON", image, { v1: Buffer.from("<html>") }, "IMAGE_INVALID"],
-  ["a manifest without layers", image, { v1: Buffer.from(JSON.stringify({ schemaVersion: 2, config: { digest: configBlob.digest, size: 1 }, layers: [] })) }, "IMAGE_INVALID"],
-  ["a digest that is a path", image, { v1: Buffer.from(JSON.stringify({ schemaVersion: 2, config: { digest: "sha256:../../x", size: 1 }, layers: [{ digest: "sha256:/etc/passwd", size: 1 }] })) }, "IMAGE_INVALID"],
+  [
+    "a manifest without layers",
+    image,
+    { v1: Buffer.from(JSON.stringify({ schemaVersion: 2, config: { digest: configBlob.digest, size: 1 }, layers: [] })) },
+    "IMAGE_INVALID",
+  ],
+  [
+    "a digest that is a path",
+    image,
+    {
+      v1: Buffer.from(
+        JSON.stringify({
+          schemaVersion: 2,
+          config: { digest: "sha256:../../x", size: 1 },
+          layers: [{ digest: "sha256:/etc/passwd", size: 1 }],
+        }),
+      ),
+    },
+    "IMAGE_INVALID",
+  ],
   ["an endless manifest", image, { v1: Buffer.alloc(5 * 1024 * 1024, 0x20) }, "IMAGE_INVALID"],
 ];
 for (const [what, served, lies, code] of LIES) {

@@ -23,7 +23,22 @@ for (const [text, host, repository, tag, digest] of GOOD) {
   });
 }
 
-const BAD = ["", "UPPER", "a//b", "x:", "x:bad tag", "x@sha256:12", "x@md5:aa", "http://x/y", "../x", "reg.example/../../v2/x", "reg.example/x?y", "ex ample.com/x", "x@y@z", "-x"];
+const BAD = [
+  "",
+  "UPPER",
+  "a//b",
+  "x:",
+  "x:bad tag",
+  "x@sha256:12",
+  "x@md5:aa",
+  "http://x/y",
+  "../x",
+  "reg.example/../../v2/x",
+  "reg.example/x?y",
+  "ex ample.com/x",
+  "x@y@z",
+  "-x",
+];
 for (const text of BAD) {
   test(`refuses the reference ${JSON.stringify(text)}`, () => {
     assert.throws(() => parseReference(text), { code: "BAD_REQUEST" });
@@ -32,5 +47,6 @@ for (const text of BAD) {
 
 test("only this machine is loopback", () => {
   for (const host of ["localhost", "localhost:5000", "127.0.0.1:1", "127.9.9.9", "[::1]:80"]) assert.equal(isLoopback(host), true, host);
-  for (const host of ["127.0.0.1.evil.example", "localhost.evil.example", "10.0.0.1", "[::2]:80", "0.0.0.0"]) assert.equal(isLoopback(host), false, host);
+  for (const host of ["127.0.0.1.evil.example", "localhost.evil.example", "10.0.0.1", "[::2]:80", "0.0.0.0"])
+    assert.equal(isLoopback(host), false, host);
 });

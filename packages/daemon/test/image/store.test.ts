@@ -44,7 +44,10 @@ test("equal content is stored once, and a different configuration makes another 
   const other = await add(home, "other", "root", { A: "1" });
   assert.equal(one.id, same.id);
   assert.notEqual(one.id, other.id);
-  assert.deepEqual((await store.list()).map((image) => image.names), [["one", "same"], ["other"]]);
+  assert.deepEqual(
+    (await store.list()).map((image) => image.names),
+    [["one", "same"], ["other"]],
+  );
 });
 
 test("the data goes with the last name", async (t) => {

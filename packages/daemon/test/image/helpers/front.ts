@@ -10,7 +10,12 @@ export type Seen = { url: string; range: string | undefined; authorization: stri
 /** Answers itself and returns true, or leaves the request to the registry behind */
 export type Handler = (seen: Seen, res: ServerResponse, req: IncomingMessage) => boolean;
 
-export async function startFront(t: TestContext, upstream: string | undefined, handler: Handler, opts: { dropAfter?: (seen: Seen) => number | undefined } = {}): Promise<{ host: string; seen: Seen[] }> {
+export async function startFront(
+  t: TestContext,
+  upstream: string | undefined,
+  handler: Handler,
+  opts: { dropAfter?: (seen: Seen) => number | undefined } = {},
+): Promise<{ host: string; seen: Seen[] }> {
   const seen: Seen[] = [];
   const server = createServer((req, res) => {
     const one = { url: req.url ?? "", range: req.headers.range, authorization: req.headers.authorization };

@@ -10,7 +10,10 @@ export function blobOf(data: Buffer | string): Blob {
   return { digest: `sha256:${createHash("sha256").update(bytes).digest("hex")}`, data: bytes };
 }
 
-export function makeImage(layers: readonly { tar: Buffer; packed: Buffer; media?: string }[], opts: { architecture?: string; config?: object; docker?: boolean } = {}): TestImage {
+export function makeImage(
+  layers: readonly { tar: Buffer; packed: Buffer; media?: string }[],
+  opts: { architecture?: string; config?: object; docker?: boolean } = {},
+): TestImage {
   const packed = layers.map((layer) => blobOf(layer.packed));
   const config = blobOf(
     JSON.stringify({

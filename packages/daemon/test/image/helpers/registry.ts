@@ -15,7 +15,10 @@ export const PASSWORD = "s3cret-pass";
 /** bcrypt of PASSWORD */
 const HTPASSWD = `${USER}:$2b$04$61WSIRUWMDpeouh9/5MV9uE31CqY84VGZpIQp21v3xPYUPlup7f96\n`;
 
-export type Registry = { host: string; push: (repository: string, tag: string, image: TestImage | { index: Blob; images: TestImage[] }) => Promise<void> };
+export type Registry = {
+  host: string;
+  push: (repository: string, tag: string, image: TestImage | { index: Blob; images: TestImage[] }) => Promise<void>;
+};
 
 export async function hasRegistry(): Promise<boolean> {
   return access("/usr/bin/docker-registry").then(
@@ -24,21 +27,28 @@ export async function hasRegistry(): Promise<boolean> {
   );
 }
 
-export async function startRegistry(t: TestContext, opts: { auth?: "htpasswd" | "token"; tokenRealm?: string; rootCert?: string } = {}): Promise<Registry> {
+export async function startRegistry(
+  t: TestContext,
+  opts: { auth?: "htpasswd" | "token"; tokenRealm?: string; rootCert?: string } = {},
+): Promise<Registry> {
   const dir = await tempDir(t);
   const port = await freePort();
   await writeFile(join(dir, "htpasswd"), HTPASSWD);
   const auth = opts.auth === "htpasswd" ? `auth:\n  htpasswd:\n    realm: test\n    path: ${join(dir, "htpasswd")}\n` : "";
   const config = `version: 0.1\nlog:\n  level: error\nstorage:\n  filesystem:\n    rootdirectory: ${join(dir, "data")}\nhttp:\n  addr: 127.0.0.1:${port}\n${auth}`;
   await writeFile(join(dir, "config.yml"), config);
-  const child = spawn("/usr/bin/docker-registry", ["serve", join(dir, "config.yml")], { stdio: "ignore", env: { ...process.env, OTEL_TRACES_EXPORTER: "none" } });
+  const child = spawn("/usr/bin/docker-registry", ["serve", join(dir, "config.yml")], {
+    stdio: "ignore",
+    env: { ...process.env, OTEL_TRACES_EXPORTER: "none" },
+  });
   const exited = new Promise<void>((resolve) => child.once("exit", () => resolve()));
   t.after(async () => {
     child.kill("SIGTERM");
     await exited;
   });
   const host = `127.0.0.1:${port}`;
-  const headers: Record<string, string> = opts.auth === "htpasswd" ? { authorization: `Basic ${Buffer.from(`${USER}:${PASSWORD}`).toString("base64")}` } : {};
+  const headers: Record<string, string> =
+    opts.auth === "htpasswd" ? { authorization: `Basic ${Buffer.from(`${USER}:${PASSWORD}`).toString("base64")}` } : {};
   await answering(`http://${host}/v2/`, headers);
   return {
     host,
@@ -59,12 +69,20 @@ async function pushBlob(base: string, blob: Blob, headers: Record<string, string
   if (start.status !== 202) throw new Error(`upload refused: ${start.status} ${await start.text()}`);
   const location = new URL(start.headers.get("location") ?? "", base);
   location.searchParams.set("digest", blob.digest);
-  const done = await fetch(location, { method: "PUT", headers: { ...headers, "content-type": "application/octet-stream" }, body: new Uint8Array(blob.data) });
+  const done = await fetch(location, {
+    method: "PUT",
+    headers: { ...headers, "content-type": "application/octet-stream" },
+    body: new Uint8Array(blob.data),
+  });
   if (done.status !== 201) throw new Error(`blob refused: ${done.status} ${await done.text()}`);
 }
 
 async function pushManifest(base: string, tag: string, manifest: Blob, mediaType: string, headers: Record<string, string>): Promise<void> {
-  const done = await fetch(`${base}/manifests/${tag}`, { method: "PUT", headers: { ...headers, "content-type": mediaType }, body: new Uint8Array(manifest.data) });
+  const done = await fetch(`${base}/manifests/${tag}`, {
+    method: "PUT",
+    headers: { ...headers, "content-type": mediaType },
+    body: new Uint8Array(manifest.data),
+  });
   if (done.status !== 201) throw new Error(`manifest refused: ${done.status} ${await done.text()}`);
 }
 

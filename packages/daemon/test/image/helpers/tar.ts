@@ -3,7 +3,9 @@
 import { encodeHeader, endOfTar, paddingOf, rootHeader } from "../../../src/image/tar-write.ts";
 import type { TarHeader, TarType } from "../../../src/image/tar-read.ts";
 
-export type Item = { path: string; type?: TarType; content?: string | Buffer; link?: string } & Partial<Pick<TarHeader, "mode" | "uid" | "gid" | "xattrs" | "major" | "minor" | "size">>;
+export type Item = { path: string; type?: TarType; content?: string | Buffer; link?: string } & Partial<
+  Pick<TarHeader, "mode" | "uid" | "gid" | "xattrs" | "major" | "minor" | "size">
+>;
 
 export function tarOf(items: readonly Item[]): Buffer {
   const parts: Buffer[] = [];
@@ -11,7 +13,14 @@ export function tarOf(items: readonly Item[]): Buffer {
     const { content, link, ...fields } = item;
     const data = Buffer.from(content ?? "");
     const type = item.type ?? (item.path.endsWith("/") ? "dir" : "file");
-    const header = rootHeader({ mode: type === "dir" ? 0o755 : 0o644, size: data.length, linkname: link ?? "", mtime: 1_600_000_000, ...fields, type });
+    const header = rootHeader({
+      mode: type === "dir" ? 0o755 : 0o644,
+      size: data.length,
+      linkname: link ?? "",
+      mtime: 1_600_000_000,
+      ...fields,
+      type,
+    });
     parts.push(encodeHeader(header), data, paddingOf(data.length));
   }
   return Buffer.concat([...parts, endOfTar()]);

@@ -1,0 +1,53 @@
+// forkd bench fanout
+
+import { availableParallelism } from "node:os";
+import { Command } from "commander";
+import { printTable } from "../../output.ts";
+import { showProgress } from "../../progress.ts";
+import { positiveInteger, printReport } from "./report.ts";
+
+import type { FanoutReport } from "@forkd/bench";
+import type { Cli } from "../../cli.ts";
+
+type Options = { n: number; parallelism: number; svg: string };
+
+export function benchFanoutCommand(cli: Cli): Command {
+  return new Command("fanout")
+    .description("time until n children have all answered, against bare QEMU, containers and cold boots")
+    .option("-n, --n <count>", "children", positiveInteger, 100)
+    .option("--parallelism <count>", "how many start at a time", positiveInteger, availableParallelism() + 1)
+    .option("--svg <file>", "where the chart goes", "bench/results/fanout.svg")
+    .option("--json", "print JSON")
+    .action(async (opts: Options) => {
+      const { benchFanout, fanoutChart } = await import("@forkd/bench");
+      using display = showProgress();
+      const report = await benchFanout({ ...opts, signal: cli.signal, progress: display.onEvent });
+      display[Symbol.dispose]();
+      await printReport(report, { json: cli.json, svgFile: opts.svg, svg: fanoutChart(report), table: () => printFanout(report) });
+      if (report.failed > 0) cli.exitCode = 1;
+    });
+}
+
+function printFanout(report: FanoutReport): void {
+  const ratio = (ms: number): string => `${(ms / report.forkd_ms).toFixed(2)} ×`;
+  const seconds = (ms: number): string => `${(ms / 1000).toFixed(2)} s`;
+  printTable(
+    [
+      { what: "forkd", time: seconds(report.forkd_ms), against: "1.00 ×" },
+      { what: "forkd, from the pool", time: seconds(report.forkd_pooled_ms), against: ratio(report.forkd_pooled_ms) },
+      { what: "bare QEMU (floor)", time: seconds(report.floor_ms), against: ratio(report.floor_ms) },
+      report.runc_ms === null
+        ? { what: "runc containers", time: `not measured: ${report.runc_skipped}`, against: "" }
+        : { what: "runc containers", time: seconds(report.runc_ms), against: ratio(report.runc_ms) },
+      { what: `cold boots (one took ${seconds(report.cold_boot_ms)}, extrapolated)`, time: seconds(report.cold_boot_ms * report.n), against: ratio(report.cold_boot_ms * report.n) },
+      { what: "private guest memory per child", time: `${report.private_mib_per_child.toFixed(2)} MiB`, against: "" },
+      { what: "PSS per child", time: `${report.pss_mib_per_child.toFixed(2)} MiB`, against: "" },
+      { what: "failed", time: String(report.failed), against: "" },
+    ],
+    [
+      { title: `${report.n} SANDBOXES`, value: (row) => row.what },
+      { title: "VALUE", value: (row) => row.time, align: "right" },
+      { title: "OF FORKD", value: (row) => row.against, align: "right" },
+    ],
+  );
+}

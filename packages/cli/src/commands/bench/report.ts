@@ -1,0 +1,37 @@
+// What all benchmarks print around their own table.
+
+import { mkdir, writeFile } from "node:fs/promises";
+import { dirname, resolve } from "node:path";
+import { InvalidArgumentError } from "commander";
+import { printJson, printLine } from "../../output.ts";
+
+import type { Machine } from "@forkd/bench";
+
+type Report = { machine: Machine; method: string };
+
+/** Writes the chart, then prints JSON or the table with method and machine */
+export async function printReport(report: Report, opts: { json: boolean; svgFile: string; svg: string; table: () => void }): Promise<void> {
+  const file = resolve(opts.svgFile);
+  await mkdir(dirname(file), { recursive: true });
+  await writeFile(file, opts.svg);
+  if (opts.json) {
+    printJson(report);
+    return;
+  }
+  const { machine } = report;
+  opts.table();
+  printLine();
+  printLine(`Method: ${report.method}.`);
+  printLine(`Machine: ${machine.cpu}, ${machine.cores} cores, ${machine.memory_gib} GiB, Linux ${machine.host_kernel}, QEMU ${machine.qemu} (${machine.accelerator}).`);
+  printLine(`Chart: ${file}`);
+}
+
+export function positiveInteger(text: string): number {
+  const value = Number(text);
+  if (!Number.isInteger(value) || value < 1) throw new InvalidArgumentError("It must be a whole number of at least 1.");
+  return value;
+}
+
+export function integerList(text: string): number[] {
+  return text.split(",").map(positiveInteger);
+}
