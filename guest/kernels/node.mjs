@@ -12,6 +12,7 @@ import vm from "node:vm";
 
 const CONTROL = 3;
 const MOST_TEXT = 1 << 20;
+const LOOK_MS = 50;
 const BRIDGE = Symbol.for("forkd.kernel");
 const INTERRUPTED = Symbol("interrupted");
 
@@ -230,6 +231,7 @@ async function flush() {
 
 async function answer({ id, code }) {
   let message;
+  const looking = watchForSignal();
   try {
     let { value } = await evaluate(id, String(code));
     if (util.types.isPromise(value)) {
@@ -245,9 +247,34 @@ async function answer({ id, code }) {
     message = JSON.stringify({ event: "error", id, ...describe(error, id) });
   }
   endWait = undefined;
+  clearInterval(looking);
   session.post("Runtime.releaseObjectGroup", { objectGroup: "eval" });
   await flush();
   return message;
+}
+
+// Interrupts
+
+// Node's own way, a SIGINT listener that vm takes off and puts back around breakOnSigint, leaves moments in which SIGINT ends
+// the process. So the watchdog behind breakOnSigint is always on: then a signal breaks code that runs, else it is just noted.
+const watchdog = process.binding("contextify");
+
+/**
+ * Ends the wait for an eval when a signal is noted. A note of an earlier signal can only be taken away by a restart of the
+ * watchdog, with a moment as above in it: so only for an eval that really waits.
+ */
+function watchForSignal() {
+  let old = watchdog.watchdogHasPendingSigint();
+  return setInterval(() => {
+    if (old) {
+      watchdog.stopSigintWatchdog();
+      watchdog.startSigintWatchdog();
+      old = false;
+    } else if (watchdog.watchdogHasPendingSigint()) {
+      old = true;
+      endWait?.();
+    }
+  }, LOOK_MS);
 }
 
 // Control channel
@@ -289,6 +316,7 @@ class SystemExit extends Error {
 }
 
 async function main() {
+  watchdog.startSigintWatchdog();
   session.connect();
   session.post("Runtime.evaluate", { expression: "globalThis" }, (_, answered) => (globalId = answered.result.objectId));
   takeRandomnessFromGuestKernel();
@@ -298,7 +326,6 @@ async function main() {
   process.exit = (code) => {
     throw new SystemExit(String(code ?? 0));
   };
-  process.on("SIGINT", () => endWait?.());
   for (const event of ["uncaughtException", "unhandledRejection"]) {
     process.on(event, (error) => process.stderr.write(`Uncaught ${util.inspect(error)}\n`));
   }

@@ -56,31 +56,31 @@ class Kernel:
         *lines, self.received = (self.received + data).split(b"\n")
         return [message for message in map(parse, lines) if message is not None]
 
-    def on_sigio(self, *_):
-        """Runs between two steps of an eval: a reseed cannot wait for its end."""
-        if not self.busy or os.getpid() != self.pid:
-            return
+    def take_waiting(self):
+        """Takes what has arrived while an eval runs: a reseed cannot wait for its end."""
         while True:
             messages = self.receive(_socket.MSG_DONTWAIT)
             if messages is None:
-                break
+                return
             for message in messages:
                 if message.get("op") == "reseed":
                     self.reseed(message)
                 else:
                     self.waiting.append(message)
-        if self.interrupted:
-            self.interrupted = False
-            raise KeyboardInterrupt
+
+    def on_sigio(self, _, frame):
+        if self.busy and os.getpid() == self.pid:
+            self.take_waiting()
+            if self.interrupted:
+                self.on_sigint(_, frame)
 
     def on_sigint(self, _, frame):
         if not self.interruptible or os.getpid() != self.pid:
             return
-        # only ever inside the code's own frames, so that it cannot hit the kernel between two evals
-        if frame is not None and frame.f_code.co_filename == KERNEL_FILE:
-            self.interrupted = True
-            return
-        raise KeyboardInterrupt
+        # raised only in frames of the code, never in the kernel's own between two evals; noted if it hits on_sigio
+        self.interrupted = frame is None or frame.f_code.co_filename == KERNEL_FILE
+        if not self.interrupted:
+            raise KeyboardInterrupt
 
     def serve(self):
         while True:
@@ -92,7 +92,7 @@ class Kernel:
         if message.get("op") == "eval":
             self.busy = True
             watch(True)
-            self.on_sigio()
+            self.take_waiting()
             answer = self.evaluate(message.get("id"), message.get("code"))
             if os.getpid() != self.pid:
                 os._exit(0)  # the code forked and came back in both

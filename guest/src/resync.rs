@@ -40,6 +40,9 @@ impl Identity {
         fs::create_dir_all(FOLDER)?;
         let first_boot_id = fs::read_to_string(BOOT_ID)?;
         let first_machine_id = fs::read_to_string(MACHINE_ID).unwrap_or_default();
+        // a bootstrapped image has none; without something to mount on, the guest could not see its own. Where it cannot
+        // be made (no /etc), there is nobody to read it either.
+        let _ = OpenOptions::new().append(true).create(true).open(MACHINE_ID);
         Ok(Identity {
             random: OpenOptions::new().write(true).open("/dev/urandom")?,
             machine_id: own_file("machine-id", &first_machine_id)?,

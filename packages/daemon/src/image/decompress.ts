@@ -122,9 +122,9 @@ async function* through(source: AsyncGenerator<Buffer>, codec: Readable & NodeJS
 
 async function* throughXz(source: AsyncGenerator<Buffer>, opts: UnpackOpts): AsyncGenerator<Buffer> {
   const xz = startPiped(["xz", "--decompress", "--stdout"], { signal: opts.signal });
-  let inputError: unknown;
+  let inputError: Error | undefined;
   const feeding = feed(source, xz.stdin).catch((error: unknown) => {
-    inputError = error;
+    inputError = error instanceof Error ? error : new Error(String(error));
     xz.kill();
   });
   try {

@@ -8,9 +8,9 @@ import { ForkdError } from "../errors.ts";
 import { decompressXz } from "./xz.ts";
 
 /** What a guest needs to find its channel, its root and its network; built in or a module */
-export const NEEDED_MODULES = ["virtio_pci", "virtio_console", "virtio_blk", "virtio_net", "squashfs", "overlay"] as const;
+const NEEDED_MODULES = ["virtio_pci", "virtio_console", "virtio_blk", "virtio_net", "squashfs", "overlay"] as const;
 /** Used when there, and absent in some kernels */
-export const OPTIONAL_MODULES = ["vmgenid"] as const;
+const OPTIONAL_MODULES = ["vmgenid"] as const;
 
 const MODULE_FILE = /\.ko(\.(xz|zst|gz))?$/;
 
@@ -45,7 +45,7 @@ export async function collectModules(modulesDir: string, signal?: AbortSignal): 
 }
 
 /** The modules a module says it depends on, from its .modinfo section */
-export function dependsOf(module: Buffer): string[] {
+function dependsOf(module: Buffer): string[] {
   const info = modinfo(module);
   const field = info.split("\0").find((entry) => entry.startsWith("depends="));
   return (field?.slice("depends=".length) ?? "").split(",").filter(Boolean).map(normalise);

@@ -140,13 +140,13 @@ async function downloadAll(
     opts.progress?.({ step: "Downloading", done, total, unit: "bytes" });
   };
   const queue = [...blobs];
-  let failure: unknown;
+  let failure: Error | undefined;
   const work = async (): Promise<void> => {
     for (let blob = queue.shift(); blob !== undefined && !signal.aborted; blob = queue.shift()) {
       try {
         await downloadBlob(home, client, blob, pathOf(blob), { signal, onBytes });
       } catch (error) {
-        failure ??= error;
+        failure ??= error instanceof Error ? error : new Error(String(error));
         failed.abort();
       }
     }

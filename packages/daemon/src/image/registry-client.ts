@@ -166,7 +166,7 @@ export class RegistryClient {
 }
 
 /** The named values of a WWW-Authenticate header */
-export function challengeFields(challenge: string): Map<string, string> {
+function challengeFields(challenge: string): Map<string, string> {
   const fields = new Map<string, string>();
   for (const match of challenge.matchAll(/([a-zA-Z_]+)=(?:"([^"]*)"|([^\s,]+))/g))
     fields.set((match[1] ?? "").toLowerCase(), match[2] ?? match[3] ?? "");

@@ -8,7 +8,7 @@ import type { Progress } from "../util/progress.ts";
 /** Default limit of an image's unpacked size */
 export const DEFAULT_MAX_BYTES = 16 * 1024 ** 3;
 
-/** lz4: the guest unpacks what it reads in emulated code, where the simplest decoder wins by far */
+/** The guest unpacks in emulated code: with lz4, Python starts as fast as from an uncompressed image of twice the size, with gzip or zstd it is 20 to 30 % slower */
 const COMPRESSION = ["-comp", "lz4"];
 
 const REPORT_EVERY = 4 * 1024 ** 2;

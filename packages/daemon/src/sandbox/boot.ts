@@ -19,6 +19,7 @@ import { newId } from "../util/id.ts";
 import type { Progress } from "../util/progress.ts";
 import { tailOf } from "../util/tail.ts";
 import type { Engine, MachineShape, Vm } from "../vmm/driver.ts";
+import { unlessEnded } from "./vmm-end.ts";
 
 const BOOT_WITHIN_MS = 120_000;
 const CALL_WITHIN_MS = 30_000;
@@ -73,12 +74,12 @@ async function bootWarmFreeze(context: BootContext, request: SnapshotRequest, st
 
   const began = performance.now();
   progress?.({ step: "Booting the parent" });
-  const commandLine = `console=ttyS0 quiet loglevel=4 panic=-1 random.trust_cpu=on tsc=reliable forkd.key=${key.toString("hex")} forkd.root=/dev/vda forkd.fstype=squashfs`;
+  const commandLine = `${guestCommandLine(shape.accelerator)} forkd.key=${key.toString("hex")} forkd.root=/dev/vda forkd.fstype=squashfs`;
   const vm = await context.engine.boot({ shape, dir: runDir, rootfs: image.rootfsPath, memory, guestKernel: guestKernel.vmlinuz, initrd: guestKernel.initrd, commandLine });
   cleanup.defer(async () => vm.kill());
   const agent = new AgentConnection(vm.agentSocket, key);
   cleanup.defer(() => agent.close());
-  await Promise.race([agent.hello(BOOT_WITHIN_MS, signal), failOnExit(vm, runDir)]);
+  await unlessEnded(agent.hello(BOOT_WITHIN_MS, signal), failOnExit(vm, runDir));
   const env = { ...image.manifest.config.env, ...request.env };
   await startResync(agent, { sandboxId: "parent", hostname: "forkd", machineId: randomBytes(16).toString("hex"), env }, CALL_WITHIN_MS);
   const booted = performance.now();
@@ -112,6 +113,12 @@ async function bootWarmFreeze(context: BootContext, request: SnapshotRequest, st
   };
   const snapshot = await context.snapshots.publish(dir, manifest);
   return { snapshot, timings: { bootMs: booted - began, warmUpMs: warmed - booted, freezeMs: frozen - warmed } };
+}
+
+/** Under the translator there is no speculation to guard against, and every guard is code to translate after each fork */
+function guestCommandLine(accelerator: "kvm" | "tcg"): string {
+  const common = "console=ttyS0 quiet loglevel=4 panic=-1 random.trust_cpu=on tsc=reliable nowatchdog audit=0";
+  return accelerator === "tcg" ? `${common} mitigations=off` : common;
 }
 
 async function warm(agent: AgentConnection, request: SnapshotRequest): Promise<SnapshotManifest["kernels"]> {

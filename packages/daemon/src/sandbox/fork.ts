@@ -14,6 +14,7 @@ import { tailOf } from "../util/tail.ts";
 import type { Engine, RestoreSpec, Vm } from "../vmm/driver.ts";
 import type { ForkCertificate, KernelState } from "./certificate.ts";
 import { Sandbox } from "./sandbox.ts";
+import { unlessEnded } from "./vmm-end.ts";
 
 const READY_WITHIN_MS = 60_000;
 /** how long a busy interpreter may take to reseed before the child is handed over with "pending" */
@@ -67,7 +68,7 @@ export async function handOver(child: RawChild, opts: HandOver): Promise<Sandbox
   try {
     const work = makeItsOwn(child, agent, opts);
     work.catch(() => undefined); // the race below may be lost to the VMM's end
-    return await within(Promise.race([work, failOnExit(child)]), READY_WITHIN_MS, opts.signal, () => new ForkdError("FORK_FAILED", `The child was not ready within ${READY_WITHIN_MS} ms.`));
+    return await within(unlessEnded(work, failOnExit(child)), READY_WITHIN_MS, opts.signal, () => new ForkdError("FORK_FAILED", `The child was not ready within ${READY_WITHIN_MS} ms.`));
   } catch (error) {
     agent.close();
     await discardRawChild(child);

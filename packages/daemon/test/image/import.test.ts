@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { chmod, link, mkdir, symlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
+import type { TestContext } from "node:test";
 import { gzipSync, zstdCompressSync } from "node:zlib";
 import { run } from "../../src/host/run.ts";
 import { importImage } from "../../src/image/import.ts";
@@ -34,7 +35,7 @@ function layoutItems(made: TestImage): Item[] {
   return [{ path: "oci-layout", content: '{"imageLayoutVersion":"1.0.0"}' }, { path: "index.json", content: index }, ...blobs];
 }
 
-async function importBytes(t: import("node:test").TestContext, data: Buffer, name = "x.tar") {
+async function importBytes(t: TestContext, data: Buffer, name = "x.tar") {
   const home = await tempHome(t);
   const file = join(await tempDir(t), name);
   await writeFile(file, data);

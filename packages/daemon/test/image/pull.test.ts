@@ -1,10 +1,11 @@
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
 import { readdir } from "node:fs/promises";
+import type { ServerResponse } from "node:http";
 import { join } from "node:path";
 import { test } from "node:test";
 import { gzipSync, zstdCompressSync } from "node:zlib";
-import { ForkdError } from "../../src/errors.ts";
+import type { ForkdError } from "../../src/errors.ts";
 import { run } from "../../src/host/run.ts";
 import { pullImage } from "../../src/image/oci-registry.ts";
 import { startFront } from "./helpers/front.ts";
@@ -215,7 +216,7 @@ test("a download that breaks off is continued where it ended", { skip }, async (
   assert.equal(ranges.length, 4);
   const offsets = ranges.map((range) => (range === undefined ? 0 : Number(/^bytes=(\d+)-$/.exec(range)?.[1])));
   // What had arrived but was not yet handed out when the connection broke may be asked for again
-  for (const [i, offset] of offsets.entries()) assert.ok(offset <= i * 700_000 && offset >= i * 500_000, `${offsets.join(" ")}`);
+  for (const [i, offset] of offsets.entries()) assert.ok(offset <= i * 700_000 && offset >= i * 500_000, offsets.join(" "));
   const out = join(await tempDir(t), "out");
   await run(["unsquashfs", "-q", "-no-progress", "-d", out, stored.rootfsPath]);
   assert.equal((await run(["sha256sum", join(out, "big")])).stdout.split(" ")[0], blobOf(content).digest.slice(7));
@@ -244,7 +245,7 @@ test("a cancelled pull keeps what it downloaded, and the next one continues it",
 
 /** A registry that serves exactly what it is told to, true or not */
 function liar(image: TestImage, lies: Record<string, Buffer>) {
-  return (seen: { url: string }, res: import("node:http").ServerResponse): boolean => {
+  return (seen: { url: string }, res: ServerResponse): boolean => {
     const name = seen.url.split("/").at(-1) ?? "";
     const data = lies[name] ?? (name === "v1" ? image.manifest.data : image.blobs.find((blob) => blob.digest === name)?.data);
     if (data === undefined) res.writeHead(404).end();

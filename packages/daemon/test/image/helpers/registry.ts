@@ -27,10 +27,7 @@ export async function hasRegistry(): Promise<boolean> {
   );
 }
 
-export async function startRegistry(
-  t: TestContext,
-  opts: { auth?: "htpasswd" | "token"; tokenRealm?: string; rootCert?: string } = {},
-): Promise<Registry> {
+export async function startRegistry(t: TestContext, opts: { auth?: "htpasswd" } = {}): Promise<Registry> {
   const dir = await tempDir(t);
   const port = await freePort();
   await writeFile(join(dir, "htpasswd"), HTPASSWD);
@@ -100,7 +97,7 @@ async function answering(url: string, headers: Record<string, string>): Promise<
   throw new Error("the registry did not start within 10 s");
 }
 
-export async function freePort(): Promise<number> {
+async function freePort(): Promise<number> {
   const server = createServer();
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
   const { port } = server.address() as AddressInfo;
