@@ -289,22 +289,20 @@ function parse(line) {
 }
 
 let evals = Promise.resolve();
-let unanswered = 0;
 
 function handle(message) {
   if (message.op === "eval") {
-    unanswered++;
     evals = evals
-      .then(() => answer(message))
-      .then((text) => {
-        unanswered--;
-        send(text);
-      });
+      .then(() => {
+        if (message.mark) send({ event: "start", id: message.id });
+        return answer(message);
+      })
+      .then(send);
   } else if (message.op === "reseed") {
     const seed = Buffer.from(String(message.seed), "hex");
     if (seed.length === 32) {
       seedMathRandom(seed);
-      send({ event: "reseeded", id: message.id, generators: ["Math.random", "crypto"], busy: unanswered > 0 });
+      send({ event: "reseeded", id: message.id, generators: ["Math.random", "crypto"] });
     } else {
       send({ event: "error", id: message.id, type: "RangeError", message: "a seed is 32 bytes in hex", traceback: "" });
     }

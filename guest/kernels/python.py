@@ -3,13 +3,15 @@
 import _socket
 import ast
 import builtins
-import fcntl
+import collections
+import ctypes
 import gc
 import json
 import linecache
 import os
 import random
 import signal
+import struct
 import sys
 import traceback
 import types
@@ -21,7 +23,12 @@ MOST_SOURCES = 512
 SAFE_INTEGER = (1 << 53) - 1
 ALLOW_AWAIT = getattr(ast, "PyCF_ALLOW_TOP_LEVEL_AWAIT", 0)
 COROUTINE = 0x80
+TWISTER_BYTES = 624 * 4
 
+# The pieces of the json module that are C. A fork runs its first eval with nothing translated or cached yet, so the way
+# from a request to its result must be short.
+scan = json.JSONDecoder().scan_once
+quote = json.encoder.encode_basestring_ascii
 encode = json.JSONEncoder(allow_nan=False).encode
 
 
@@ -30,11 +37,10 @@ class Kernel:
         self.control = control
         self.pid = os.getpid()
         self.received = b""
-        self.waiting = []  # evals that arrived while another one ran
-        self.busy = False  # an eval runs: the SIGIO handler reads the control channel
         self.interruptible = False
-        self.interrupted = False  # SIGINT came while kernel code ran on behalf of an eval
         self.loop = None
+        self.sources = collections.deque()
+        self.generators = Generators()
         self.namespace = types.ModuleType("__main__")
         self.namespace.__builtins__ = __builtins__
         sys.modules["__main__"] = self.namespace
@@ -44,71 +50,56 @@ class Kernel:
     def send(self, text):
         self.control.sendall(text.encode("ascii") + b"\n")
 
-    def receive(self, flags=0):
-        """Takes what is there; lines that are complete are returned as messages."""
-        try:
-            data = self.control.recv(65536, flags)
-        except BlockingIOError:
-            return None
-        if not data:
-            flush()
-            os._exit(0)
-        *lines, self.received = (self.received + data).split(b"\n")
-        return [message for message in map(parse, lines) if message is not None]
-
-    def take_waiting(self):
-        """Takes what has arrived while an eval runs: a reseed cannot wait for its end."""
+    def serve(self):
         while True:
-            messages = self.receive(_socket.MSG_DONTWAIT)
-            if messages is None:
-                return
-            for message in messages:
-                if message.get("op") == "reseed":
-                    self.reseed(message)
-                else:
-                    self.waiting.append(message)
+            data = self.control.recv(65536)
+            if not data:
+                flush()
+                os._exit(0)
+            lines = (self.received + data).split(b"\n")
+            self.received = lines.pop()
+            for line in lines:
+                if line:
+                    self.handle(parse(line))
 
-    def on_sigio(self, _, frame):
-        if self.busy and os.getpid() == self.pid:
-            self.take_waiting()
-            if self.interrupted:
-                self.on_sigint(_, frame)
+    def handle(self, message):
+        if message is None:
+            return
+        op = message.get("op")
+        number = message.get("id")
+        if op == "eval":
+            if message.get("mark"):
+                self.send('{"event": "start", "id": %s}' % encode(number))
+            self.generators.after_fork()
+            answer = self.evaluate(number, message.get("code"))
+            if os.getpid() != self.pid:
+                os._exit(0)  # the code forked and came back in both
+            if self.generators.changed():
+                self.tell_generators()
+            self.send(answer)
+        elif op == "reseed":
+            try:
+                self.generators.reseed(bytes.fromhex(message.get("seed")))
+            except Exception as error:
+                return self.send(failure(number, error))
+            self.send(encode({"event": "reseeded", "id": number, "generators": self.generators.names}))
+
+    def tell_generators(self):
+        self.send(encode({"event": "generators", "regions": self.generators.regions, "complete": self.generators.complete}))
 
     def on_sigint(self, _, frame):
         if not self.interruptible or os.getpid() != self.pid:
             return
-        # raised only in frames of the code, never in the kernel's own between two evals; noted if it hits on_sigio
-        self.interrupted = frame is None or frame.f_code.co_filename == KERNEL_FILE
-        if not self.interrupted:
+        # only ever inside the code's own frames, so that it cannot hit the kernel between two evals
+        if frame is None or frame.f_code.co_filename != KERNEL_FILE:
             raise KeyboardInterrupt
-
-    def serve(self):
-        while True:
-            while self.waiting:
-                self.handle(self.waiting.pop(0))
-            self.waiting.extend(self.receive())
-
-    def handle(self, message):
-        if message.get("op") == "eval":
-            self.busy = True
-            watch(True)
-            self.take_waiting()
-            answer = self.evaluate(message.get("id"), message.get("code"))
-            if os.getpid() != self.pid:
-                os._exit(0)  # the code forked and came back in both
-            self.busy = False
-            watch(False)
-            self.send(answer)
-        elif message.get("op") == "reseed":
-            self.reseed(message)
 
     # Evaluation
 
     def evaluate(self, number, code):
         filename = "<eval %s>" % number
         try:
-            self.interrupted = False
-            parts = compile_parts(str(code), filename)
+            parts = self.compile_parts(str(code), filename)
             self.interruptible = True
             value = None
             for part in parts:
@@ -137,38 +128,93 @@ class Kernel:
             task.cancel()
             raise
 
-    def reseed(self, message):
-        generators = []
+    def compile_parts(self, code, filename):
+        """The statements and, if the code ends with one, the expression, both compiled before either runs."""
+        # an mtime of None keeps the entry when tracebacks check their cache
+        linecache.cache[filename] = (len(code), None, code.splitlines(True), filename)
+        self.sources.append(filename)
+        if len(self.sources) > MOST_SOURCES:
+            linecache.cache.pop(self.sources.popleft(), None)
         try:
-            seed = bytes.fromhex(message.get("seed"))
-            random.seed(seed)
-            generators.append("random")
-            numpy = sys.modules.get("numpy")
-            if numpy is not None and hasattr(numpy, "random"):
-                words = [int.from_bytes(seed[at : at + 4], "little") for at in range(0, len(seed), 4)]
-                numpy.random.seed(words)
-                generators.append("numpy.random")
-            ssl = sys.modules.get("_ssl")
-            if ssl is not None:
-                ssl.RAND_add(seed, float(len(seed)))
-                generators.append("ssl")
-        except Exception as error:
-            return self.send(failure(message.get("id"), error))
-        busy = self.busy or bool(self.waiting)
-        self.send(encode({"event": "reseeded", "id": message.get("id"), "generators": generators, "busy": busy}))
+            return (compile(code, filename, "eval", 0, True),)
+        except SyntaxError:
+            pass  # no expression, or no Python at all
+        return compile_statements(code, filename)
+
+
+class Generators:
+    """Where the interpreter's random generators keep their state. The agent fills these places anew at every fork, while
+    the interpreter sleeps or runs: [name, address, length, what they are filled with]."""
+
+    def __init__(self):
+        self.names = ["random"]
+        self.complete = True
+        self.numpy = False
+        self.generation = bytearray(8)
+        self.seen = bytes(self.generation)
+        keeper = (ctypes.c_char * 8).from_buffer(self.generation)
+        self.keeper = keeper  # as long as it lives the bytes do not move
+        self.regions = [["generation", ctypes.addressof(keeper), 8, "random"]]
+        self.add("random", self.find_random)
+
+    def add(self, name, find):
+        try:
+            self.regions.extend([name, address, length, fill] for address, length, fill in find())
+        except Exception:
+            self.complete = False  # another interpreter or version: the host sends a reseed instead
+
+    def changed(self):
+        """Whether numpy's generator has come since the last look."""
+        if self.numpy or "numpy.random.mtrand" not in sys.modules:
+            return False
+        self.numpy = True
+        self.names.append("numpy.random")
+        self.add("numpy.random", self.find_numpy)
+        return True
+
+    def find_random(self):
+        generator = random._inst
+        words = struct.pack("624I", *generator.getstate()[1][:624])
+        at = ctypes.string_at(id(generator), generator.__sizeof__()).index(words)
+        return [(id(generator) + at, TWISTER_BYTES, "random")]
+
+    def find_numpy(self):
+        generator = sys.modules["numpy.random.mtrand"]._rand
+        address = generator._bit_generator.ctypes.state_address
+        state = generator.get_state(legacy=False)
+        if ctypes.string_at(address, TWISTER_BYTES) != state["state"]["key"].tobytes():
+            raise LookupError("unknown layout")
+        # the second half of a pair of normal numbers waits here for its turn
+        sign = 0.12345678901234567
+        generator.set_state(dict(state, has_gauss=1, gauss=sign))
+        try:
+            at = ctypes.string_at(id(generator), type(generator).__basicsize__).index(struct.pack("d", sign))
+        finally:
+            generator.set_state(state)
+        return [(address, TWISTER_BYTES, "random"), (id(generator) + at - 8, 4, "zero")]
+
+    def after_fork(self):
+        """What cannot be done from outside, before the first code a fork is given."""
+        if self.generation == self.seen:
+            return
+        self.seen = bytes(self.generation)
+        random._inst.gauss_next = None
+        ssl = sys.modules.get("_ssl")
+        if ssl is not None:
+            ssl.RAND_add(os.urandom(32), 32.0)
+
+    def reseed(self, seed):
+        random.seed(int.from_bytes(seed, "little"))
+        if self.numpy:
+            sys.modules["numpy.random.mtrand"].seed(struct.unpack("8I", seed))
 
 
 def parse(line):
     try:
-        message = json.loads(line)
-    except ValueError:
+        message, _ = scan(line.decode(), 0)
+    except (ValueError, StopIteration):
         return None
     return message if isinstance(message, dict) else None
-
-
-def watch(on):
-    flags = fcntl.fcntl(CONTROL, fcntl.F_GETFL)
-    fcntl.fcntl(CONTROL, fcntl.F_SETFL, flags | os.O_ASYNC if on else flags & ~os.O_ASYNC)
 
 
 def flush():
@@ -179,14 +225,7 @@ def flush():
             pass  # the code closed or replaced it
 
 
-def compile_parts(code, filename):
-    """The statements and, if the code ends with one, the expression, both compiled before either runs."""
-    lines = code.splitlines(True)
-    # an mtime of None keeps the entry when tracebacks check their cache
-    linecache.cache[filename] = (len(code), None, lines, filename)
-    sources = [name for name in linecache.cache if name.startswith("<eval ")]
-    if len(sources) > MOST_SOURCES:
-        del linecache.cache[sources[0]]
+def compile_statements(code, filename):
     tree = ast.parse(code, filename)
     parts = []
     last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
@@ -209,7 +248,7 @@ def compile_part(part, filename, mode):
 def result(number, text, value):
     if text is not None and len(text) > MOST_TEXT:
         text = text[:MOST_TEXT] + "…"
-    head = encode({"event": "result", "id": number, "text": text})
+    head = '{"event": "result", "id": %s, "text": %s}' % (encode(number), "null" if text is None else quote(text))
     if text is not None and survives_json(value):
         try:
             plain = encode(value)
@@ -290,6 +329,7 @@ def warm_up(kernel):
         kernel.evaluate(0, code)
     del kernel.namespace.x
     linecache.cache.clear()
+    kernel.sources.clear()
     gc.collect()
     gc.freeze()
 
@@ -305,10 +345,8 @@ def main():
     kernel = Kernel(_socket.socket(fileno=CONTROL))
     warm_up(kernel)
     signal.signal(signal.SIGINT, kernel.on_sigint)
-    signal.signal(signal.SIGIO, kernel.on_sigio)
-    signal.siginterrupt(signal.SIGIO, False)
-    fcntl.fcntl(CONTROL, fcntl.F_SETOWN, os.getpid())
     version = "%d.%d.%d" % sys.version_info[:3]
+    kernel.tell_generators()
     kernel.send(encode({"event": "ready", "language": "python", "version": version}))
     kernel.serve()
 

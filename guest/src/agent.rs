@@ -1,6 +1,7 @@
 //! The loop: waits for the port, for signals and for processes, and does what the frames ask.
 
 use crate::files::{self, Download, Failure, Upload};
+use crate::generators::Generators;
 use crate::outbox::Outbox;
 use crate::port::Port;
 use crate::process::Part;
@@ -32,6 +33,7 @@ pub struct Agent {
     streams: BTreeMap<u32, Stream>,
     table: Table,
     identity: Identity,
+    generators: Generators,
     release: String,
     attached: u32,
     uploads: u64,
@@ -50,6 +52,7 @@ impl Agent {
             streams: BTreeMap::new(),
             table: Table::default(),
             identity: Identity::new()?,
+            generators: Generators::default(),
             release: fs::read_to_string("/proc/sys/kernel/osrelease")?,
             attached: 0,
             uploads: 0,
@@ -256,13 +259,21 @@ impl Agent {
             }
             kind::STAT => files::stat(stream, payload, &mut self.outbox)?,
             kind::RESYNC => {
-                let answer = self.identity.resync(payload)?;
+                let answer = self.identity.resync(payload, &mut self.generators)?;
                 self.outbox.frame(kind::RESULT, stream, &answer);
             }
             kind::CLOCK => {
                 sys::set_wall_clock_ns(Reader::new(payload).i64()?)?;
                 let now = Writer::default().i64(sys::wall_clock_ns());
                 self.outbox.frame(kind::RESULT, stream, &now.0);
+            }
+            kind::REGIONS => {
+                let mut reader = Reader::new(payload);
+                let tag = reader.str()?;
+                let process = self.table.find(0, &tag).filter(|process| process.ended.is_none());
+                let process = process.ok_or(Failure::Refused("no_such_process", "no such process"))?;
+                self.generators.set(process, &mut reader)?;
+                self.outbox.frame(kind::RESULT, stream, &[]);
             }
             kind::POWEROFF => {
                 self.outbox.frame(kind::RESULT, stream, &[]);

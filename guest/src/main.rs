@@ -5,6 +5,7 @@ mod boot;
 mod channels;
 mod errno;
 mod files;
+mod generators;
 mod outbox;
 mod port;
 mod process;

@@ -33,6 +33,7 @@ pub mod kind {
     pub const RESYNC: u8 = 0x30;
     pub const CLOCK: u8 = 0x31;
     pub const POWEROFF: u8 = 0x32;
+    pub const REGIONS: u8 = 0x33;
 }
 
 /// Channels of a stream.

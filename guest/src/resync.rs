@@ -1,6 +1,7 @@
 //! What makes a fork somebody of its own: clock, randomness, names, ids and environment.
 
 use crate::errno;
+use crate::generators::{write_names, Generators};
 use crate::protocol::{Malformed, Reader, Writer};
 use crate::spawn::Env;
 use crate::sys;
@@ -55,7 +56,7 @@ impl Identity {
     }
 
     /// Does what a RESYNC asks; the payload of its RESULT.
-    pub fn resync(&mut self, payload: &[u8]) -> Result<Vec<u8>, Malformed> {
+    pub fn resync(&mut self, payload: &[u8], generators: &mut Generators) -> Result<Vec<u8>, Malformed> {
         let mut reader = Reader::new(payload);
         let clock = reader.i64()?;
         let entropy = reader.bytes()?;
@@ -75,6 +76,11 @@ impl Identity {
         let boot_id = self.set_boot_id(&mut new_boot_id);
         let sandbox_id = set(&self.sandbox_id, &sandbox_id);
         self.env = env;
+        // after the guest kernel's own randomness is fresh
+        let (filled, generators) = match generators.refill() {
+            Ok(names) => (names, Ok(())),
+            Err(why) => (Vec::new(), Err(io::Error::new(io::ErrorKind::Other, why))),
+        };
 
         let steps = [
             ("clock", clock),
@@ -83,6 +89,7 @@ impl Identity {
             ("machine_id", machine_id),
             ("boot_id", boot_id),
             ("sandbox_id", sandbox_id),
+            ("generators", generators),
         ];
         let failures = steps.iter().filter(|(_, result)| result.is_err()).count();
         let mut answer = Writer::default()
@@ -94,7 +101,7 @@ impl Identity {
                 answer = answer.str(step).str(&errno::text(&e));
             }
         }
-        Ok(answer.0)
+        Ok(write_names(answer, &filled).0)
     }
 
     fn set_machine_id(&mut self, id: &str) -> io::Result<()> {

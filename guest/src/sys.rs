@@ -206,13 +206,27 @@ pub fn add_entropy(random: &File, bytes: &[u8]) -> io::Result<()> {
 
 pub fn random_bytes() -> io::Result<[u8; 16]> {
     let mut bytes = [0u8; 16];
-    // SAFETY: the pointer and the length are those of the array.
-    let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
-    if got == bytes.len() as isize {
-        Ok(bytes)
-    } else {
-        Err(io::Error::last_os_error())
+    fill_random(&mut bytes)?;
+    Ok(bytes)
+}
+
+pub fn fill_random(bytes: &mut [u8]) -> io::Result<()> {
+    let mut at = 0;
+    while at < bytes.len() {
+        let rest = &mut bytes[at..];
+        // SAFETY: the pointer and the length are those of the slice.
+        let got = unsafe { libc::getrandom(rest.as_mut_ptr().cast(), rest.len(), 0) };
+        match got {
+            -1 => {
+                let error = io::Error::last_os_error();
+                if error.kind() != io::ErrorKind::Interrupted {
+                    return Err(error);
+                }
+            }
+            got => at += got as usize,
+        }
     }
+    Ok(())
 }
 
 pub fn set_hostname(name: &str) -> io::Result<()> {

@@ -30,7 +30,7 @@ sys.stdout.buffer.flush()
 sys.stderr.write(h.hexdigest())
 `;
 
-describe("programs", () => {
+describe("a sandbox", () => {
   let vm: TestVm;
   let sandbox: Sandbox;
   before(async () => {
@@ -39,234 +39,234 @@ describe("programs", () => {
   });
   after(async () => vm.close());
 
-  it("get their arguments unchanged", async () => {
-    const args = ["", "two words", "'\"$(id)`\\", "ünïcode ☃", "line\nend"];
-    const { stdout } = await sandbox.exec(["python3", "-c", "import sys, json; print(json.dumps(sys.argv[1:]))", ...args]);
-    assert.deepEqual(JSON.parse(stdout.toString()), args);
-    await rejection(sandbox.exec([]), "BAD_REQUEST");
-  });
-
-  it("get their environment and working folder", async () => {
-    const { stdout } = await sandbox.exec(["sh", "-c", 'pwd; echo "$A|$B|$HOME|$USER"'], { env: { A: "1 2", B: "=" }, cwd: "/usr/share" });
-    assert.equal(stdout.toString(), "/usr/share\n1 2|=|/root|root\n");
-    const error = await rejection(sandbox.exec(["true"], { cwd: "/no/such/folder" }), "EXEC_FAILED");
-    assert.match(error.message, /no\/such\/folder/);
-  });
-
-  it("run as the user that is asked for", async () => {
-    const id = ["sh", "-c", "echo $(id -u):$(id -g):$(id -un 2>/dev/null)"];
-    const as = async (user?: string): Promise<string> => (await sandbox.exec(id, { user })).stdout.toString().trim();
-    assert.equal(await as(), "0:0:root");
-    assert.equal(await as("daemon"), "1:1:daemon");
-    assert.equal(await as("1"), "1:1:daemon");
-    assert.match(await as("1234:4321"), /^1234:4321:/);
-    const error = await rejection(sandbox.exec(["true"], { user: "nobody-of-that-name" }), "EXEC_FAILED");
-    assert.match(error.message, /nobody-of-that-name/);
-    const denied = await sandbox.exec(["sh", "-c", "echo x > /etc/passwd"], { user: "daemon" });
-    assert.notEqual(denied.code, 0);
-  });
-
-  it("read their input to its end", async () => {
-    const text = await sandbox.exec(["cat"], { stdin: "hällo\n" });
-    assert.equal(text.stdout.toString(), "hällo\n");
-    const bytes = randomBytes(3 * MIB);
-    assert.equal((await sandbox.exec(["sha256sum"], { stdin: bytes })).stdout.toString().split(" ")[0], sha256(bytes));
-    assert.equal((await sandbox.exec(["cat"], { stdin: "" })).stdout.length, 0);
-    assert.equal((await sandbox.exec(["cat"])).stdout.length, 0);
-    assert.equal((await sandbox.exec(["true"], { stdin: bytes })).code, 0, "a program need not read its input");
-  });
-
-  it("keep stdout and stderr apart", async () => {
-    const { stdout, stderr, code } = await sandbox.exec(["sh", "-c", "echo out; echo err >&2; echo out again; exit 7"]);
-    assert.deepEqual([stdout.toString(), stderr.toString(), code], ["out\nout again\n", "err\n", 7]);
-  });
-
-  it("tell how they ended", async () => {
-    assert.deepEqual(pick(await sandbox.exec(["true"])), { code: 0, signal: null, timedOut: false });
-    assert.deepEqual(pick(await sandbox.exec(["sh", "-c", "exit 255"])), { code: 255, signal: null, timedOut: false });
-    assert.deepEqual(pick(await sandbox.exec(["sh", "-c", "kill -SEGV $$"])), { code: null, signal: "SIGSEGV", timedOut: false });
-    const process = await sandbox.start(["sleep", "1000"]);
-    process.kill("SIGTERM");
-    assert.deepEqual(await process.exited(), { code: null, signal: "SIGTERM", timedOut: false });
-  });
-
-  it("are ended with their whole group at a time-out", async () => {
-    const script = "sleep 7777 & sh -c 'sleep 7778; true' & echo started; wait";
-    const result = await sandbox.exec(["sh", "-c", script], { timeoutMs: 400 });
-    assert.equal(result.timedOut, true);
-    assert.equal(result.code, null);
-    assert.equal(result.stdout.toString(), "started\n");
-    assert.equal(await sh(sandbox, "grep -alE '^sleep.777[78]' /proc/[0-9]*/cmdline || true"), "");
-  });
-
-  it("are killed at a time-out that they ignore", async () => {
-    const result = await sandbox.exec(["sh", "-c", "trap '' TERM; echo armed; while :; do sleep 1; done"], { timeoutMs: 300 });
-    assert.deepEqual(pick(result), { code: null, signal: "SIGKILL", timedOut: true });
-    assert.equal(result.stdout.toString(), "armed\n");
-  });
-
-  it("are ended when the caller gives up", async () => {
-    const controller = new AbortController();
-    const started = Promise.withResolvers<void>();
-    const process = await sandbox.start(["sh", "-c", "echo up; exec sleep 7779"], { onOutput: () => started.resolve() });
-    await started.promise;
-    process.kill("SIGKILL");
-    await process.exited();
-    const running = sandbox.exec(["sleep", "7780"], { signal: controller.signal });
-    while (!(await sandbox.processes()).some(({ argv, running: alive }) => alive && argv[1] === "7780")) await turn();
-    controller.abort(new Error("no more"));
-    await assert.rejects(running, /no more/);
-    assert.equal(await sh(sandbox, "grep -al 7780 /proc/[0-9]*/cmdline | grep -v /$$/ || true"), "");
-  });
-
-  it("lose nothing of 30 MB of output", async () => {
-    const { stdout, stderr, code } = await sandbox.exec(["python3", "-c", PRINT_LARGE]);
-    assert.equal(code, 0);
-    assert.equal(stdout.length, LARGE);
-    assert.equal(sha256(stdout), stderr.toString());
-  });
-
-  it("wait for a reader that is slow", async () => {
-    const parts: Buffer[] = [];
-    let inside = 0;
-    const process = await sandbox.start(["sh", "-c", "head -c 3000000 /dev/zero | tr '\\0' 'a'; echo end"], {
-      onOutput: async (_channel, bytes) => {
-        assert.equal(inside++, 0, "two pieces at once");
-        for (let i = 0; i < 50; i++) await turn();
-        parts.push(bytes);
-        inside--;
-      },
+  describe("programs", () => {
+    it("get their arguments unchanged", async () => {
+      const args = ["", "two words", "'\"$(id)`\\", "ünïcode ☃", "line\nend"];
+      const { stdout } = await sandbox.exec(["python3", "-c", "import sys, json; print(json.dumps(sys.argv[1:]))", ...args]);
+      assert.deepEqual(JSON.parse(stdout.toString()), args);
+      await rejection(sandbox.exec([]), "BAD_REQUEST");
     });
-    await process.exited();
-    const all = Buffer.concat(parts);
-    assert.equal(all.length, 3_000_004);
-    assert.equal(all.subarray(-5).toString(), "aend\n");
+
+    it("get their environment and working folder", async () => {
+      const { stdout } = await sandbox.exec(["sh", "-c", 'pwd; echo "$A|$B|$HOME|$USER"'], {
+        env: { A: "1 2", B: "=" },
+        cwd: "/usr/share",
+      });
+      assert.equal(stdout.toString(), "/usr/share\n1 2|=|/root|root\n");
+      const error = await rejection(sandbox.exec(["true"], { cwd: "/no/such/folder" }), "EXEC_FAILED");
+      assert.match(error.message, /no\/such\/folder/);
+    });
+
+    it("run as the user that is asked for", async () => {
+      const id = ["sh", "-c", "echo $(id -u):$(id -g):$(id -un 2>/dev/null)"];
+      const as = async (user?: string): Promise<string> => (await sandbox.exec(id, { user })).stdout.toString().trim();
+      assert.equal(await as(), "0:0:root");
+      assert.equal(await as("daemon"), "1:1:daemon");
+      assert.equal(await as("1"), "1:1:daemon");
+      assert.match(await as("1234:4321"), /^1234:4321:/);
+      const error = await rejection(sandbox.exec(["true"], { user: "nobody-of-that-name" }), "EXEC_FAILED");
+      assert.match(error.message, /nobody-of-that-name/);
+      const denied = await sandbox.exec(["sh", "-c", "echo x > /etc/passwd"], { user: "daemon" });
+      assert.notEqual(denied.code, 0);
+    });
+
+    it("read their input to its end", async () => {
+      const text = await sandbox.exec(["cat"], { stdin: "hällo\n" });
+      assert.equal(text.stdout.toString(), "hällo\n");
+      const bytes = randomBytes(3 * MIB);
+      assert.equal((await sandbox.exec(["sha256sum"], { stdin: bytes })).stdout.toString().split(" ")[0], sha256(bytes));
+      assert.equal((await sandbox.exec(["cat"], { stdin: "" })).stdout.length, 0);
+      assert.equal((await sandbox.exec(["cat"])).stdout.length, 0);
+      assert.equal((await sandbox.exec(["true"], { stdin: bytes })).code, 0, "a program need not read its input");
+    });
+
+    it("keep stdout and stderr apart", async () => {
+      const { stdout, stderr, code } = await sandbox.exec(["sh", "-c", "echo out; echo err >&2; echo out again; exit 7"]);
+      assert.deepEqual([stdout.toString(), stderr.toString(), code], ["out\nout again\n", "err\n", 7]);
+    });
+
+    it("tell how they ended", async () => {
+      assert.deepEqual(pick(await sandbox.exec(["true"])), { code: 0, signal: null, timedOut: false });
+      assert.deepEqual(pick(await sandbox.exec(["sh", "-c", "exit 255"])), { code: 255, signal: null, timedOut: false });
+      assert.deepEqual(pick(await sandbox.exec(["sh", "-c", "kill -SEGV $$"])), { code: null, signal: "SIGSEGV", timedOut: false });
+      const process = await sandbox.start(["sleep", "1000"]);
+      process.kill("SIGTERM");
+      assert.deepEqual(await process.exited(), { code: null, signal: "SIGTERM", timedOut: false });
+    });
+
+    it("are ended with their whole group at a time-out", async () => {
+      const script = "sleep 7777 & sh -c 'sleep 7778; true' & echo started; wait";
+      const result = await sandbox.exec(["sh", "-c", script], { timeoutMs: 400 });
+      assert.equal(result.timedOut, true);
+      assert.equal(result.code, null);
+      assert.equal(result.stdout.toString(), "started\n");
+      assert.equal(await sh(sandbox, "grep -alE '^sleep.777[78]' /proc/[0-9]*/cmdline || true"), "");
+    });
+
+    it("are killed at a time-out that they ignore", async () => {
+      const result = await sandbox.exec(["sh", "-c", "trap '' TERM; echo armed; while :; do sleep 1; done"], { timeoutMs: 300 });
+      assert.deepEqual(pick(result), { code: null, signal: "SIGKILL", timedOut: true });
+      assert.equal(result.stdout.toString(), "armed\n");
+    });
+
+    it("are ended when the caller gives up", async () => {
+      const controller = new AbortController();
+      const started = Promise.withResolvers<void>();
+      const process = await sandbox.start(["sh", "-c", "echo up; exec sleep 7779"], { onOutput: () => started.resolve() });
+      await started.promise;
+      process.kill("SIGKILL");
+      await process.exited();
+      const running = sandbox.exec(["sleep", "7780"], { signal: controller.signal });
+      while (!(await sandbox.processes()).some(({ argv, running: alive }) => alive && argv[1] === "7780")) await turn();
+      controller.abort(new Error("no more"));
+      await assert.rejects(running, /no more/);
+      assert.equal(await sh(sandbox, "grep -alE '^sleep.7780' /proc/[0-9]*/cmdline || true"), "");
+    });
+
+    it("lose nothing of 30 MB of output", async () => {
+      const { stdout, stderr, code } = await sandbox.exec(["python3", "-c", PRINT_LARGE]);
+      assert.equal(code, 0);
+      assert.equal(stdout.length, LARGE);
+      assert.equal(sha256(stdout), stderr.toString());
+    });
+
+    it("wait for a reader that is slow", async () => {
+      const parts: Buffer[] = [];
+      let inside = 0;
+      const process = await sandbox.start(["sh", "-c", "head -c 3000000 /dev/zero | tr '\\0' 'a'; echo end"], {
+        onOutput: async (_channel, bytes) => {
+          assert.equal(inside++, 0, "two pieces at once");
+          for (let i = 0; i < 50; i++) await turn();
+          parts.push(bytes);
+          inside--;
+        },
+      });
+      await process.exited();
+      const all = Buffer.concat(parts);
+      assert.equal(all.length, 3_000_004);
+      assert.equal(all.subarray(-5).toString(), "aend\n");
+    });
+
+    it("that do not exist are refused with the reason", async () => {
+      for (const argv of [["no-such-program"], ["/no/such/program"], ["/etc/passwd"], ["/etc"]]) {
+        const error = await rejection(sandbox.exec(argv), "EXEC_FAILED");
+        assert.ok(error.message.includes(argv[0]!), error.message);
+      }
+    });
+
+    it("may leave a background process that outlives them", async () => {
+      const result = await sandbox.exec(["sh", "-c", "sleep 7781 & echo $!"]);
+      const pid = result.stdout.toString().trim();
+      assert.equal(await sh(sandbox, `tr '\\0' ' ' < /proc/${pid}/cmdline; kill ${pid}`), "sleep 7781");
+    });
+
+    it("can run many at once", async () => {
+      const answers = await Promise.all(Array.from({ length: 20 }, async (_, i) => sh(sandbox, `echo ${i}`)));
+      assert.deepEqual(
+        answers,
+        Array.from({ length: 20 }, (_, i) => String(i)),
+      );
+    });
   });
 
-  it("that do not exist are refused with the reason", async () => {
-    for (const argv of [["no-such-program"], ["/no/such/program"], ["/etc/passwd"], ["/etc"]]) {
-      const error = await rejection(sandbox.exec(argv), "EXEC_FAILED");
-      assert.ok(error.message.includes(argv[0]!), error.message);
-    }
-  });
+  describe("files", () => {
+    it("of 30 MB come and go byte by byte", async () => {
+      const content = randomBytes(LARGE);
+      assert.equal(await sandbox.writeFile("/var/tmp/large", content), LARGE);
+      assert.equal((await sh(sandbox, "sha256sum /var/tmp/large")).split(" ")[0], sha256(content));
+      assert.equal(sha256(await sandbox.readFile("/var/tmp/large")), sha256(content));
+      const range: Buffer[] = [];
+      for await (const chunk of sandbox.readFileChunks("/var/tmp/large", { offset: 12_345_678, length: 99_999 })) range.push(chunk);
+      assert.ok(Buffer.concat(range).equals(content.subarray(12_345_678, 12_345_678 + 99_999)));
+      await sh(sandbox, "rm /var/tmp/large");
+    });
 
-  it("may leave a background process that outlives them", async () => {
-    const result = await sandbox.exec(["sh", "-c", "sleep 7781 & echo $!"]);
-    const pid = result.stdout.toString().trim();
-    assert.equal(await sh(sandbox, `tr '\\0' ' ' < /proc/${pid}/cmdline; kill ${pid}`), "sleep 7781");
-  });
+    it("can be read in part and left", async () => {
+      await sh(sandbox, "head -c 5000000 /dev/zero > /var/tmp/left");
+      let seen = 0;
+      for await (const chunk of sandbox.readFileChunks("/var/tmp/left")) {
+        seen += chunk.length;
+        break;
+      }
+      assert.ok(seen > 0 && seen < 5_000_000);
+      await sandbox.ping();
+    });
 
-  it("can run many at once", async () => {
-    const answers = await Promise.all(Array.from({ length: 20 }, async (_, i) => sh(sandbox, `echo ${i}`)));
-    assert.deepEqual(answers, Array.from({ length: 20 }, (_, i) => String(i)));
-  });
-});
+    it("can be empty, and appended to", async () => {
+      await sandbox.writeFile("/tmp/empty", "");
+      assert.equal((await sandbox.readFile("/tmp/empty")).length, 0);
+      await sandbox.writeFile("/tmp/log", "one\n");
+      await sandbox.writeFile("/tmp/log", "two\n", { append: true });
+      assert.equal((await sandbox.readFile("/tmp/log")).toString(), "one\ntwo\n");
+      await sandbox.writeFile("/tmp/log", "new\n");
+      assert.equal((await sandbox.readFile("/tmp/log")).toString(), "new\n");
+    });
 
-describe("files", () => {
-  let vm: TestVm;
-  let sandbox: Sandbox;
-  before(async () => {
-    vm = await startVm("files");
-    sandbox = await vm.fork();
-  });
-  after(async () => vm.close());
+    it("appear whole or not at all", async () => {
+      await sandbox.writeFile("/tmp/atomic/file", "the old content");
+      const half = Promise.withResolvers<void>();
+      const goOn = Promise.withResolvers<void>();
+      async function* content(): AsyncGenerator<Uint8Array> {
+        yield Buffer.alloc(100_000, "n");
+        half.resolve();
+        await goOn.promise;
+        yield Buffer.from("the end");
+      }
+      const writing = sandbox.writeFile("/tmp/atomic/file", content());
+      await half.promise;
+      await sandbox.ping();
+      assert.equal((await sandbox.readFile("/tmp/atomic/file")).toString(), "the old content");
+      goOn.resolve();
+      assert.equal(await writing, 100_007);
+      assert.equal(await sh(sandbox, "tail -c 7 /tmp/atomic/file; ls -A /tmp/atomic"), "the endfile");
+    });
 
-  it("of 30 MB come and go byte by byte", async () => {
-    const content = randomBytes(LARGE);
-    assert.equal(await sandbox.writeFile("/var/tmp/large", content), LARGE);
-    assert.equal((await sh(sandbox, "sha256sum /var/tmp/large")).split(" ")[0], sha256(content));
-    assert.equal(sha256(await sandbox.readFile("/var/tmp/large")), sha256(content));
-    const range: Buffer[] = [];
-    for await (const chunk of sandbox.readFileChunks("/var/tmp/large", { offset: 12_345_678, length: 99_999 })) range.push(chunk);
-    assert.ok(Buffer.concat(range).equals(content.subarray(12_345_678, 12_345_678 + 99_999)));
-    await sh(sandbox, "rm /var/tmp/large");
-  });
+    it("whose writer gives up stay as they were", async () => {
+      await sandbox.writeFile("/tmp/given-up/file", "old");
+      async function* content(): AsyncGenerator<Uint8Array> {
+        yield Buffer.alloc(300_000, "x");
+        throw new Error("the source broke");
+      }
+      await assert.rejects(sandbox.writeFile("/tmp/given-up/file", content()), /the source broke/);
+      await sandbox.ping();
+      assert.equal(await sh(sandbox, "cat /tmp/given-up/file; ls -A /tmp/given-up"), "oldfile");
+    });
 
-  it("can be read in part and left", async () => {
-    await sh(sandbox, "head -c 5000000 /dev/zero > /var/tmp/left");
-    let seen = 0;
-    for await (const chunk of sandbox.readFileChunks("/var/tmp/left")) {
-      seen += chunk.length;
-      break;
-    }
-    assert.ok(seen > 0 && seen < 5_000_000);
-    await sandbox.ping();
-  });
+    it("that cannot be had say why", async () => {
+      for (const path of ["/no/such/file", "/etc"]) {
+        const error = await rejection(sandbox.readFile(path), "FILE_FAILED");
+        assert.ok(error.message.includes(path), error.message);
+      }
+      await rejection(sandbox.stat("/no/such/file"), "FILE_FAILED");
+      await rejection(sandbox.writeFile("/etc/passwd/under-a-file", "x"), "FILE_FAILED");
+      await rejection(sandbox.writeFile("/no-parents/here", "x", { parents: false }), "FILE_FAILED");
+    });
 
-  it("can be empty, and appended to", async () => {
-    await sandbox.writeFile("/tmp/empty", "");
-    assert.equal((await sandbox.readFile("/tmp/empty")).length, 0);
-    await sandbox.writeFile("/tmp/log", "one\n");
-    await sandbox.writeFile("/tmp/log", "two\n", { append: true });
-    assert.equal((await sandbox.readFile("/tmp/log")).toString(), "one\ntwo\n");
-    await sandbox.writeFile("/tmp/log", "new\n");
-    assert.equal((await sandbox.readFile("/tmp/log")).toString(), "new\n");
-  });
+    it("tell what they are", async () => {
+      const from = Date.now();
+      await sandbox.writeFile("/tmp/stat/me", "12345", { mode: 0o640 });
+      const info = await sandbox.stat("/tmp/stat/me");
+      assert.deepEqual([info.kind, info.mode & 0o777, info.uid, info.gid, info.size], ["file", 0o640, 0, 0, 5]);
+      // the guest's file time has the step of its timer
+      assert.ok(info.mtimeMs >= from - 100 && info.mtimeMs <= Date.now() + 100, `${info.mtimeMs}`);
+      assert.equal((await sandbox.stat("/tmp/stat")).kind, "directory");
+      assert.equal((await sandbox.stat("/dev/null")).kind, "char");
+      await sh(sandbox, "ln -s /nowhere /tmp/stat/link; mkfifo /tmp/stat/fifo");
+      assert.equal((await sandbox.stat("/tmp/stat/link")).kind, "symlink");
+      assert.equal((await sandbox.stat("/tmp/stat/fifo")).kind, "fifo");
+    });
 
-  it("appear whole or not at all", async () => {
-    await sandbox.writeFile("/tmp/atomic/file", "the old content");
-    const half = Promise.withResolvers<void>();
-    const goOn = Promise.withResolvers<void>();
-    async function* content(): AsyncGenerator<Uint8Array> {
-      yield Buffer.alloc(100_000, "n");
-      half.resolve();
-      await goOn.promise;
-      yield Buffer.from("the end");
-    }
-    const writing = sandbox.writeFile("/tmp/atomic/file", content());
-    await half.promise;
-    await sandbox.ping();
-    assert.equal((await sandbox.readFile("/tmp/atomic/file")).toString(), "the old content");
-    goOn.resolve();
-    assert.equal(await writing, 100_007);
-    assert.equal(await sh(sandbox, "tail -c 7 /tmp/atomic/file; ls -A /tmp/atomic"), "the endfile");
-  });
-
-  it("whose writer gives up stay as they were", async () => {
-    await sandbox.writeFile("/tmp/given-up/file", "old");
-    async function* content(): AsyncGenerator<Uint8Array> {
-      yield Buffer.alloc(300_000, "x");
-      throw new Error("the source broke");
-    }
-    await assert.rejects(sandbox.writeFile("/tmp/given-up/file", content()), /the source broke/);
-    await sandbox.ping();
-    assert.equal(await sh(sandbox, "cat /tmp/given-up/file; ls -A /tmp/given-up"), "oldfile");
-  });
-
-  it("that cannot be had say why", async () => {
-    for (const path of ["/no/such/file", "/etc"]) {
-      const error = await rejection(sandbox.readFile(path), "FILE_FAILED");
-      assert.ok(error.message.includes(path), error.message);
-    }
-    await rejection(sandbox.stat("/no/such/file"), "FILE_FAILED");
-    await rejection(sandbox.writeFile("/etc/passwd/under-a-file", "x"), "FILE_FAILED");
-    await rejection(sandbox.writeFile("/no-parents/here", "x", { parents: false }), "FILE_FAILED");
-  });
-
-  it("tell what they are", async () => {
-    const from = Date.now();
-    await sandbox.writeFile("/tmp/stat/me", "12345", { mode: 0o640 });
-    const info = await sandbox.stat("/tmp/stat/me");
-    assert.deepEqual([info.kind, info.mode & 0o777, info.uid, info.gid, info.size], ["file", 0o640, 0, 0, 5]);
-    // the guest's file time has the step of its timer
-    assert.ok(info.mtimeMs >= from - 100 && info.mtimeMs <= Date.now() + 100, `${info.mtimeMs}`);
-    assert.equal((await sandbox.stat("/tmp/stat")).kind, "directory");
-    assert.equal((await sandbox.stat("/dev/null")).kind, "char");
-    await sh(sandbox, "ln -s /nowhere /tmp/stat/link; mkfifo /tmp/stat/fifo");
-    assert.equal((await sandbox.stat("/tmp/stat/link")).kind, "symlink");
-    assert.equal((await sandbox.stat("/tmp/stat/fifo")).kind, "fifo");
-  });
-
-  it("are gone with the sandbox when it powers off", async () => {
-    const child = await vm.fork();
-    const { pid } = child.vm;
-    await child.powerOff();
-    assert.equal(child.alive, false);
-    assert.equal(isRunning(pid), false);
-    assert.deepEqual(await namesIn(child.dir), []);
-    assert.ok(!vm.runtime.sandboxes.includes(child));
-    assert.deepEqual((({ code, signal }) => ({ code, signal }))(await child.vm.exited), { code: 0, signal: null });
-    await rejection(child.ping(), "VMM_EXITED");
+    it("are gone with the sandbox when it powers off", async () => {
+      const child = await vm.fork();
+      const { pid } = child.vm;
+      await child.powerOff();
+      assert.equal(child.alive, false);
+      assert.equal(isRunning(pid), false);
+      assert.deepEqual(await namesIn(child.dir), []);
+      assert.ok(!vm.runtime.sandboxes.includes(child));
+      assert.deepEqual((({ code, signal }) => ({ code, signal }))(await child.vm.exited), { code: 0, signal: null });
+      await rejection(child.ping(), "VMM_EXITED");
+    });
   });
 });
 

@@ -53,7 +53,9 @@ export async function waitUntilGone(pids: readonly number[], withinMs: number): 
 
 /** Process ids of the VMMs whose folder lies in this run folder */
 export function vmmsOf(runDir: string): number[] {
-  return processIds().filter((pid) => isVmmOf(pid, runDir));
+  return processIds()
+    .filter((pid) => isVmmOf(pid, runDir))
+    .toSorted((a, b) => a - b);
 }
 
 /** The next VMM that starts in this run folder; it is caught as soon as it is QEMU, long before its guest can answer */
@@ -95,7 +97,9 @@ export async function mappingsOf(pid: number, path: string): Promise<string[]> {
 }
 
 export function processIds(): number[] {
-  return readdirSync("/proc").filter((name) => /^\d+$/.test(name)).map(Number);
+  return readdirSync("/proc")
+    .filter((name) => /^\d+$/.test(name))
+    .map(Number);
 }
 
 function isVmmOf(pid: number, runDir: string): boolean {

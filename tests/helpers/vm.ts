@@ -83,7 +83,13 @@ export async function startVm(name: string, opts: TestVmOptions = {}): Promise<T
       image,
       memoryMiB: opts.memoryMiB ?? 256,
       env: opts.env ?? {},
-      warmUp: { kernels: [image === NODE_IMAGE ? { language: "node", code: opts.code ?? "1" } : { language: "python", code: opts.code ?? "import numpy, random, os, uuid, time" }] },
+      warmUp: {
+        kernels: [
+          image === NODE_IMAGE
+            ? { language: "node", code: opts.code ?? "1" }
+            : { language: "python", code: opts.code ?? "import numpy, random, os, uuid, time" },
+        ],
+      },
     });
     return new TestVm(runtime, snapshot, before);
   } catch (error) {
@@ -92,18 +98,22 @@ export async function startVm(name: string, opts: TestVmOptions = {}): Promise<T
   }
 }
 
-export function uniqueTag(name: string): string {
+function uniqueTag(name: string): string {
   return `test-${name}-${randomBytes(4).toString("hex")}`;
 }
 
-export async function assertNothingLeft(runtime: Runtime, before: Traces): Promise<void> {
+async function assertNothingLeft(runtime: Runtime, before: Traces): Promise<void> {
   assert.equal(await countLeftovers(runtime.runDir), 0, `left in ${runtime.runDir}: ${(await namesIn(runtime.runDir)).join(", ")}`);
   assert.deepEqual(ownChildren("forkd-warden"), [], "a warden is left");
   assert.deepEqual(await tracesOf(runtime.home), before);
 }
 
 /** A copy of a base snapshot under another tag, changed before it can be used; its memory is the same file */
-export async function copySnapshot(vm: TestVm, suffix: string, change: (dir: string, manifest: Record<string, unknown>) => Promise<void>): Promise<string> {
+export async function copySnapshot(
+  vm: TestVm,
+  suffix: string,
+  change: (dir: string, manifest: Record<string, unknown>) => Promise<void>,
+): Promise<string> {
   const tag = `${vm.tag}-${suffix}`;
   const id = `sn-${randomBytes(8).toString("hex")}`;
   const dir = join(vm.home.snapshots, id);
@@ -128,7 +138,8 @@ async function ensureNodeImage(home: Home): Promise<void> {
   try {
     const { stdout } = await run("ldd", [process.execPath]);
     const libraries = [...stdout.matchAll(/(\/\S+) \(0x/g)].map((match) => match[1] ?? "");
-    for (const path of ["usr/bin", "etc", "tmp", "root", "proc", "sys", "dev", "run", "lib64", "lib/x86_64-linux-gnu"]) await mkdir(join(dir, "root-fs", path), { recursive: true });
+    for (const path of ["usr/bin", "etc", "tmp", "root", "proc", "sys", "dev", "run", "lib64", "lib/x86_64-linux-gnu"])
+      await mkdir(join(dir, "root-fs", path), { recursive: true });
     for (const library of libraries) await copyFile(library, join(dir, "root-fs", library));
     await copyFile(process.execPath, join(dir, "root-fs/usr/bin/node"));
     await writeFile(join(dir, "root-fs/etc/passwd"), "root:x:0:0:root:/root:/bin/sh\n");

@@ -2,9 +2,10 @@
 
 import { randomBytes, randomInt } from "node:crypto";
 import { ForkdError } from "../errors.ts";
+import { Writer } from "./codec.ts";
 import { within, type AgentConnection } from "./connection.ts";
 import { GuestProcess } from "./process.ts";
-import { CHANNEL } from "./protocol.ts";
+import { CHANNEL, T } from "./protocol.ts";
 import type { AgentStream } from "./stream.ts";
 
 export const LANGUAGES = ["python", "node"] as const;
@@ -17,6 +18,7 @@ const COMMANDS: Record<Language, string[]> = {
 /** how often a timed-out eval is interrupted, and for how long in all */
 const INTERRUPT_EVERY_MS = 250;
 const INTERRUPT_FOR_MS = 5000;
+const REGISTER_WITHIN_MS = 30_000;
 const MAX_OUTPUT = 8 * 1024 * 1024;
 
 export type EvalOptions = {
@@ -40,13 +42,26 @@ export type EvalResult = {
   error: EvalError | null;
 };
 
+/** What a snapshot must know about an interpreter in it */
+export type KernelFacts = {
+  language: Language;
+  version: string;
+  /** "memory": the agent fills the generators' state at a fork; "message": the kernel is asked to reseed them */
+  reseed: "memory" | "message";
+  /** an eval was under way, whose output and result belong to nobody in a fork */
+  busy: boolean;
+};
+
 type Message = { event: string; id?: number; [key: string]: unknown };
 
 type Pending = { id: number; done: PromiseWithResolvers<EvalResult>; opts: EvalOptions; output: Record<"stdout" | "stderr", Buffer[]>; kept: number; truncated: boolean };
 
 export class Kernel {
   readonly language: Language;
-  version = "";
+  readonly #agent: AgentConnection;
+  #version = "";
+  #reseed: KernelFacts["reseed"] = "message";
+  #registered: Promise<unknown> = Promise.resolve();
   #stream: AgentStream | undefined;
   #process: GuestProcess | undefined;
   #line = "";
@@ -56,24 +71,27 @@ export class Kernel {
   readonly #ready = Promise.withResolvers<void>();
   // ids must not repeat those of another connection: an eval that was running at a branch still answers with its own
   #nextId = randomInt(2 ** 32) * 2 ** 20;
+  /** an eval from before the fork may still run: our first one asks to be told when it begins */
   #foreignEval = false;
   #dead: ForkdError | undefined;
+  #opened = false;
 
-  private constructor(language: Language) {
+  private constructor(agent: AgentConnection, language: Language) {
+    this.#agent = agent;
     this.language = language;
     this.#ready.promise.catch(() => undefined); // only start() waits for it
   }
 
   /** Starts a fresh interpreter and waits until it says that it is ready */
   static async start(agent: AgentConnection, language: Language, opts: { timeoutMs: number; signal?: AbortSignal | undefined }): Promise<Kernel> {
-    const kernel = new Kernel(language);
+    const kernel = new Kernel(agent, language);
     const early: Buffer[] = [];
     kernel.#process = await GuestProcess.start(agent, COMMANDS[language], {
       tag: `kernel/${language}`,
       control: true,
       cwd: "/",
       onOutput: (channel, bytes) => {
-        if (!kernel.version && channel !== "control") early.push(bytes);
+        if (!kernel.#version && channel !== "control") early.push(bytes);
         return kernel.#receive(channel, bytes);
       },
       signal: opts.signal,
@@ -90,10 +108,13 @@ export class Kernel {
     return kernel;
   }
 
-  /** Attaches to the interpreter of a fork and reseeds it, in one go with whatever was sent before on this connection */
-  static attach(agent: AgentConnection, language: Language): { kernel: Kernel; reseeded: Promise<string[]> } {
-    const kernel = new Kernel(language);
-    const { stream, process } = GuestProcess.attach(agent, `kernel/${language}`, (channel, bytes) => kernel.#receive(channel, bytes));
+  /** Attaches to the interpreter of a fork, in one go with whatever was sent before on this connection; it answers the reseeding only if it is asked for it */
+  static attach(agent: AgentConnection, facts: KernelFacts): { kernel: Kernel; reseeded: Promise<string[]> } {
+    const kernel = new Kernel(agent, facts.language);
+    kernel.#version = facts.version;
+    kernel.#reseed = facts.reseed;
+    kernel.#foreignEval = facts.busy;
+    const { stream, process } = GuestProcess.attach(agent, `kernel/${facts.language}`, (channel, bytes) => kernel.#receive(channel, bytes));
     kernel.#stream = stream;
     void kernel.#watch(
       process.then(async (attached) => {
@@ -101,18 +122,35 @@ export class Kernel {
         return attached.exited();
       }),
     );
-    const id = kernel.#nextId++;
+    return { kernel, reseeded: facts.reseed === "memory" ? process.then(() => []) : kernel.#askToReseed(stream) };
+  }
+
+  /** What a snapshot taken now must remember */
+  get facts(): KernelFacts {
+    return { language: this.language, version: this.#version, reseed: this.#reseed, busy: this.#foreignEval || this.#evals.length > 0 };
+  }
+
+  /** Resolves when the agent knows where the generators are that the code so far has brought */
+  async settled(): Promise<void> {
+    await this.#registered;
+  }
+
+  #askToReseed(stream: AgentStream): Promise<string[]> {
+    const id = this.#nextId++;
     const reply = Promise.withResolvers<string[]>();
     reply.promise.catch(() => undefined); // the caller awaits it later
-    kernel.#replies.set(id, (message) => {
-      kernel.#foreignEval = message["busy"] === true;
-      reply.resolve(Array.isArray(message["generators"]) ? message["generators"].map(String) : []);
-    });
+    this.#replies.set(id, (message) => reply.resolve(Array.isArray(message["generators"]) ? message["generators"].map(String) : []));
     stream.end().catch((error: unknown) => reply.reject(error));
-    // the leading line end closes a half-received line of an earlier connection
-    const request = `\n${JSON.stringify({ op: "reseed", id, seed: randomBytes(32).toString("hex") })}\n`;
+    const request = `${this.#opening()}${JSON.stringify({ op: "reseed", id, seed: randomBytes(32).toString("hex") })}\n`;
     stream.write(CHANNEL.control, Buffer.from(request)).catch((error: unknown) => reply.reject(error));
-    return { kernel, reseeded: reply.promise };
+    return reply.promise;
+  }
+
+  /** The first thing sent to an attached kernel: a line end, which closes a half-received line of an earlier connection */
+  #opening(): string {
+    const opening = this.#opened ? "" : "\n";
+    this.#opened = true;
+    return opening;
   }
 
   /** Runs code; its own exceptions are in the result, everything else is thrown */
@@ -122,7 +160,7 @@ export class Kernel {
     const pending: Pending = { id: this.#nextId++, done: Promise.withResolvers(), opts, output: { stdout: [], stderr: [] }, kept: 0, truncated: false };
     this.#evals.push(pending);
     pending.done.promise.catch(() => undefined); // awaited below, but sending may fail first
-    await this.#send({ op: "eval", id: pending.id, code });
+    await this.#send({ op: "eval", id: pending.id, code, ...(this.#foreignEval ? { mark: true } : {}) });
     return this.#awaitEval(pending);
   }
 
@@ -157,7 +195,7 @@ export class Kernel {
   }
 
   async #send(message: object): Promise<void> {
-    const bytes = Buffer.from(`${JSON.stringify(message)}\n`);
+    const bytes = Buffer.from(`${this.#opening()}${JSON.stringify(message)}\n`);
     if (this.#stream) await this.#stream.write(CHANNEL.control, bytes);
     else await this.#process?.writeControl(bytes);
   }
@@ -189,19 +227,37 @@ export class Kernel {
 
   #handle(message: Message): void {
     if (message.event === "ready") {
-      this.version = String(message["version"]);
+      this.#version = String(message["version"]);
       this.#ready.resolve();
+    } else if (message.event === "generators") {
+      this.#registered = this.#register(message);
+    } else if (message.event === "start") {
+      if (this.#evals.some((pending) => pending.id === message.id)) this.#foreignEval = false;
     } else if (message.event === "reseeded") {
       this.#replies.get(message.id ?? -1)?.(message);
       this.#replies.delete(message.id ?? -1);
     } else if (message.event === "result" || message.event === "error") {
       const at = this.#evals.findIndex((pending) => pending.id === message.id);
-      if (at < 0) {
-        this.#foreignEval = false;
-        return;
-      }
+      if (at < 0) return; // of an eval from before the fork
       const [pending] = this.#evals.splice(at, 1);
       pending?.done.resolve(toResult(message, pending));
+    }
+  }
+
+  /** Tells the agent where the interpreter's generators keep their state, to be filled anew at every fork */
+  async #register(message: Message): Promise<void> {
+    this.#reseed = "message";
+    if (message["complete"] !== true || !Array.isArray(message["regions"])) return;
+    const regions = message["regions"] as [string, number, number, string][];
+    const payload = new Writer().str(`kernel/${this.language}`).list(regions, (writer, [name, address, length, fill]) => {
+      writer.str(`${this.language}/${name}`).u64(BigInt(address)).u32(length).u8(fill === "zero" ? 1 : 0);
+    });
+    try {
+      await this.#agent.call(T.REGIONS, payload.done(), { timeoutMs: REGISTER_WITHIN_MS });
+      this.#reseed = "memory";
+    } catch (error) {
+      // then it is asked by message, as the kernels are that cannot tell
+      if (!(error instanceof ForkdError)) throw error;
     }
   }
 

@@ -31,6 +31,7 @@ export const T = {
   RESYNC: 0x30,
   CLOCK: 0x31,
   POWEROFF: 0x32,
+  REGIONS: 0x33,
 } as const;
 
 export const CHANNEL = { stdin: 0, stdout: 1, stderr: 2, control: 3 } as const;

@@ -16,6 +16,8 @@ export type ResyncResult = {
   /** upper bound of the difference between guest and host clock */
   clockSkewMs: number;
   bootId: string;
+  /** generators inside running processes that were filled with fresh state */
+  generators: string[];
 };
 
 /** Sends the RESYNC request at once; the promise settles when the guest has done every step, or rejects with FORK_FAILED */
@@ -37,12 +39,13 @@ async function finishResync(agent: AgentConnection, call: ReturnType<AgentConnec
   let clockSkewMs = ageMs(reader.i64());
   const bootId = reader.str();
   const failures = reader.list((item) => ({ step: item.str(), why: item.str() }));
+  const generators = reader.list((item) => item.str());
   if (failures.length > 0) {
     const steps = failures.map((failure) => `${failure.step} (${failure.why})`).join(", ");
     throw new ForkdError("FORK_FAILED", `The guest could not be made its own machine: ${steps}.`);
   }
   for (let i = 0; clockSkewMs > CLOCK_BOUND_MS && i < CLOCK_TRIES; i++) clockSkewMs = await setClock(agent, timeoutMs);
-  return { clockSkewMs, bootId };
+  return { clockSkewMs, bootId, generators };
 }
 
 /** Sets the guest's wall clock; the upper bound of what it still differs by, in ms */

@@ -129,7 +129,8 @@ async function warm(agent: AgentConnection, request: SnapshotRequest): Promise<S
   for (const { language, code } of warmUp.kernels ?? []) {
     const kernel = await Kernel.start(agent, language, { timeoutMs, signal });
     if (code) await warmEval(kernel, code, timeoutMs, signal);
-    kernels.push({ language, version: kernel.version });
+    await kernel.settled();
+    kernels.push(kernel.facts);
   }
   return kernels;
 }

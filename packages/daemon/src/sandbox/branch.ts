@@ -4,6 +4,7 @@ import { mkdir, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { ForkdError, messageOf } from "../errors.ts";
 import { within } from "../guest/connection.ts";
+import type { KernelFacts } from "../guest/kernel.ts";
 import type { Home } from "../home.ts";
 import type { Warden } from "../memory/warden.ts";
 import { SNAPSHOT_VERSION, type SnapshotManifest } from "../snapshot/manifest.ts";
@@ -57,7 +58,7 @@ async function capture(context: BranchContext, sandbox: Sandbox, tag: string, st
     deltaPath,
   });
   try {
-    const { pauseMs, recopiedPages } = await pauseAndFinish(sandbox, deviceState, async () => step("memory", begun.finish(), begun.pages * PAGE_WITHIN_MS));
+    const { pauseMs, recopiedPages, kernels } = await pauseAndFinish(sandbox, deviceState, async () => step("memory", begun.finish(), begun.pages * PAGE_WITHIN_MS));
     void sandbox.setClock();
     const { bytes, pages } = await begun.commit();
     const manifest: SnapshotManifest = {
@@ -68,6 +69,7 @@ async function capture(context: BranchContext, sandbox: Sandbox, tag: string, st
       createdAt: new Date().toISOString(),
       memory: { kind: "delta", base: source.manifest.id, pages, bytes },
       deviceStateBytes: (await stat(deviceState)).size,
+      kernels,
       branchedFrom: sandbox.id,
       depth: source.manifest.depth + 1,
     };
@@ -78,19 +80,25 @@ async function capture(context: BranchContext, sandbox: Sandbox, tag: string, st
   }
 }
 
+type Pause = { pauseMs: number; recopiedPages: number; kernels: KernelFacts[] };
+
 /** The pause itself: device state and changed pages are saved at the same time, and the guest goes on whatever happens */
-async function pauseAndFinish(sandbox: Sandbox, deviceState: string, finish: () => Promise<{ recopied: number }>): Promise<{ pauseMs: number; recopiedPages: number }> {
+async function pauseAndFinish(sandbox: Sandbox, deviceState: string, finish: () => Promise<{ recopied: number }>): Promise<Pause> {
   const { vm } = sandbox;
   const from = performance.now();
   let recopiedPages = 0;
+  // an eval that is under way before or after the stop may be in the snapshot
+  const before = sandbox.kernelFacts;
+  let kernels = before;
   try {
     await step("stop", vm.pause());
+    kernels = sandbox.kernelFacts.map((facts, i) => ({ ...facts, busy: facts.busy || (before[i]?.busy ?? false) }));
     const [, finished] = await Promise.all([step("device state", vm.saveDeviceState(deviceState)), finish()]);
     recopiedPages = finished.recopied;
   } finally {
     await step("resume", vm.resume());
   }
-  return { pauseMs: performance.now() - from, recopiedPages };
+  return { pauseMs: performance.now() - from, recopiedPages, kernels };
 }
 
 async function step<V>(name: string, work: Promise<V>, extraMs = 0): Promise<V> {

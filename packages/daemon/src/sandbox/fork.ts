@@ -82,12 +82,12 @@ async function makeItsOwn(child: RawChild, agent: AgentConnection, opts: HandOve
   // everything is sent at once, before the guest has answered anything: one round trip in all
   const resync = startResync(agent, identity, READY_WITHIN_MS);
   resync.catch(() => undefined); // awaited below
-  const attached = manifest.kernels.map(({ language }) => ({ language, ...Kernel.attach(agent, language) }));
-  const { clockSkewMs, bootId } = await resync;
+  const attached = manifest.kernels.map((facts) => ({ language: facts.language, ...Kernel.attach(agent, facts) }));
+  const { clockSkewMs, bootId, generators } = await resync;
   const kernels = new Map<Language, Kernel>();
   const states: Record<string, KernelState> = {};
   for (const { language, kernel, reseeded } of attached) {
-    states[language] = await reseedState(language, reseeded);
+    states[language] = await reseedState(language, reseeded, generators);
     kernels.set(language, kernel);
   }
   const certificate: ForkCertificate = {
@@ -101,10 +101,12 @@ async function makeItsOwn(child: RawChild, agent: AgentConnection, opts: HandOve
   return new Sandbox({ ...child, snapshot: opts.snapshot, agent, kernels, certificate, forkMs: performance.now() - opts.startedAt, onGone: opts.onGone });
 }
 
-async function reseedState(language: Language, reseeded: Promise<string[]>): Promise<KernelState> {
+/** @param filled what the agent reseeded by itself, as `language/generator` */
+async function reseedState(language: Language, reseeded: Promise<string[]>, filled: string[]): Promise<KernelState> {
   const busy = new Error("busy");
+  const own = filled.filter((name) => name.startsWith(`${language}/`) && !name.endsWith("/generation")).map((name) => name.slice(language.length + 1));
   try {
-    return { state: "reseeded", generators: await within(reseeded, RESEED_WITHIN_MS, undefined, () => busy) };
+    return { state: "reseeded", generators: [...own, ...(await within(reseeded, RESEED_WITHIN_MS, undefined, () => busy))] };
   } catch (error) {
     if (error === busy) return { state: "pending", generators: [] };
     throw new ForkdError("FORK_FAILED", `The ${language} kernel could not be reseeded: ${messageOf(error)}`, { cause: error });

@@ -30,11 +30,17 @@ export class Pool {
   /** Sets how many VMMs wait for this snapshot and resolves when they do */
   async resize(snapshot: Snapshot, size: number): Promise<void> {
     const { id } = snapshot.manifest;
-    if (size === 0) this.#sizes.delete(id);
-    else this.#sizes.set(id, { snapshot, size });
+    if (size === 0) return this.drop(id);
+    this.#sizes.set(id, { snapshot, size });
     const waiting = this.#waiting.get(id) ?? [];
     await Promise.all(waiting.splice(size).map(discardRawChild));
     while (!this.#closed && this.#missing(id) > 0) await this.#add(snapshot);
+  }
+
+  /** Lets no VMM wait for this snapshot any more */
+  async drop(id: string): Promise<void> {
+    this.#sizes.delete(id);
+    await Promise.all((this.#waiting.get(id) ?? []).splice(0).map(discardRawChild));
   }
 
   /** A VMM that waits for this snapshot, if there is one */
@@ -70,6 +76,8 @@ export class Pool {
       await discardRawChild(child);
       throw error;
     }
+    // the pool may have shrunk, or been filled by another call, meanwhile
+    if (this.#closed || this.#missing(id) <= 0) return discardRawChild(child);
     const list = this.#waiting.get(id) ?? [];
     this.#waiting.set(id, list);
     list.push(child);
@@ -78,6 +86,7 @@ export class Pool {
       const at = list.indexOf(child);
       if (at < 0) return;
       list.splice(at, 1);
+      this.#schedule(IDLE_MS);
       await discardRawChild(child);
     });
   }

@@ -22,7 +22,7 @@ import { QemuEngine } from "../vmm/qemu/engine.ts";
 import { probeAccelerator, type AcceleratorChoice } from "../vmm/qemu/probe.ts";
 import { makeSnapshot, type SnapshotTimings, type WarmUp } from "./boot.ts";
 import { branchSandbox, type BranchResult } from "./branch.ts";
-import { handOver, startRawChild, type ForkContext } from "./fork.ts";
+import { handOver, startRawChild, type ForkContext, type HandOver, type RawChild } from "./fork.ts";
 import { Pool } from "./pool.ts";
 import type { Sandbox } from "./sandbox.ts";
 
@@ -191,12 +191,12 @@ export class Runtime {
 
   /** Removes a snapshot that nothing uses */
   async removeSnapshot(name: string): Promise<void> {
-    const snapshot = await this.snapshots.get(name);
-    const users = this.sandboxes.filter((sandbox) => sandbox.snapshot.manifest.id === snapshot.manifest.id);
-    if (users.length > 0) throw new ForkdError("IN_USE", `Cannot remove snapshot ${snapshot.manifest.tag}: ${users.length} sandboxes run from it.`);
-    await this.pool.resize(snapshot, 0);
+    const id = await this.snapshots.idOf(name);
+    const users = this.sandboxes.filter((sandbox) => sandbox.snapshot.manifest.id === id);
+    if (users.length > 0) throw new ForkdError("IN_USE", `Cannot remove snapshot ${name}: ${users.length} sandboxes run from it.`);
+    await this.pool.drop(id);
     await this.snapshots.remove(name);
-    await this.flats.remove(snapshot.manifest.id);
+    await this.flats.remove(id);
   }
 
   /** Ends every sandbox and removes every file of this runtime; snapshots and images stay */
@@ -222,12 +222,10 @@ export class Runtime {
       const sandbox = await this.#forking.run(async () => {
         opts.signal?.throwIfAborted();
         if (this.#closing) throw new ForkdError("CANCELLED", "Cannot fork: the runtime is closing.");
+        const over: HandOver = { snapshot, env: opts.env ?? {}, startedAt, signal: opts.signal, onGone: (gone) => this.#forget(gone) };
         const pooled = this.pool.take(snapshot);
-        const child = pooled ?? (await startRawChild(this.#forkContext(), snapshot, "run"));
-        const ready = handOver(child, { snapshot, env: opts.env ?? {}, startedAt, signal: opts.signal, onGone: (gone) => this.#forget(gone) });
-        // a VMM from the pool waits with everything loaded; its failure to go on shows as its end
-        if (pooled) await Promise.all([pooled.vm.resume(), ready]);
-        return ready;
+        const sandbox = pooled && (await letGo(pooled, over));
+        return sandbox ?? handOver(await startRawChild(this.#forkContext(), snapshot, "run"), over);
       });
       this.#sandboxes.set(sandbox.id, sandbox);
       return { sandbox };
@@ -266,5 +264,19 @@ export class Runtime {
       this.#requests--;
       this.#idleSince = performance.now();
     }
+  }
+}
+
+/** A sandbox from a VMM of the pool, or nothing when that VMM ended while it waited: then a new one does */
+async function letGo(pooled: RawChild, over: HandOver): Promise<Sandbox | undefined> {
+  const ready = handOver(pooled, over);
+  try {
+    await Promise.all([pooled.vm.resume(), ready]);
+    return await ready;
+  } catch {
+    over.signal?.throwIfAborted();
+    await pooled.vm.kill();
+    await ready.catch(() => undefined); // it removes what is left
+    return undefined;
   }
 }

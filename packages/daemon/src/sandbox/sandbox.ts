@@ -4,7 +4,7 @@ import { readFile as readHostFile, rm } from "node:fs/promises";
 import { ForkdError } from "../errors.ts";
 import type { AgentConnection } from "../guest/connection.ts";
 import { readFile, readFileChunks, statFile, writeFile, type FileInfo, type WriteOptions } from "../guest/files.ts";
-import type { EvalOptions, EvalResult, Kernel, Language } from "../guest/kernel.ts";
+import type { EvalOptions, EvalResult, Kernel, KernelFacts, Language } from "../guest/kernel.ts";
 import { GuestProcess, listProcesses, type ExitStatus, type ProcessInfo, type StartOptions } from "../guest/process.ts";
 import { T } from "../guest/protocol.ts";
 import { setClock } from "../guest/resync.ts";
@@ -77,6 +77,10 @@ export class Sandbox {
   /** the file whose private view is this sandbox's memory */
   get memoryPath(): string {
     return this.#parts.memory.path;
+  }
+
+  get kernelFacts(): KernelFacts[] {
+    return [...this.#parts.kernels.values()].map((kernel) => kernel.facts);
   }
 
   get alive(): boolean {

@@ -34,7 +34,16 @@ export const snapshotManifest = z.strictObject({
   agentKey: z.string().regex(/^[0-9a-f]{32}$/),
   memory,
   deviceStateBytes: z.int(),
-  kernels: z.array(z.strictObject({ language: z.enum(["python", "node"]), version: z.string() })),
+  kernels: z.array(
+    z.strictObject({
+      language: z.enum(["python", "node"]),
+      version: z.string(),
+      /** how the generators of the interpreter are reseeded at a fork */
+      reseed: z.enum(["memory", "message"]),
+      /** an eval was under way when the snapshot was taken */
+      busy: z.boolean(),
+    }),
+  ),
   env: z.record(z.string(), z.string()),
   /** the sandbox it was branched from */
   branchedFrom: z.string().nullable(),

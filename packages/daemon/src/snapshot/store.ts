@@ -2,6 +2,7 @@
 
 import { mkdir, readdir, readFile, rename, rm } from "node:fs/promises";
 import { join } from "node:path";
+import * as z from "zod";
 import { ForkdError, messageOf } from "../errors.ts";
 import type { Home } from "../home.ts";
 import { writeFileAtomic } from "../util/atomic-file.ts";
@@ -77,9 +78,7 @@ export class SnapshotStore {
 
   /** By tag or id */
   async get(name: string): Promise<Snapshot> {
-    checkName("Snapshot", name);
-    const id = (await this.#idOf(name)) ?? name;
-    const dir = join(this.#home.snapshots, checkName("Snapshot id", id));
+    const dir = this.#dirOf(await this.idOf(name));
     let text: string;
     try {
       text = await readFile(join(dir, "manifest.json"), "utf8");
@@ -90,25 +89,55 @@ export class SnapshotStore {
     try {
       return this.partsIn(dir, snapshotManifest.parse(JSON.parse(text)));
     } catch (error) {
-      throw new ForkdError("SNAPSHOT_INVALID", `Cannot use snapshot ${name}: its manifest is not valid: ${messageOf(error)}.`, { cause: error });
+      throw new ForkdError("SNAPSHOT_INVALID", `Cannot use snapshot ${name}: its manifest is not valid: ${reasonOf(error)}.`, { cause: error });
     }
   }
 
-  async list(): Promise<Snapshot[]> {
-    const tags = (await namesIn(this.#tags)).filter((name) => !name.endsWith(".tmp"));
-    return Promise.all(tags.map((tag) => this.get(tag)));
+  /** The id behind a tag, or the name itself; also for a snapshot that is damaged or gone */
+  async idOf(name: string): Promise<string> {
+    checkName("Snapshot", name);
+    return (await this.#idOf(name)) ?? name;
   }
 
-  /** Removes a snapshot that no other one builds on */
+  /** Every readable snapshot; `onInvalid` hears of the others */
+  async list(opts: { onInvalid?: (error: ForkdError) => void } = {}): Promise<Snapshot[]> {
+    const snapshots: Snapshot[] = [];
+    for (const tag of await this.#tagNames()) {
+      try {
+        snapshots.push(await this.get(tag));
+      } catch (error) {
+        if (!(error instanceof ForkdError)) throw error;
+        // one that was removed since its tag was read is no fault
+        if (error.code !== "NOT_FOUND") opts.onInvalid?.(error);
+      }
+    }
+    return snapshots;
+  }
+
+  /** Removes a snapshot that no other one builds on; a damaged one too */
   async remove(name: string): Promise<void> {
-    const { manifest, dir } = await this.get(name);
-    const dependents = (await this.list()).filter((other) => other.manifest.memory.kind === "delta" && other.manifest.memory.base === manifest.id);
+    const id = await this.idOf(name);
+    const dependents = (await this.list()).filter((other) => other.manifest.memory.kind === "delta" && other.manifest.memory.base === id);
     if (dependents.length > 0) {
       const names = dependents.map((other) => other.manifest.tag).join(", ");
-      throw new ForkdError("IN_USE", `Cannot remove snapshot ${manifest.tag}: ${names} ${dependents.length === 1 ? "builds" : "build"} on it.`);
+      throw new ForkdError("IN_USE", `Cannot remove snapshot ${name}: ${names} ${dependents.length === 1 ? "builds" : "build"} on it.`);
     }
-    await rm(join(this.#tags, manifest.tag), { force: true });
-    await rm(dir, { recursive: true, force: true });
+    let found = (await namesIn(this.#home.snapshots)).includes(id);
+    for (const tag of await this.#tagNames()) {
+      if ((await this.#idOf(tag)) !== id) continue;
+      found = true;
+      await rm(join(this.#tags, tag), { force: true });
+    }
+    if (!found) throw new ForkdError("NOT_FOUND", `There is no snapshot ${name}.`);
+    await rm(this.#dirOf(id), { recursive: true, force: true });
+  }
+
+  #dirOf(id: string): string {
+    return join(this.#home.snapshots, checkName("Snapshot id", id));
+  }
+
+  async #tagNames(): Promise<string[]> {
+    return (await namesIn(this.#tags)).filter((name) => !name.endsWith(".tmp"));
   }
 
   async #idOf(tag: string): Promise<string | undefined> {
@@ -119,6 +148,10 @@ export class SnapshotStore {
       throw error;
     }
   }
+}
+
+function reasonOf(error: unknown): string {
+  return error instanceof z.ZodError ? z.prettifyError(error) : messageOf(error);
 }
 
 async function namesIn(dir: string): Promise<string[]> {

@@ -1,0 +1,99 @@
+//! Random generators inside running processes: their state is filled anew at every fork, without the process's help.
+
+use crate::errno;
+use crate::files::Failure;
+use crate::process::Process;
+use crate::protocol::{Malformed, Reader, Writer};
+use crate::sys;
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::FileExt;
+
+/// The largest generator state anybody has is far below.
+const MOST_BYTES: usize = 65536;
+const FILL_ZERO: u8 = 1;
+
+#[derive(Default)]
+pub struct Generators {
+    owners: Vec<Owner>,
+}
+
+struct Owner {
+    process: u64,
+    /// Opened when the regions are told, so that a fork costs one write for each.
+    memory: File,
+    regions: Vec<Region>,
+}
+
+struct Region {
+    name: String,
+    address: u64,
+    length: usize,
+    zero: bool,
+}
+
+impl Generators {
+    /// The regions of one process, in place of those it had before.
+    pub fn set(&mut self, process: &Process, reader: &mut Reader) -> Result<(), Failure> {
+        let regions = read_regions(reader)?;
+        let path = format!("/proc/{}/mem", process.pid);
+        let memory = OpenOptions::new().write(true).open(path)?;
+        self.owners.retain(|owner| owner.process != process.id);
+        let process = process.id;
+        self.owners.push(Owner {
+            process,
+            memory,
+            regions,
+        });
+        Ok(())
+    }
+
+    /// Fills every region; the names of those filled, or why one could not be.
+    pub fn refill(&mut self) -> Result<Vec<String>, String> {
+        let mut names: Vec<String> = Vec::new();
+        let mut failure = None;
+        let mut fresh = vec![0u8; MOST_BYTES];
+        self.owners.retain(|owner| {
+            for region in &owner.regions {
+                let bytes = &mut fresh[..region.length];
+                let random = if region.zero {
+                    Ok(bytes.fill(0))
+                } else {
+                    sys::fill_random(bytes)
+                };
+                match random.and_then(|()| owner.memory.write_at(bytes, region.address)) {
+                    // the process has ended, or runs another program
+                    Ok(0) => return false,
+                    Ok(_) if names.contains(&region.name) => {}
+                    Ok(_) => names.push(region.name.clone()),
+                    Err(e) => failure = Some(format!("{}: {}", region.name, errno::text(&e))),
+                }
+            }
+            true
+        });
+        failure.map_or(Ok(names), Err)
+    }
+}
+
+fn read_regions(reader: &mut Reader) -> Result<Vec<Region>, Malformed> {
+    let regions = reader.list(|reader| {
+        Ok(Region {
+            name: reader.str()?,
+            address: reader.u64()?,
+            length: reader.u32()? as usize,
+            zero: reader.u8()? == FILL_ZERO,
+        })
+    })?;
+    let fits = |region: &Region| (1..=MOST_BYTES).contains(&region.length);
+    if regions.iter().all(fits) {
+        Ok(regions)
+    } else {
+        Err(Malformed)
+    }
+}
+
+/// The end of a RESYNC's answer: what was filled.
+pub fn write_names(answer: Writer, names: &[String]) -> Writer {
+    names
+        .iter()
+        .fold(answer.u32(names.len() as u32), |answer, name| answer.str(name))
+}

@@ -1,0 +1,266 @@
+// Snapshots of running sandboxes: what they hold, what they cost, and that the source never notices.
+
+import assert from "node:assert/strict";
+import { createHash, randomBytes } from "node:crypto";
+import { stat } from "node:fs/promises";
+import { after, afterEach, before, describe, it } from "node:test";
+import { assertDistinct, rejection, sh, value } from "../helpers/guest.ts";
+import { namesIn } from "../helpers/host.ts";
+import { startVm, type TestVm } from "../helpers/vm.ts";
+
+import type { Sandbox } from "@forkd/daemon";
+
+const MIB = 1024 * 1024;
+const PAGE = 4096;
+const STREAMED = 50 * MIB;
+
+async function read(sandbox: Sandbox, path: string): Promise<string> {
+  return (await sandbox.readFile(path)).toString();
+}
+
+async function endAll(sandboxes: readonly (Sandbox | undefined)[]): Promise<void> {
+  await Promise.all(sandboxes.map(async (sandbox) => sandbox?.kill()));
+}
+
+describe("a branch", () => {
+  let vm: TestVm;
+  before(async () => {
+    vm = await startVm("branch", { code: "import numpy, os, random, time; level = 0; trail = []" });
+  });
+  // a test that failed must not keep its sandboxes
+  afterEach(async () => endAll(vm.runtime.sandboxes));
+  after(async () => vm.close());
+
+  it("of a branch of a branch holds the values and files of each level, and all go their own ways", async () => {
+    const line: Sandbox[] = [await vm.fork()];
+    for (let level = 1; level <= 3; level++) {
+      const source = line.at(-1)!;
+      await value(source, `level = ${level}; trail.append('level ${level}'); block${level} = numpy.full(100_000, ${level})`);
+      await source.writeFile(`/var/level-${level}`, `written at level ${level}`);
+      await source.writeFile("/var/newest", String(level));
+      const { snapshot } = await vm.runtime.branch(source, `${vm.tag}-depth-${level}`);
+      assert.equal(snapshot.manifest.depth, level);
+      assert.equal(snapshot.manifest.branchedFrom, source.id);
+      assert.equal((await vm.runtime.snapshots.get(`${vm.tag}-depth-${level}`)).manifest.id, snapshot.manifest.id);
+      const child = await vm.fork(snapshot);
+      assert.equal(await value(child, "level"), level);
+      assert.deepEqual(
+        await value(child, "trail"),
+        Array.from({ length: level }, (_, i) => `level ${i + 1}`),
+      );
+      for (let below = 1; below <= level; below++) {
+        assert.equal(await value(child, `int(block${below}.sum())`), below * 100_000);
+        assert.equal(await read(child, `/var/level-${below}`), `written at level ${below}`);
+      }
+      line.push(child);
+    }
+    for (const [i, sandbox] of line.entries()) {
+      await value(sandbox, `level = 'own ${i}'`);
+      await sandbox.writeFile("/var/newest", `own ${i}`);
+    }
+    for (const [i, sandbox] of line.entries()) {
+      assert.equal(await value(sandbox, "level"), `own ${i}`);
+      assert.equal(await read(sandbox, "/var/newest"), `own ${i}`);
+      assert.deepEqual(await value(sandbox, "len(trail)"), Math.min(i + 1, 3));
+    }
+    // what was branched is as it was, whatever its source and its children did since
+    const again = await vm.fork(`${vm.tag}-depth-2`);
+    assert.deepEqual([await value(again, "level"), await read(again, "/var/newest")], [2, "2"]);
+    await endAll([...line, again]);
+  });
+
+  it("in the middle of an eval is finished by the source and by every grandchild", async () => {
+    const source = await vm.fork();
+    const ready = Promise.withResolvers<void>();
+    const code =
+      "begun = random.random()\nprint('ready')\nwhile not os.path.exists('/tmp/go'): time.sleep(0.01)\ntotal = sum(range(1000)) + int(open('/tmp/go').read())\nprint('finished')\ntotal";
+    const running = source.eval(code, { onStdout: () => ready.resolve(), timeoutMs: 120_000 });
+    await ready.promise;
+    const { snapshot } = await vm.runtime.branch(source, `${vm.tag}-busy`);
+    const grandchildren = await vm.forkMany(3, snapshot);
+    for (const [i, child] of grandchildren.entries()) {
+      assert.ok(["reseeded", "pending"].includes(child.certificate.kernels["python"]?.state ?? ""));
+      await child.writeFile("/tmp/go", String(i + 1));
+    }
+    const results = await Promise.all(grandchildren.map(async (child) => child.eval("total", { timeoutMs: 60_000 })));
+    assert.deepEqual(
+      results.map(({ json }) => json),
+      [499_501, 499_502, 499_503],
+    );
+    assert.deepEqual(
+      results.map(({ stdout }) => stdout),
+      ["", "", ""],
+      "output of the eval before belongs to nobody here",
+    );
+    await source.writeFile("/tmp/go", "0");
+    const own = await running;
+    assert.deepEqual([own.json, own.stdout, own.error], [499_500, "ready\nfinished\n", null]);
+    const begun = await Promise.all([source, ...grandchildren].map(async (sandbox) => value(sandbox, "begun")));
+    assert.equal(new Set(begun).size, 1, "what was drawn before the branch is shared");
+    assertDistinct(
+      "random.random()",
+      await Promise.all([source, ...grandchildren].map(async (sandbox) => value(sandbox, "random.random()"))),
+    );
+    await endAll([source, ...grandchildren]);
+  });
+
+  it("loses no byte of 50 MB that stream in and out of the source meanwhile", async () => {
+    const source = await vm.fork();
+    const received = createHash("sha256");
+    const sent = createHash("sha256");
+    let bytes = 0;
+    const marks = [8, 20, 35].map((mib) => ({ at: mib * MIB, reached: Promise.withResolvers<void>() }));
+    const cat = await source.start(["cat"], {
+      stdin: "open",
+      onOutput: (_channel, piece) => {
+        received.update(piece);
+        bytes += piece.length;
+        for (const { at, reached } of marks) if (bytes >= at) reached.resolve();
+      },
+    });
+    const feeding = (async () => {
+      for (let left = STREAMED; left > 0; left -= MIB) {
+        const piece = randomBytes(MIB);
+        sent.update(piece);
+        await cat.write(piece);
+      }
+      cat.closeStdin();
+    })();
+    const branches = [];
+    for (const [i, { reached }] of marks.entries()) {
+      await reached.promise;
+      branches.push(await vm.runtime.branch(source, `${vm.tag}-stream-${i}`));
+    }
+    await feeding;
+    assert.deepEqual(await cat.exited(), { code: 0, signal: null, timedOut: false });
+    assert.equal(bytes, STREAMED);
+    assert.equal(received.digest("hex"), sent.digest("hex"));
+    for (const { snapshot } of branches) {
+      const child = await vm.fork(snapshot);
+      const inherited = (await child.processes()).filter(({ argv }) => argv[0] === "cat");
+      assert.deepEqual(
+        inherited.map(({ pid, running }) => [pid, running]),
+        [[cat.pid, true]],
+      );
+      assert.equal(await sh(child, `cat /proc/${cat.pid}/comm`), "cat");
+      assert.equal(await value(child, "6 * 7"), 42);
+      const content = randomBytes(2 * MIB);
+      await child.writeFile("/tmp/through", content);
+      assert.ok((await child.readFile("/tmp/through")).equals(content));
+      await child.kill();
+    }
+    await source.kill();
+  });
+
+  it("is right in each of 20 that are made at once", async () => {
+    const sources = await vm.forkMany(5);
+    for (const [i, source] of sources.entries()) {
+      await value(source, `marker = 'sandbox ${i}'`);
+      await source.writeFile("/var/marker", `file of ${i}`);
+    }
+    const branches = await Promise.all(
+      sources.flatMap((source, i) => [0, 1, 2, 3].map(async (k) => vm.runtime.branch(source, `${vm.tag}-many-${i}-${k}`))),
+    );
+    assert.equal(branches.length, 20);
+    assertDistinct(
+      "snapshot id",
+      branches.map(({ snapshot }) => snapshot.manifest.id),
+    );
+    assert.deepEqual(
+      await Promise.all(sources.map(async (source) => value(source, "marker"))),
+      sources.map((_, i) => `sandbox ${i}`),
+    );
+    await endAll(sources);
+    for (const i of sources.keys()) {
+      const child = await vm.fork(`${vm.tag}-many-${i}-${i % 4}`);
+      assert.equal(await value(child, "marker"), `sandbox ${i}`);
+      assert.equal(await read(child, "/var/marker"), `file of ${i}`);
+      await child.kill();
+    }
+  });
+
+  it("takes a tag that two ask for at once only one time", async () => {
+    const sources = await vm.forkMany(2);
+    const tag = `${vm.tag}-once`;
+    const outcomes = await Promise.allSettled(sources.map(async (source) => vm.runtime.branch(source, tag)));
+    assert.equal(outcomes.filter(({ status }) => status === "fulfilled").length, 1);
+    const refused = outcomes.find((outcome) => outcome.status === "rejected");
+    await rejection(Promise.reject(refused?.reason as Error), "EXISTS");
+    await rejection(vm.runtime.branch(sources[0]!, tag), "EXISTS");
+    await rejection(vm.runtime.createSnapshot({ tag, image: "python-numpy" }), "EXISTS");
+    assert.equal((await vm.runtime.snapshots.get(tag)).manifest.tag, tag);
+    await endAll(sources);
+  });
+
+  it("can be forked again after its flat image was thrown away, which happens to none in use", async () => {
+    const source = await vm.fork();
+    await value(source, "kept = 'in the delta'");
+    const { snapshot } = await vm.runtime.branch(source, `${vm.tag}-evict`);
+    const first = await vm.fork(snapshot);
+    const flat = `${snapshot.manifest.id}.ram`;
+    await vm.runtime.flats.evict(0);
+    assert.ok((await namesIn(vm.home.flat)).includes(flat), "an image in use was removed");
+    await first.kill();
+    await vm.runtime.flats.evict(0);
+    assert.deepEqual((await namesIn(vm.home.flat)).includes(flat), false);
+    const second = await vm.fork(snapshot);
+    assert.equal(await value(second, "kept"), "in the delta");
+    await endAll([source, second]);
+  });
+
+  it("stores what changed and little more", async () => {
+    const source = await vm.fork();
+    await value(source, "data = os.urandom(20 * 1024 * 1024); len(data)");
+    const big = await vm.runtime.branch(source, `${vm.tag}-cost-big`);
+    const quiet = await vm.fork();
+    await value(quiet, "1");
+    const small = await vm.runtime.branch(quiet, `${vm.tag}-cost-small`);
+    for (const { snapshot, changedPages, deltaBytes } of [big, small]) {
+      const index = changedPages * 16 + 2 * PAGE;
+      assert.equal((await stat(snapshot.memory)).size, deltaBytes);
+      assert.ok(deltaBytes <= 1.1 * changedPages * PAGE + index, `${deltaBytes} bytes for ${changedPages} pages`);
+      assert.ok(snapshot.manifest.memory.kind === "delta" && snapshot.manifest.memory.pages === changedPages);
+    }
+    assert.ok(big.changedPages >= (20 * MIB) / PAGE, `${big.changedPages} pages hold 20 MiB`);
+    assert.ok(small.changedPages < (20 * MIB) / PAGE, `${small.changedPages} pages changed by one eval`);
+    const child = await vm.fork(big.snapshot);
+    const hash = "__import__('hashlib').sha256(data).hexdigest()";
+    assert.equal(await value(child, hash), await value(source, hash));
+    await endAll([source, quiet, child]);
+  });
+
+  it("keeps what it builds on from being removed", async () => {
+    const source = await vm.fork();
+    const { snapshot } = await vm.runtime.branch(source, `${vm.tag}-top`);
+    await rejection(vm.runtime.removeSnapshot(`${vm.tag}-top-of-nothing`), "NOT_FOUND");
+    const used = await rejection(vm.runtime.removeSnapshot(vm.tag), "IN_USE");
+    assert.match(used.message, /sandbox/);
+    await source.kill();
+    const built = await rejection(vm.runtime.removeSnapshot(vm.tag), "IN_USE");
+    assert.ok(built.message.includes(`${vm.tag}-top`), built.message);
+    const child = await vm.fork(snapshot);
+    await rejection(vm.runtime.removeSnapshot(`${vm.tag}-top`), "IN_USE");
+    await child.kill();
+    await vm.runtime.removeSnapshot(`${vm.tag}-top`);
+    await rejection(vm.fork(`${vm.tag}-top`), "NOT_FOUND");
+    assert.ok(!(await namesIn(vm.home.flat)).includes(`${snapshot.manifest.id}.ram`));
+  });
+
+  it("cannot be made of a sandbox that has ended", async () => {
+    const source = await vm.fork();
+    await source.kill();
+    await rejection(vm.runtime.branch(source, `${vm.tag}-ended`), "VMM_EXITED");
+    await rejection(vm.runtime.snapshots.get(`${vm.tag}-ended`), "NOT_FOUND");
+  });
+
+  it("can be removed together with its siblings while their sandboxes end", async () => {
+    const source = await vm.fork();
+    const tags = Array.from({ length: 6 }, (_, i) => `${vm.tag}-together-${i}`);
+    for (const tag of tags) await vm.runtime.branch(source, tag);
+    const children = await Promise.all(tags.map(async (tag) => vm.fork(tag)));
+    await endAll([source, ...children]);
+    await Promise.all(tags.map(async (tag) => vm.runtime.removeSnapshot(tag)));
+    const left = new Set(await namesIn(vm.home.flat));
+    for (const { snapshot } of children) assert.ok(!left.has(`${snapshot.manifest.id}.ram`));
+  });
+});

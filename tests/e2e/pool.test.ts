@@ -1,0 +1,121 @@
+// VMMs started in advance: what comes out of the pool is as right as what does not.
+
+import assert from "node:assert/strict";
+import { setTimeout as sleep } from "node:timers/promises";
+import { after, before, describe, it } from "node:test";
+import { assertDistinct, sh, value } from "../helpers/guest.ts";
+import { isRunning, mappingsOf, nextVmm, vmmsOf } from "../helpers/host.ts";
+import { startVm, type TestVm } from "../helpers/vm.ts";
+
+const UNTIL_MS = 15_000;
+
+describe("the pool", () => {
+  let vm: TestVm;
+  before(async () => {
+    vm = await startVm("pool");
+  });
+  after(async () => vm.close());
+
+  async function until(what: string, holds: () => boolean): Promise<void> {
+    for (const deadline = Date.now() + UNTIL_MS; !holds(); await sleep(20)) assert.ok(Date.now() < deadline, `not so: ${what}`);
+  }
+
+  const vmms = (): number[] => vmmsOf(vm.runtime.runDir);
+
+  it("hands out machines that are their own, and fills itself again", async () => {
+    const { pool } = vm.runtime;
+    await pool.resize(vm.snapshot, 3);
+    assert.equal(pool.waiting, 3);
+    const waiting = vmms();
+    assert.equal(waiting.length, 3);
+    const children = await vm.forkMany(3);
+    assert.deepEqual(
+      children.map((child) => child.vm.pid).toSorted((a, b) => a - b),
+      waiting,
+      "they came from the pool",
+    );
+    assertDistinct(
+      "id",
+      children.map(({ id }) => id),
+    );
+    for (const code of [
+      "random.random()",
+      "os.urandom(16).hex()",
+      "float(numpy.random.rand())",
+      "str(uuid.uuid4())",
+      "open('/proc/sys/kernel/random/boot_id').read()",
+    ]) {
+      assertDistinct(code, await Promise.all(children.map(async (child) => value(child, code))));
+    }
+    for (const child of children) {
+      assert.equal(await sh(child, "cat /proc/sys/kernel/hostname"), child.id);
+      assert.equal(await sh(child, "cat /etc/machine-id"), child.certificate.identity.machine_id);
+      const earliest = Date.now() - 50;
+      const guestMs = Number(await value(child, "time.time()")) * 1000;
+      assert.ok(guestMs >= earliest && guestMs <= Date.now() + 50, "its clock is not the host's");
+      for (const permissions of await mappingsOf(child.vm.pid, child.memoryPath)) assert.match(permissions, /p$/);
+      await child.writeFile("/var/own", child.id);
+    }
+    for (const child of children) assert.equal((await child.readFile("/var/own")).toString(), child.id);
+    await until("3 wait again", () => pool.waiting === 3);
+    await Promise.all(children.map(async (child) => child.kill()));
+  });
+
+  it("serves more than it holds", async () => {
+    await vm.runtime.pool.resize(vm.snapshot, 2);
+    const children = await vm.forkMany(5);
+    assertDistinct("random.random()", await Promise.all(children.map(async (child) => value(child, "random.random()"))));
+    await Promise.all(children.map(async (child) => child.kill()));
+    await until("2 wait again", () => vm.runtime.pool.waiting === 2);
+  });
+
+  it("holds machines that can be branched", async () => {
+    const child = await vm.fork();
+    await value(child, "from_pool = 1");
+    const { snapshot } = await vm.runtime.branch(child, `${vm.tag}-branch`);
+    await vm.runtime.pool.resize(snapshot, 1);
+    const grandchild = await vm.fork(snapshot);
+    assert.equal(await value(grandchild, "from_pool"), 1);
+    await Promise.all([child.kill(), grandchild.kill()]);
+    await vm.runtime.removeSnapshot(`${vm.tag}-branch`);
+    await until("only the others wait", () => vm.runtime.pool.waiting === 2);
+  });
+
+  it("does not hand out one that was killed, and replaces it", async () => {
+    const { pool } = vm.runtime;
+    await pool.resize(vm.snapshot, 1);
+    const [victim] = vmms();
+    assert.ok(victim);
+    process.kill(victim, "SIGKILL");
+    await until("it is missed", () => !isRunning(victim) && !vmms().includes(victim));
+    const child = await vm.fork();
+    assert.notEqual(child.vm.pid, victim);
+    assert.equal(await value(child, "1 + 1"), 2);
+    await child.kill();
+    await until("another one waits", () => pool.waiting === 1);
+    assert.ok(!vmms().includes(victim));
+  });
+
+  it("of size 0 holds nothing, and forks go on", async () => {
+    const { pool } = vm.runtime;
+    await pool.resize(vm.snapshot, 2);
+    await pool.resize(vm.snapshot, 0);
+    assert.equal(pool.waiting, 0);
+    assert.deepEqual(vmms(), []);
+    const child = await vm.fork();
+    assert.equal(await value(child, "1 + 1"), 2);
+    await child.kill();
+    assert.deepEqual(vmms(), []);
+  });
+
+  it("gives up a place that is being filled when it shrinks", async () => {
+    const { pool } = vm.runtime;
+    const stop = new AbortController();
+    const begun = nextVmm(vm.runtime.runDir, stop.signal);
+    const growing = pool.resize(vm.snapshot, 2);
+    await begun;
+    await Promise.all([growing, pool.resize(vm.snapshot, 0)]);
+    assert.equal(pool.waiting, 0);
+    assert.deepEqual(vmms(), []);
+  });
+});

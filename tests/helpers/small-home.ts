@@ -1,0 +1,58 @@
+// A store on a small file system of its own, which can be filled up.
+
+import { execFile } from "node:child_process";
+import { mkdtemp, rm, statfs, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { promisify } from "node:util";
+import { prepareHome, resolveHome } from "@forkd/daemon";
+
+import type { Home, Snapshot } from "@forkd/daemon";
+
+const run = promisify(execFile);
+
+export class SmallHome implements AsyncDisposable {
+  readonly home: Home;
+  readonly #dir: string;
+
+  private constructor(dir: string, home: Home) {
+    this.#dir = dir;
+    this.home = home;
+  }
+
+  /** With copies of the images, the guest kernels and one base snapshot of another home */
+  static async make(from: Home, snapshot: Snapshot, sizeMiB: number): Promise<SmallHome> {
+    const dir = await mkdtemp(join(tmpdir(), "forkd-test-small-"));
+    await run("mount", ["-t", "tmpfs", "-o", `size=${sizeMiB}M,mode=700`, "tmpfs", dir]);
+    const small = new SmallHome(dir, resolveHome({ ...process.env, FORKD_HOME: dir }));
+    try {
+      const { home } = small;
+      await prepareHome(home);
+      const image = snapshot.manifest.imageId.replace("sha256:", "");
+      await run("mkdir", ["-p", join(home.snapshots, "tags")]);
+      await run("cp", ["-a", join(from.images, image), home.images]);
+      await run("cp", ["-a", `${from.guestKernels}/.`, home.guestKernels]);
+      await run("cp", ["-a", `${from.cache}/.`, home.cache]);
+      // without holes: on a full tmpfs even reading one ends the reader
+      await run("cp", ["-a", "--sparse=never", snapshot.dir, home.snapshots]);
+      await writeFile(join(home.snapshots, "tags", snapshot.manifest.tag), snapshot.manifest.id);
+      return small;
+    } catch (error) {
+      await small[Symbol.asyncDispose]();
+      throw error;
+    }
+  }
+
+  /** Takes all space but this much; gives back what frees it again */
+  async fill(leaveBytes: number): Promise<() => Promise<void>> {
+    const { bavail, bsize } = await statfs(this.#dir);
+    const file = join(this.#dir, "ballast");
+    await run("fallocate", ["-l", String(bavail * bsize - leaveBytes), file]);
+    return async () => rm(file);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await run("umount", [this.#dir]);
+    await rm(this.#dir, { recursive: true });
+  }
+}
