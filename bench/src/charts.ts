@@ -8,7 +8,12 @@ import type { FanoutReport } from "./fanout.ts";
 import type { Machine } from "./machine.ts";
 
 export function fanoutChart(report: FanoutReport): string {
-  const seconds = (label: string, ms: number, highlight = false): { label: string; value: number; note: string; highlight: boolean } => ({ label, value: ms, note: `${(ms / 1000).toFixed(2)} s`, highlight });
+  const seconds = (label: string, ms: number, highlight = false): { label: string; value: number; note: string; highlight: boolean } => ({
+    label,
+    value: ms,
+    note: `${(ms / 1000).toFixed(2)} s`,
+    highlight,
+  });
   return barChart(`${report.n} sandboxes, all answered`, machineLine(report.machine), [
     seconds("forkd, from the pool", report.forkd_pooled_ms, true),
     seconds("forkd", report.forkd_ms, true),

@@ -7,7 +7,15 @@ import { percentiles, type Percentiles } from "./stats.ts";
 const EXPRESSION = "numpy.zeros(5).tolist()";
 const MEMORY_MIB = 256;
 
-export type EvalReport = { machine: Machine; method: string; rounds: number; first_eval_ms: number; eval_ms: Percentiles; exec_true_ms: Percentiles; exec_python_ms: Percentiles };
+export type EvalReport = {
+  machine: Machine;
+  method: string;
+  rounds: number;
+  first_eval_ms: number;
+  eval_ms: Percentiles;
+  exec_true_ms: Percentiles;
+  exec_python_ms: Percentiles;
+};
 
 export async function benchEval(opts: BenchOptions & { rounds: number }): Promise<EvalReport> {
   await using runtime = await startRuntime(opts);
@@ -21,7 +29,10 @@ export async function benchEval(opts: BenchOptions & { rounds: number }): Promis
     opts.progress({ step: "exec of true" });
     const execTrue = await times(opts.rounds, async () => void (await sandbox.exec(["true"], { timeoutMs: 60_000 })));
     opts.progress({ step: "exec of a fresh python3" });
-    const execPython = await times(Math.max(3, Math.ceil(opts.rounds / 10)), async () => void (await sandbox.exec(["python3", "-c", `import numpy; print(${EXPRESSION})`], { timeoutMs: 120_000 })));
+    const execPython = await times(
+      Math.max(3, Math.ceil(opts.rounds / 10)),
+      async () => void (await sandbox.exec(["python3", "-c", `import numpy; print(${EXPRESSION})`], { timeoutMs: 120_000 })),
+    );
     return {
       machine: describeMachine(runtime),
       method: `one sandbox; ${opts.rounds} evals of ${EXPRESSION} after the first, then as many execs of true, then a tenth as many of python3 -c with import numpy`,

@@ -10,7 +10,11 @@ import { findQemu, wire, type Runtime, type Snapshot } from "@forkd/daemon";
 const CONNECT_POLL_MS = 2;
 
 /** Time until all have answered, in ms */
-export async function measureFloor(runtime: Runtime, snapshot: Snapshot, opts: { n: number; parallelism: number; code: string }): Promise<number> {
+export async function measureFloor(
+  runtime: Runtime,
+  snapshot: Snapshot,
+  opts: { n: number; parallelism: number; code: string },
+): Promise<number> {
   const { path: qemu } = await findQemu();
   const rootfs = (await runtime.images.get(snapshot.manifest.imageId)).rootfsPath;
   const dir = await mkdtemp(join(runtime.runDir, "floor-"));
@@ -40,8 +44,19 @@ async function forkRaw(raw: RawFork): Promise<() => Promise<void>> {
   const agentSocket = join(raw.dir, `${raw.name}.a`);
   await using state = await open(raw.snapshot.deviceState, "r");
   const args = wire
-    .restoreArgs({ shape: manifest.shape, dir: raw.dir, rootfs: raw.rootfs, memory: raw.snapshot.memory, deviceState: raw.snapshot.deviceState, start: "run" })
-    .map((arg) => arg.replace(/^socket,id=agent,fd=\d+/, `socket,id=agent,path=${agentSocket}`).replace(/^socket,id=qmp,fd=\d+/, `socket,id=qmp,path=${join(raw.dir, `${raw.name}.q`)}`))
+    .restoreArgs({
+      shape: manifest.shape,
+      dir: raw.dir,
+      rootfs: raw.rootfs,
+      memory: raw.snapshot.memory,
+      deviceState: raw.snapshot.deviceState,
+      start: "run",
+    })
+    .map((arg) =>
+      arg
+        .replace(/^socket,id=agent,fd=\d+/, `socket,id=agent,path=${agentSocket}`)
+        .replace(/^socket,id=qmp,fd=\d+/, `socket,id=qmp,path=${join(raw.dir, `${raw.name}.q`)}`),
+    )
     .map((arg) => arg.replace(/console\.log$/, `${raw.name}.log`));
   const child = spawn(raw.qemu, args, { stdio: ["ignore", "ignore", "inherit", "ignore", "ignore", state.fd] });
   const exited = new Promise<void>((resolve) => child.once("exit", () => resolve()));
@@ -68,9 +83,20 @@ async function connectWhenThere(path: string): Promise<Socket> {
 }
 
 async function answer(socket: Socket, agentKey: string, code: string): Promise<void> {
-  const attach = new wire.Writer().u64(0n).str("kernel/python").u64(2n ** 64n - 1n).u64(2n ** 64n - 1n).done();
+  const attach = new wire.Writer()
+    .u64(0n)
+    .str("kernel/python")
+    .u64(2n ** 64n - 1n)
+    .u64(2n ** 64n - 1n)
+    .done();
   const request = Buffer.concat([Buffer.of(wire.CHANNEL.control), Buffer.from(`\n${JSON.stringify({ op: "eval", id: 1, code })}\n`)]);
-  socket.write(Buffer.concat([wire.attachRecord(Buffer.from(agentKey, "hex"), randomBytes(16)), wire.encodeFrame(wire.T.ATTACH, 1, attach), wire.encodeFrame(wire.T.DATA, 1, request)]));
+  socket.write(
+    Buffer.concat([
+      wire.attachRecord(Buffer.from(agentKey, "hex"), randomBytes(16)),
+      wire.encodeFrame(wire.T.ATTACH, 1, attach),
+      wire.encodeFrame(wire.T.DATA, 1, request),
+    ]),
+  );
   let seen = "";
   await new Promise<void>((resolve, reject) => {
     socket.once("close", () => reject(new Error("a VM of the floor measurement ended before it answered")));

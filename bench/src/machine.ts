@@ -2,7 +2,15 @@
 
 import { availableParallelism, cpus, release, totalmem } from "node:os";
 
-export type Machine = { cpu: string; cores: number; memory_gib: number; host_kernel: string; qemu: string; accelerator: string; date: string };
+export type Machine = {
+  cpu: string;
+  cores: number;
+  memory_gib: number;
+  host_kernel: string;
+  qemu: string;
+  accelerator: string;
+  date: string;
+};
 
 export function describeMachine(runtime: { qemuVersion: string; accelerator: { accelerator: string } }): Machine {
   return {

@@ -14,7 +14,11 @@ const RUNC_PLACES = ["/usr/sbin/runc", "/usr/bin/runc", "/usr/local/bin/runc"];
 export type RuncOutcome = { ms: number } | { skipped: string };
 
 /** Time until all have answered, in ms; or why it could not be measured */
-export async function measureRunc(runtime: Runtime, snapshot: Snapshot, opts: { n: number; parallelism: number; expression: string; signal: AbortSignal }): Promise<RuncOutcome> {
+export async function measureRunc(
+  runtime: Runtime,
+  snapshot: Snapshot,
+  opts: { n: number; parallelism: number; expression: string; signal: AbortSignal },
+): Promise<RuncOutcome> {
   const runc = await firstThere(RUNC_PLACES);
   if (!runc) return { skipped: "runc is not installed (apt-get install runc)" };
   const rootfs = (await runtime.images.get(snapshot.manifest.imageId)).rootfsPath;
@@ -41,7 +45,10 @@ export async function measureRunc(runtime: Runtime, snapshot: Snapshot, opts: { 
 
 async function writeBundles(runc: string, dir: string, opts: { n: number; expression: string }): Promise<void> {
   await execute(runc, ["spec", ...(process.getuid?.() === 0 ? [] : ["--rootless"]), "--bundle", dir]);
-  const spec = JSON.parse(await readFile(join(dir, "config.json"), "utf8")) as { process: { terminal: boolean; args: string[] }; root: { path: string; readonly: boolean } };
+  const spec = JSON.parse(await readFile(join(dir, "config.json"), "utf8")) as {
+    process: { terminal: boolean; args: string[] };
+    root: { path: string; readonly: boolean };
+  };
   spec.process.terminal = false;
   spec.process.args = ["python3", "-c", `import numpy; print(${opts.expression})`];
   spec.root = { path: join(dir, "rootfs"), readonly: true };
@@ -56,7 +63,11 @@ async function writeBundle(dir: string, i: number): Promise<void> {
 }
 
 async function start(runc: string, dir: string, i: number, signal: AbortSignal): Promise<void> {
-  const { stdout } = await execute(runc, ["--root", join(dir, "state"), "run", "--bundle", join(dir, `b${i}`), `forkd-bench-${process.pid}-${i}`], { signal });
+  const { stdout } = await execute(
+    runc,
+    ["--root", join(dir, "state"), "run", "--bundle", join(dir, `b${i}`), `forkd-bench-${process.pid}-${i}`],
+    { signal },
+  );
   if (!stdout.includes("[")) throw new Error(`the container answered ${JSON.stringify(stdout)}`);
 }
 

@@ -5,7 +5,7 @@ import { buildImage, prepareHome, resolveHome, Runtime } from "@forkd/daemon";
 
 import type { Progress, Snapshot, SnapshotTimings } from "@forkd/daemon";
 
-export const IMAGE = "python-numpy";
+const IMAGE = "python-numpy";
 
 export type BenchOptions = { progress: Progress; signal: AbortSignal };
 
@@ -15,7 +15,11 @@ export async function startRuntime(opts: BenchOptions): Promise<Runtime> {
   return Runtime.start({ home, ...opts });
 }
 
-export async function warmSnapshot(runtime: Runtime, memoryMiB: number, opts: BenchOptions): Promise<{ snapshot: Snapshot; timings: SnapshotTimings }> {
+export async function warmSnapshot(
+  runtime: Runtime,
+  memoryMiB: number,
+  opts: BenchOptions,
+): Promise<{ snapshot: Snapshot; timings: SnapshotTimings }> {
   return runtime.createSnapshot({
     tag: `bench-${randomBytes(6).toString("hex")}`,
     image: IMAGE,

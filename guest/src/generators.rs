@@ -56,7 +56,8 @@ impl Generators {
             for region in &owner.regions {
                 let bytes = &mut fresh[..region.length];
                 let random = if region.zero {
-                    Ok(bytes.fill(0))
+                    bytes.fill(0);
+                    Ok(())
                 } else {
                     sys::fill_random(bytes)
                 };

@@ -133,7 +133,10 @@ impl Identity {
 }
 
 fn set(file: &File, content: &str) -> io::Result<()> {
-    file.set_len(content.len() as u64)?;
+    // ids have one length: shortening is for the first of them only
+    if file.metadata()?.len() > content.len() as u64 {
+        file.set_len(content.len() as u64)?;
+    }
     file.write_all_at(content.as_bytes(), 0)
 }
 

@@ -9,13 +9,13 @@ import { createInterface } from "node:readline";
 import { setTimeout as sleep } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import { after, afterEach, before, describe, it } from "node:test";
-import { Runtime } from "@forkd/daemon";
+import { countLeftovers, Runtime } from "@forkd/daemon";
 import { rejection, sh, value } from "../helpers/guest.ts";
 import { isRunning, namesIn, nextVmm, ownChildren, tracesOf, vmmsOf, waitUntilGone } from "../helpers/host.ts";
 import { SmallHome } from "../helpers/small-home.ts";
 import { copySnapshot, startVm, type TestVm } from "../helpers/vm.ts";
 
-import type { Sandbox } from "@forkd/daemon";
+import type { ForkdError, Sandbox } from "@forkd/daemon";
 
 const MIB = 1024 * 1024;
 const VICTIM = fileURLToPath(import.meta.resolve("../helpers/victim.ts"));
@@ -55,6 +55,44 @@ describe("a fault", () => {
     for (const { sandbox } of outcomes) if (sandbox) assert.equal(await value(sandbox, "1 + 1"), 2);
     assert.equal(vm.runtime.sandboxes.length, 2);
     assert.equal((await namesIn(vm.runtime.runDir)).filter((name) => name.startsWith("sb-")).length, 2);
+  });
+
+  it("that is a change of mind ends the children that are being made", async () => {
+    const controller = new AbortController();
+    const begun = nextVmm(vm.runtime.runDir, AbortSignal.timeout(10_000)).then(() => controller.abort(new Error("no more")));
+    const outcomes = await vm.runtime.fork(vm.tag, { n: 4, signal: controller.signal });
+    await begun;
+    assert.ok(outcomes.every(({ sandbox }) => sandbox === undefined));
+    assert.deepEqual(vmmsOf(vm.runtime.runDir), []);
+    assert.ok(!(await namesIn(vm.runtime.runDir)).some((name) => name.startsWith("sb-")));
+  });
+
+  it("that closes the runtime in the middle of its work leaves nothing", async () => {
+    const runtime = await Runtime.start({ home: vm.home });
+    const begun = nextVmm(runtime.runDir, AbortSignal.timeout(10_000));
+    const forking = runtime.fork(vm.tag, { n: 4 });
+    await begun;
+    await runtime.close();
+    for (const { sandbox } of await forking) assert.notEqual(sandbox?.alive, true);
+    assert.equal(await countLeftovers(runtime.runDir), 0);
+  });
+
+  it("that removes a snapshot while it is forked leaves either the child or the snapshot whole", async () => {
+    const source = await vm.fork();
+    for (let i = 0; i < 5; i++) {
+      const tag = `${vm.tag}-contested`;
+      await vm.runtime.branch(source, tag);
+      const removing = i % 2 === 0 ? vm.runtime.removeSnapshot(tag) : undefined;
+      const forking = vm.runtime.forkOne(tag);
+      const [removed, forked] = await Promise.allSettled([removing ?? vm.runtime.removeSnapshot(tag), forking]);
+      const codes = [removed, forked].map((outcome) => (outcome.status === "rejected" ? (outcome.reason as ForkdError).code : "done"));
+      assert.ok(["IN_USE,done", "done,NOT_FOUND"].includes(codes.join()), codes.join());
+      if (forked.status === "fulfilled") {
+        assert.equal(await value(forked.value, "1 + 1"), 2);
+        await forked.value.kill();
+        await vm.runtime.removeSnapshot(tag);
+      }
+    }
   });
 
   it("of the VMM of a running sandbox ends that sandbox and fails what waits", async () => {

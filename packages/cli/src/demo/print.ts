@@ -5,24 +5,34 @@ import { colour, formatBytes, printLine, printTable } from "../output.ts";
 import type { DemoChild, DemoReport } from "./run.ts";
 
 export function printDemo(report: DemoReport): void {
-  const isolation = report.accelerator === "kvm" ? "hardware isolation" : "emulated: for development and trusted code, not a security boundary";
+  const isolation =
+    report.accelerator === "kvm" ? "hardware isolation" : "emulated: for development and trusted code, not a security boundary";
   printLine(`Accelerator: ${report.accelerator} (${report.reason}); ${isolation}.`);
   printLine();
-  printTable([...report.children, ...report.grandchildren], [
-    { title: "SANDBOX", value: (row) => row.id },
-    { title: "FORKED FROM", value: (row) => (report.children.includes(row) ? report.parent.tag : report.branch.tag) },
-    { title: "FORK MS", value: (row) => row.fork_ms.toFixed(1), align: "right" },
-    { title: "FIRST EVAL MS", value: (row) => row.first_eval_ms.toFixed(1), align: "right" },
-    { title: "VALUE", value: (row) => JSON.stringify(row.value) },
-  ]);
+  printTable(
+    [...report.children, ...report.grandchildren],
+    [
+      { title: "SANDBOX", value: (row) => row.id },
+      { title: "FORKED FROM", value: (row) => (report.children.includes(row) ? report.parent.tag : report.branch.tag) },
+      { title: "FORK MS", value: (row) => row.fork_ms.toFixed(1), align: "right" },
+      { title: "FIRST EVAL MS", value: (row) => row.first_eval_ms.toFixed(1), align: "right" },
+      { title: "VALUE", value: (row) => JSON.stringify(row.value) },
+    ],
+  );
   printLine();
   printTree(report);
   printLine();
   const { parent, branch } = report;
   printLine(`Parent: booted in ${ms(parent.boot_ms)}, warmed in ${ms(parent.warm_up_ms)}, frozen in ${ms(parent.freeze_ms)}.`);
-  printLine(`Branch: the source stood still for ${ms(branch.pause_ms)}; ${formatBytes(branch.delta_bytes)} stored; 3 grandchildren ready ${ms(branch.ready_ms)} after the request.`);
+  printLine(
+    `Branch: the source stood still for ${ms(branch.pause_ms)}; ${formatBytes(branch.delta_bytes)} stored; 3 grandchildren ready ${ms(branch.ready_ms)} after the request.`,
+  );
   printLine(`The source went on and got ${JSON.stringify(report.source_value)}, as did every grandchild before it went its own way.`);
-  printLine(report.leftovers === 0 ? "Nothing is left: no process, no socket, no file." : `${report.leftovers} things are left in the runtime folder.`);
+  printLine(
+    report.leftovers === 0
+      ? "Nothing is left: no process, no socket, no file."
+      : `${report.leftovers} things are left in the runtime folder.`,
+  );
 }
 
 function printTree(report: DemoReport): void {

@@ -57,7 +57,11 @@ export async function runDemo(opts: Progression): Promise<DemoReport> {
   return { ...report, leftovers: await countLeftovers(runtime.runDir) };
 }
 
-async function forkBranchFork(runtime: Runtime, tags: { parentTag: string; branchTag: string }, opts: Progression): Promise<Omit<DemoReport, "leftovers">> {
+async function forkBranchFork(
+  runtime: Runtime,
+  tags: { parentTag: string; branchTag: string },
+  opts: Progression,
+): Promise<Omit<DemoReport, "leftovers">> {
   const { snapshot, timings } = await runtime.createSnapshot({
     tag: tags.parentTag,
     image: IMAGE,
@@ -86,14 +90,29 @@ async function forkBranchFork(runtime: Runtime, tags: { parentTag: string; branc
   await Promise.all(grandchildren.map(async (sandbox) => sandbox.ping()));
   const readyMs = performance.now() - began;
   // each finishes the computation it was born into, then goes its own way
-  const rows = await Promise.all(grandchildren.map(async (sandbox, i) => ask(sandbox, `[total, ${JSON.stringify(["left", "right", "straight on"][i])}]`)));
+  const rows = await Promise.all(
+    grandchildren.map(async (sandbox, i) => ask(sandbox, `[total, ${JSON.stringify(["left", "right", "straight on"][i])}]`)),
+  );
   const sourceResult = await computation;
   return {
     accelerator: runtime.accelerator.accelerator,
     reason: runtime.accelerator.reason,
-    parent: { tag: tags.parentTag, boot_ms: round(timings.bootMs), warm_up_ms: round(timings.warmUpMs), freeze_ms: round(timings.freezeMs), memory_mib: MEMORY_MIB },
+    parent: {
+      tag: tags.parentTag,
+      boot_ms: round(timings.bootMs),
+      warm_up_ms: round(timings.warmUpMs),
+      freeze_ms: round(timings.freezeMs),
+      memory_mib: MEMORY_MIB,
+    },
     children: forked.map(({ row }) => row),
-    branch: { tag: tags.branchTag, source: source.id, pause_ms: round(branch.pauseMs), ready_ms: round(readyMs), delta_bytes: branch.deltaBytes, steps_done: 15 },
+    branch: {
+      tag: tags.branchTag,
+      source: source.id,
+      pause_ms: round(branch.pauseMs),
+      ready_ms: round(readyMs),
+      delta_bytes: branch.deltaBytes,
+      steps_done: 15,
+    },
     source_value: sourceResult.json,
     grandchildren: rows,
   };

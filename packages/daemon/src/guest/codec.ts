@@ -74,7 +74,8 @@ export class Reader {
 
   #take(length: number): number {
     const at = this.#at;
-    if (length > this.#buffer.length - at) throw new CodecError(`payload ends after ${this.#buffer.length} bytes, field needs ${length} at ${at}`);
+    if (length > this.#buffer.length - at)
+      throw new CodecError(`payload ends after ${this.#buffer.length} bytes, field needs ${length} at ${at}`);
     this.#at = at + length;
     return at;
   }

@@ -11,27 +11,40 @@ export type Hello = { protocol: number; agentVersion: string; guestKernel: strin
 
 export class AgentConnection {
   readonly #socket: Socket;
-  readonly #decoder: FrameDecoder;
+  #decoder: FrameDecoder | undefined;
   readonly #streams = new Map<number, AgentStream>();
   readonly #hello = Promise.withResolvers<Hello>();
   #nextStream = 1;
   #lost: ForkdError | undefined;
 
-  /** Connects to the Unix socket of a VM's agent port and sends the attach record; does not wait for the answer */
-  constructor(path: string, key: Buffer) {
-    const nonce = randomBytes(16);
-    this.#decoder = new FrameDecoder(attachedRecord(nonce));
+  /**
+   * Connects to the Unix socket of a VM's agent port; nothing is said before attach(). The earlier the better: a port that is
+   * connected when the VM goes on is nothing new to its guest.
+   */
+  constructor(path: string) {
     this.#hello.promise.catch(() => undefined); // whoever needs it awaits hello(); nobody else must crash
     this.#socket = connect(path);
     this.#socket.on("data", (chunk) => this.#receive(chunk));
     this.#socket.on("error", (error) => this.#lose(`its channel failed: ${error.message}`));
     this.#socket.on("close", () => this.#lose("its channel was closed"));
+  }
+
+  /** Sends the attach record, without waiting for the answer */
+  attach(key: Buffer): this {
+    const nonce = randomBytes(16);
+    this.#decoder = new FrameDecoder(attachedRecord(nonce));
     this.#socket.write(attachRecord(key, nonce));
+    return this;
   }
 
   /** Resolves when the agent has answered the attach record */
   async hello(timeoutMs: number, signal?: AbortSignal): Promise<Hello> {
-    return within(this.#hello.promise, timeoutMs, signal, () => new ForkdError("AGENT_TIMEOUT", `The guest's agent did not answer within ${timeoutMs} ms.`));
+    return within(
+      this.#hello.promise,
+      timeoutMs,
+      signal,
+      () => new ForkdError("AGENT_TIMEOUT", `The guest's agent did not answer within ${timeoutMs} ms.`),
+    );
   }
 
   /** Opens a stream with a request; frames may be sent before the agent has answered anything */
@@ -56,7 +69,12 @@ export class AgentConnection {
   async call(type: number, payload: Buffer, opts: { timeoutMs: number; signal?: AbortSignal | undefined }): Promise<Reader> {
     const stream = this.open(type, payload);
     try {
-      return await within(stream.result(), opts.timeoutMs, opts.signal, () => new ForkdError("AGENT_TIMEOUT", `The guest's agent did not answer within ${opts.timeoutMs} ms.`));
+      return await within(
+        stream.result(),
+        opts.timeoutMs,
+        opts.signal,
+        () => new ForkdError("AGENT_TIMEOUT", `The guest's agent did not answer within ${opts.timeoutMs} ms.`),
+      );
     } finally {
       stream.cancel();
     }
@@ -76,7 +94,8 @@ export class AgentConnection {
 
   #receive(chunk: Buffer): void {
     try {
-      for (const frame of this.#decoder.push(chunk)) this.#dispatch(frame);
+      // what comes before the attach record was sent is of another life
+      for (const frame of this.#decoder?.push(chunk) ?? []) this.#dispatch(frame);
     } catch (error) {
       if (!(error instanceof CodecError)) throw error;
       this.#lose(`it broke the protocol: ${error.message}`);
@@ -115,10 +134,14 @@ export class AgentConnection {
 
 /** The promise's outcome, or the error after the time, or the signal's reason */
 export async function within<V>(promise: Promise<V>, timeoutMs: number, signal: AbortSignal | undefined, timeout: () => Error): Promise<V> {
-  signal?.throwIfAborted();
+  const cancelled = (): ForkdError => new ForkdError("CANCELLED", `Cancelled: ${messageOf(signal?.reason)}.`);
+  if (signal?.aborted) {
+    promise.catch(() => undefined); // nobody else waits for it
+    throw cancelled();
+  }
   const stop = Promise.withResolvers<never>();
   const timer = timeoutMs > 0 ? setTimeout(() => stop.reject(timeout()), timeoutMs) : undefined;
-  const abort = (): void => stop.reject(new ForkdError("CANCELLED", `Cancelled: ${messageOf(signal?.reason)}.`));
+  const abort = (): void => stop.reject(cancelled());
   signal?.addEventListener("abort", abort, { once: true });
   try {
     return await Promise.race([promise, stop.promise]);

@@ -25,7 +25,11 @@ const KINDS = { f: "file", d: "directory", l: "symlink", c: "char", b: "block", 
 export type WriteOptions = { mode?: number; append?: boolean; parents?: boolean; signal?: AbortSignal };
 
 /** The file's content in chunks; the guest waits while the reader does */
-export async function* readFileChunks(agent: AgentConnection, path: string, range: { offset?: number; length?: number } = {}): AsyncGenerator<Buffer> {
+export async function* readFileChunks(
+  agent: AgentConnection,
+  path: string,
+  range: { offset?: number; length?: number } = {},
+): AsyncGenerator<Buffer> {
   const chunks: { bytes: Buffer; taken: () => void }[] = [];
   let wake: (() => void) | undefined;
   const payload = new Writer()
@@ -78,7 +82,14 @@ export async function writeFile(
   opts: WriteOptions = {},
 ): Promise<number> {
   const flags = (opts.append ? FLAG_APPEND : FLAG_ATOMIC) | (opts.parents === false ? 0 : FLAG_PARENTS);
-  const stream = agent.open(T.WRITE, new Writer().str(path).u32(opts.mode ?? 0o644).u8(flags).done());
+  const stream = agent.open(
+    T.WRITE,
+    new Writer()
+      .str(path)
+      .u32(opts.mode ?? 0o644)
+      .u8(flags)
+      .done(),
+  );
   const send = async (): Promise<number> => {
     for await (const chunk of typeof content === "string" ? [Buffer.from(content)] : content instanceof Uint8Array ? [content] : content) {
       opts.signal?.throwIfAborted();
@@ -110,7 +121,8 @@ async function fileCall<V>(path: string, verb: string, call: Promise<V>): Promis
   try {
     return await call;
   } catch (error) {
-    if (error instanceof AgentError) throw new ForkdError("FILE_FAILED", `Cannot ${verb} ${JSON.stringify(path)} in the guest: ${error.message}.`, { cause: error });
+    if (error instanceof AgentError)
+      throw new ForkdError("FILE_FAILED", `Cannot ${verb} ${JSON.stringify(path)} in the guest: ${error.message}.`, { cause: error });
     throw error;
   }
 }

@@ -8,8 +8,7 @@ import { GuestProcess } from "./process.ts";
 import { CHANNEL, T } from "./protocol.ts";
 import type { AgentStream } from "./stream.ts";
 
-export const LANGUAGES = ["python", "node"] as const;
-export type Language = (typeof LANGUAGES)[number];
+export type Language = "python" | "node";
 
 const COMMANDS: Record<Language, string[]> = {
   python: ["python3", "-u", "/run/forkd/kernels/python.py"],
@@ -54,7 +53,14 @@ export type KernelFacts = {
 
 type Message = { event: string; id?: number; [key: string]: unknown };
 
-type Pending = { id: number; done: PromiseWithResolvers<EvalResult>; opts: EvalOptions; output: Record<"stdout" | "stderr", Buffer[]>; kept: number; truncated: boolean };
+type Pending = {
+  id: number;
+  done: PromiseWithResolvers<EvalResult>;
+  opts: EvalOptions;
+  output: Record<"stdout" | "stderr", Buffer[]>;
+  kept: number;
+  truncated: boolean;
+};
 
 export class Kernel {
   readonly language: Language;
@@ -83,7 +89,11 @@ export class Kernel {
   }
 
   /** Starts a fresh interpreter and waits until it says that it is ready */
-  static async start(agent: AgentConnection, language: Language, opts: { timeoutMs: number; signal?: AbortSignal | undefined }): Promise<Kernel> {
+  static async start(
+    agent: AgentConnection,
+    language: Language,
+    opts: { timeoutMs: number; signal?: AbortSignal | undefined },
+  ): Promise<Kernel> {
     const kernel = new Kernel(agent, language);
     const early: Buffer[] = [];
     kernel.#process = await GuestProcess.start(agent, COMMANDS[language], {
@@ -97,12 +107,17 @@ export class Kernel {
       signal: opts.signal,
     });
     const exit = kernel.#watch(kernel.#process.exited());
-    const timeout = (): Error => new ForkdError("WARMUP_FAILED", `The ${language} kernel was not ready within ${opts.timeoutMs} ms.\n${Buffer.concat(early).toString()}`);
+    const timeout = (): Error =>
+      new ForkdError(
+        "WARMUP_FAILED",
+        `The ${language} kernel was not ready within ${opts.timeoutMs} ms.\n${Buffer.concat(early).toString()}`,
+      );
     try {
       await within(kernel.#ready.promise, opts.timeoutMs, opts.signal, timeout);
     } catch (error) {
       await Promise.race([exit, new Promise((resolve) => setTimeout(resolve, 50))]);
-      if (kernel.#dead) throw new ForkdError("WARMUP_FAILED", `The ${language} kernel ended before it was ready.\n${Buffer.concat(early).toString()}`);
+      if (kernel.#dead)
+        throw new ForkdError("WARMUP_FAILED", `The ${language} kernel ended before it was ready.\n${Buffer.concat(early).toString()}`);
       throw error;
     }
     return kernel;
@@ -122,7 +137,9 @@ export class Kernel {
         return attached.exited();
       }),
     );
-    return { kernel, reseeded: facts.reseed === "memory" ? process.then(() => []) : kernel.#askToReseed(stream) };
+    const reseeded = facts.reseed === "memory" ? process.then(() => []) : kernel.#askToReseed(stream);
+    reseeded.catch(() => undefined); // the caller awaits it later, or never when something else fails first
+    return { kernel, reseeded };
   }
 
   /** What a snapshot taken now must remember */
@@ -138,7 +155,6 @@ export class Kernel {
   #askToReseed(stream: AgentStream): Promise<string[]> {
     const id = this.#nextId++;
     const reply = Promise.withResolvers<string[]>();
-    reply.promise.catch(() => undefined); // the caller awaits it later
     this.#replies.set(id, (message) => reply.resolve(Array.isArray(message["generators"]) ? message["generators"].map(String) : []));
     stream.end().catch((error: unknown) => reply.reject(error));
     const request = `${this.#opening()}${JSON.stringify({ op: "reseed", id, seed: randomBytes(32).toString("hex") })}\n`;
@@ -157,7 +173,14 @@ export class Kernel {
   async eval(code: string, opts: EvalOptions = {}): Promise<EvalResult> {
     opts.signal?.throwIfAborted();
     if (this.#dead) throw this.#dead;
-    const pending: Pending = { id: this.#nextId++, done: Promise.withResolvers(), opts, output: { stdout: [], stderr: [] }, kept: 0, truncated: false };
+    const pending: Pending = {
+      id: this.#nextId++,
+      done: Promise.withResolvers(),
+      opts,
+      output: { stdout: [], stderr: [] },
+      kept: 0,
+      truncated: false,
+    };
     this.#evals.push(pending);
     pending.done.promise.catch(() => undefined); // awaited below, but sending may fail first
     await this.#send({ op: "eval", id: pending.id, code, ...(this.#foreignEval ? { mark: true } : {}) });
@@ -250,7 +273,11 @@ export class Kernel {
     if (message["complete"] !== true || !Array.isArray(message["regions"])) return;
     const regions = message["regions"] as [string, number, number, string][];
     const payload = new Writer().str(`kernel/${this.language}`).list(regions, (writer, [name, address, length, fill]) => {
-      writer.str(`${this.language}/${name}`).u64(BigInt(address)).u32(length).u8(fill === "zero" ? 1 : 0);
+      writer
+        .str(`${this.language}/${name}`)
+        .u64(BigInt(address))
+        .u32(length)
+        .u8(fill === "zero" ? 1 : 0);
     });
     try {
       await this.#agent.call(T.REGIONS, payload.done(), { timeoutMs: REGISTER_WITHIN_MS });
@@ -269,7 +296,10 @@ export class Kernel {
     } catch (error) {
       cause = error;
     }
-    this.#dead = cause instanceof ForkdError && cause.code === "AGENT_LOST" ? cause : new ForkdError("KERNEL_DIED", `The ${this.language} kernel has ended.`, { cause });
+    this.#dead =
+      cause instanceof ForkdError && cause.code === "AGENT_LOST"
+        ? cause
+        : new ForkdError("KERNEL_DIED", `The ${this.language} kernel has ended.`, { cause });
     this.#ready.reject(this.#dead);
     for (const pending of this.#evals.splice(0)) pending.done.reject(this.#dead);
   }

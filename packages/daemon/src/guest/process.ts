@@ -2,7 +2,7 @@
 
 import { constants } from "node:os";
 import { ForkdError } from "../errors.ts";
-import { Reader, Writer } from "./codec.ts";
+import { Writer, type Reader } from "./codec.ts";
 import { within, type AgentConnection } from "./connection.ts";
 import { CHANNEL, T } from "./protocol.ts";
 import { AgentError, type AgentStream } from "./stream.ts";

@@ -84,7 +84,14 @@ export class AgentStream {
   }
 
   signal(signal: number, scope: "process" | "group"): void {
-    if (!this.#over) this.#opts.send(T.SIGNAL, new Writer().u32(signal).u8(scope === "group" ? 1 : 0).done());
+    if (!this.#over)
+      this.#opts.send(
+        T.SIGNAL,
+        new Writer()
+          .u32(signal)
+          .u8(scope === "group" ? 1 : 0)
+          .done(),
+      );
   }
 
   /** Ends our interest; a process goes on, a file transfer is abandoned */

@@ -44,7 +44,9 @@ export async function sweepRunDirs(run: string): Promise<{ ended: number; others
 async function readOwner(dir: string): Promise<ProcessId | undefined> {
   try {
     const owner = JSON.parse(await readFile(join(dir, OWNER), "utf8")) as Partial<ProcessId>;
-    return typeof owner.pid === "number" && typeof owner.startTime === "string" ? { pid: owner.pid, startTime: owner.startTime } : undefined;
+    return typeof owner.pid === "number" && typeof owner.startTime === "string"
+      ? { pid: owner.pid, startTime: owner.startTime }
+      : undefined;
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === "ENOENT" || error instanceof SyntaxError) return undefined;
     throw error;

@@ -52,7 +52,7 @@ export class FlatCache {
     let kept = 0;
     for (const [id, entry] of unused) {
       const path = await entry.path;
-      kept += (await stat(path)).blocks * 512;
+      kept += await diskBytes(path);
       if (kept <= keepBytes || entry.uses > 0) continue;
       this.#entries.delete(id);
       await rm(path, { force: true });
@@ -96,7 +96,8 @@ export class FlatCache {
   async #nearestFlat(snapshot: Snapshot, deltas: string[], held: FlatImage[]): Promise<string> {
     let current = snapshot;
     for (let depth = 0; current.manifest.memory.kind === "delta"; depth++) {
-      if (depth > snapshot.manifest.depth) throw new ForkdError("SNAPSHOT_INVALID", `Cannot use snapshot ${snapshot.manifest.tag}: its chain has a loop.`);
+      if (depth > snapshot.manifest.depth)
+        throw new ForkdError("SNAPSHOT_INVALID", `Cannot use snapshot ${snapshot.manifest.tag}: its chain has a loop.`);
       deltas.unshift(current.memory);
       current = await this.#snapshots.get(current.manifest.memory.base);
       if (this.#entries.has(current.manifest.id)) break;
@@ -104,5 +105,15 @@ export class FlatCache {
     const image = await this.acquire(current);
     held.push(image);
     return image.path;
+  }
+}
+
+/** 0 for a file that is gone: its snapshot may be removed at the same time */
+async function diskBytes(path: string): Promise<number> {
+  try {
+    return (await stat(path)).blocks * 512;
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === "ENOENT") return 0;
+    throw error;
   }
 }

@@ -51,7 +51,10 @@ export type BootContext = { home: Home; engine: Engine; warden: Warden; snapshot
 export type SnapshotTimings = { bootMs: number; warmUpMs: number; freezeMs: number };
 
 /** Boots, warms and freezes a parent; when anything fails no snapshot of that tag exists */
-export async function makeSnapshot(context: BootContext, request: SnapshotRequest): Promise<{ snapshot: Snapshot; timings: SnapshotTimings }> {
+export async function makeSnapshot(
+  context: BootContext,
+  request: SnapshotRequest,
+): Promise<{ snapshot: Snapshot; timings: SnapshotTimings }> {
   await context.snapshots.reserve(request.tag);
   try {
     return await withStaging(context.home, async (staging) => bootWarmFreeze(context, request, staging));
@@ -60,7 +63,11 @@ export async function makeSnapshot(context: BootContext, request: SnapshotReques
   }
 }
 
-async function bootWarmFreeze(context: BootContext, request: SnapshotRequest, staging: string): Promise<{ snapshot: Snapshot; timings: SnapshotTimings }> {
+async function bootWarmFreeze(
+  context: BootContext,
+  request: SnapshotRequest,
+  staging: string,
+): Promise<{ snapshot: Snapshot; timings: SnapshotTimings }> {
   const { shape, image, guestKernel, signal, progress } = request;
   const dir = join(staging, "snapshot");
   const runDir = join(context.runDir, newId("sb"));
@@ -75,9 +82,17 @@ async function bootWarmFreeze(context: BootContext, request: SnapshotRequest, st
   const began = performance.now();
   progress?.({ step: "Booting the parent" });
   const commandLine = `${guestCommandLine(shape.accelerator)} forkd.key=${key.toString("hex")} forkd.root=/dev/vda forkd.fstype=squashfs`;
-  const vm = await context.engine.boot({ shape, dir: runDir, rootfs: image.rootfsPath, memory, guestKernel: guestKernel.vmlinuz, initrd: guestKernel.initrd, commandLine });
+  const vm = await context.engine.boot({
+    shape,
+    dir: runDir,
+    rootfs: image.rootfsPath,
+    memory,
+    guestKernel: guestKernel.vmlinuz,
+    initrd: guestKernel.initrd,
+    commandLine,
+  });
   cleanup.defer(async () => vm.kill());
-  const agent = new AgentConnection(vm.agentSocket, key);
+  const agent = new AgentConnection(vm.agentSocket).attach(key);
   cleanup.defer(() => agent.close());
   await unlessEnded(agent.hello(BOOT_WITHIN_MS, signal), failOnExit(vm, runDir));
   const env = { ...image.manifest.config.env, ...request.env };
@@ -141,17 +156,28 @@ async function warmExec(agent: AgentConnection, argv: string[], timeoutMs: numbe
   const status = await process.exited();
   signal?.throwIfAborted();
   if (status.code === 0) return;
-  const ending = status.timedOut ? `did not end within ${timeoutMs} ms` : status.signal ? `was ended by ${status.signal}` : `exited with ${status.code}`;
-  throw new ForkdError("WARMUP_FAILED", `The warm-up program ${JSON.stringify(argv.join(" "))} ${ending}.\n${Buffer.concat(output).toString().slice(-4096)}`);
+  const ending = status.timedOut
+    ? `did not end within ${timeoutMs} ms`
+    : status.signal
+      ? `was ended by ${status.signal}`
+      : `exited with ${status.code}`;
+  throw new ForkdError(
+    "WARMUP_FAILED",
+    `The warm-up program ${JSON.stringify(argv.join(" "))} ${ending}.\n${Buffer.concat(output).toString().slice(-4096)}`,
+  );
 }
 
 async function warmEval(kernel: Kernel, code: string, timeoutMs: number, signal: AbortSignal | undefined): Promise<void> {
   try {
     const result = await kernel.eval(code, { timeoutMs, signal });
     if (!result.error) return;
-    throw new ForkdError("WARMUP_FAILED", `The ${kernel.language} warm-up code failed.\n${result.stdout}${result.stderr}${result.error.traceback}`);
+    throw new ForkdError(
+      "WARMUP_FAILED",
+      `The ${kernel.language} warm-up code failed.\n${result.stdout}${result.stderr}${result.error.traceback}`,
+    );
   } catch (error) {
-    if (error instanceof ForkdError && error.code === "EVAL_TIMEOUT") throw new ForkdError("WARMUP_FAILED", `The warm-up hangs: ${messageOf(error)}`, { cause: error });
+    if (error instanceof ForkdError && error.code === "EVAL_TIMEOUT")
+      throw new ForkdError("WARMUP_FAILED", `The warm-up hangs: ${messageOf(error)}`, { cause: error });
     throw error;
   }
 }
@@ -159,5 +185,8 @@ async function warmEval(kernel: Kernel, code: string, timeoutMs: number, signal:
 async function failOnExit(vm: Vm, runDir: string): Promise<never> {
   const exit = await vm.exited;
   const ending = exit.signal ?? `exit code ${exit.code}`;
-  throw new ForkdError("BOOT_FAILED", `The VM ended (${ending}) before its agent was ready.\n${exit.log}\n${await tailOf(join(runDir, "console.log"))}`);
+  throw new ForkdError(
+    "BOOT_FAILED",
+    `The VM ended (${ending}) before its agent was ready.\n${exit.log}\n${await tailOf(join(runDir, "console.log"))}`,
+  );
 }

@@ -58,7 +58,9 @@ async function capture(context: BranchContext, sandbox: Sandbox, tag: string, st
     deltaPath,
   });
   try {
-    const { pauseMs, recopiedPages, kernels } = await pauseAndFinish(sandbox, deviceState, async () => step("memory", begun.finish(), begun.pages * PAGE_WITHIN_MS));
+    const { pauseMs, recopiedPages, kernels } = await pauseAndFinish(sandbox, deviceState, async () =>
+      step("memory", begun.finish(), begun.pages * PAGE_WITHIN_MS),
+    );
     void sandbox.setClock();
     const { bytes, pages } = await begun.commit();
     const manifest: SnapshotManifest = {

@@ -29,7 +29,7 @@ export type ForkContext = {
 };
 
 /** A VM with its folder and memory, not yet anybody's */
-export type RawChild = { id: string; dir: string; vm: Vm; memory: FlatImage };
+export type RawChild = { id: string; dir: string; vm: Vm; agent: AgentConnection; memory: FlatImage };
 
 /** Starts the VMM of a child; on failure nothing of it remains */
 export async function startRawChild(context: ForkContext, snapshot: Snapshot, start: RestoreSpec["start"]): Promise<RawChild> {
@@ -39,8 +39,15 @@ export async function startRawChild(context: ForkContext, snapshot: Snapshot, st
   const memory = await context.flats.acquire(snapshot);
   try {
     await mkdir(dir, { mode: 0o700 });
-    const vm = await context.engine.restore({ shape: snapshot.manifest.shape, dir, rootfs, memory: memory.path, deviceState: snapshot.deviceState, start });
-    return { id, dir, vm, memory };
+    const vm = await context.engine.restore({
+      shape: snapshot.manifest.shape,
+      dir,
+      rootfs,
+      memory: memory.path,
+      deviceState: snapshot.deviceState,
+      start,
+    });
+    return { id, dir, vm, agent: new AgentConnection(vm.agentSocket), memory };
   } catch (error) {
     memory.release();
     await rm(dir, { recursive: true, force: true });
@@ -49,6 +56,7 @@ export async function startRawChild(context: ForkContext, snapshot: Snapshot, st
 }
 
 export async function discardRawChild(child: RawChild): Promise<void> {
+  child.agent.close();
   await child.vm.kill();
   child.memory.release();
   await rm(child.dir, { recursive: true, force: true });
@@ -64,21 +72,30 @@ export type HandOver = {
 
 /** Gives a child its own clock, randomness and identity, and makes it a sandbox; a child that cannot be made right is ended */
 export async function handOver(child: RawChild, opts: HandOver): Promise<Sandbox> {
-  const agent = new AgentConnection(child.vm.agentSocket, Buffer.from(opts.snapshot.manifest.agentKey, "hex"));
   try {
-    const work = makeItsOwn(child, agent, opts);
+    const work = makeItsOwn(child, opts);
     work.catch(() => undefined); // the race below may be lost to the VMM's end
-    return await within(unlessEnded(work, failOnExit(child)), READY_WITHIN_MS, opts.signal, () => new ForkdError("FORK_FAILED", `The child was not ready within ${READY_WITHIN_MS} ms.`));
+    return await within(
+      unlessEnded(work, failOnExit(child)),
+      READY_WITHIN_MS,
+      opts.signal,
+      () => new ForkdError("FORK_FAILED", `The child was not ready within ${READY_WITHIN_MS} ms.`),
+    );
   } catch (error) {
-    agent.close();
     await discardRawChild(child);
     throw error;
   }
 }
 
-async function makeItsOwn(child: RawChild, agent: AgentConnection, opts: HandOver): Promise<Sandbox> {
+async function makeItsOwn(child: RawChild, opts: HandOver): Promise<Sandbox> {
   const { manifest } = opts.snapshot;
-  const identity = { sandboxId: child.id, hostname: child.id, machineId: randomBytes(16).toString("hex"), env: { ...manifest.env, ...opts.env } };
+  const agent = child.agent.attach(Buffer.from(manifest.agentKey, "hex"));
+  const identity = {
+    sandboxId: child.id,
+    hostname: child.id,
+    machineId: randomBytes(16).toString("hex"),
+    env: { ...manifest.env, ...opts.env },
+  };
   // everything is sent at once, before the guest has answered anything: one round trip in all
   const resync = startResync(agent, identity, READY_WITHIN_MS);
   resync.catch(() => undefined); // awaited below
@@ -98,13 +115,22 @@ async function makeItsOwn(child: RawChild, agent: AgentConnection, opts: HandOve
     disk: "private-overlay",
     memory: "private-copy-on-write",
   };
-  return new Sandbox({ ...child, snapshot: opts.snapshot, agent, kernels, certificate, forkMs: performance.now() - opts.startedAt, onGone: opts.onGone });
+  return new Sandbox({
+    ...child,
+    snapshot: opts.snapshot,
+    kernels,
+    certificate,
+    forkMs: performance.now() - opts.startedAt,
+    onGone: opts.onGone,
+  });
 }
 
 /** @param filled what the agent reseeded by itself, as `language/generator` */
 async function reseedState(language: Language, reseeded: Promise<string[]>, filled: string[]): Promise<KernelState> {
   const busy = new Error("busy");
-  const own = filled.filter((name) => name.startsWith(`${language}/`) && !name.endsWith("/generation")).map((name) => name.slice(language.length + 1));
+  const own = filled
+    .filter((name) => name.startsWith(`${language}/`) && !name.endsWith("/generation"))
+    .map((name) => name.slice(language.length + 1));
   try {
     return { state: "reseeded", generators: [...own, ...(await within(reseeded, RESEED_WITHIN_MS, undefined, () => busy))] };
   } catch (error) {
@@ -117,5 +143,8 @@ async function failOnExit(child: RawChild): Promise<never> {
   const exit = await child.vm.exited;
   const ending = exit.signal ?? `exit code ${exit.code}`;
   const console = await tailOf(join(child.dir, "console.log"));
-  throw new ForkdError("FORK_FAILED", `The child's VMM ended (${ending}) before it was ready.\n${exit.log}${console ? `\n${console}` : ""}`);
+  throw new ForkdError(
+    "FORK_FAILED",
+    `The child's VMM ended (${ending}) before it was ready.\n${exit.log}${console ? `\n${console}` : ""}`,
+  );
 }

@@ -91,6 +91,8 @@ export class Runtime {
   readonly #engine: QemuEngine;
   readonly #forking: Semaphore;
   readonly #capturing: Semaphore;
+  /** images are content-addressed, so a path once looked up stays right */
+  readonly #rootfs = new Map<string, string>();
   readonly #sandboxes = new Map<string, Sandbox>();
   #requests = 0;
   #idleSince = performance.now();
@@ -134,7 +136,16 @@ export class Runtime {
     const runDir = await makeRunDir(home.run);
     try {
       const warden = await Warden.start({ binary: installation.warden });
-      const runtime = new Runtime({ home, qemu, guestKernel, accelerator, warden, runDir, parallelism: opts.parallelism ?? availableParallelism() + 1, onWarning });
+      const runtime = new Runtime({
+        home,
+        qemu,
+        guestKernel,
+        accelerator,
+        warden,
+        runDir,
+        parallelism: opts.parallelism ?? availableParallelism() + 1,
+        onWarning,
+      });
       if (!othersAlive) {
         await runtime.snapshots.releaseAll();
         await runtime.flats.sweep();
@@ -157,7 +168,16 @@ export class Runtime {
     return this.#request(async () =>
       makeSnapshot(
         { home: this.home, engine: this.#engine, warden: this.#warden, snapshots: this.snapshots, runDir: this.runDir },
-        { tag: opts.tag, image, guestKernel: this.guestKernel, shape, warmUp: opts.warmUp ?? {}, env: opts.env ?? {}, signal: opts.signal, progress: opts.progress },
+        {
+          tag: opts.tag,
+          image,
+          guestKernel: this.guestKernel,
+          shape,
+          warmUp: opts.warmUp ?? {},
+          env: opts.env ?? {},
+          signal: opts.signal,
+          progress: opts.progress,
+        },
       ),
     );
   }
@@ -165,9 +185,13 @@ export class Runtime {
   /** Forks children of a snapshot; each has its own outcome unless `allOrNothing` */
   async fork(from: string | Snapshot, opts: ForkOptions = {}): Promise<ForkOutcome[]> {
     const n = opts.n ?? 1;
-    if (!Number.isInteger(n) || n < 1 || n > MAX_FORK) throw new ForkdError("BAD_REQUEST", `Cannot fork ${n} children: the number must be between 1 and ${MAX_FORK}.`);
+    if (!Number.isInteger(n) || n < 1 || n > MAX_FORK)
+      throw new ForkdError("BAD_REQUEST", `Cannot fork ${n} children: the number must be between 1 and ${MAX_FORK}.`);
     const snapshot = typeof from === "string" ? await this.snapshots.get(from) : from;
-    checkCompatible(snapshot.manifest.tag, snapshot.manifest.shape, { qemuVersion: this.qemuVersion, accelerator: this.accelerator.accelerator });
+    checkCompatible(snapshot.manifest.tag, snapshot.manifest.shape, {
+      qemuVersion: this.qemuVersion,
+      accelerator: this.accelerator.accelerator,
+    });
     const outcomes = await this.#request(async () => Promise.all(Array.from({ length: n }, async () => this.#forkOne(snapshot, opts))));
     const failed = outcomes.find((outcome) => outcome.error);
     if (!failed?.error || !opts.allOrNothing) return outcomes;
@@ -230,7 +254,12 @@ export class Runtime {
       this.#sandboxes.set(sandbox.id, sandbox);
       return { sandbox };
     } catch (error) {
-      return { error: error instanceof ForkdError ? error : new ForkdError("FORK_FAILED", `Cannot fork ${snapshot.manifest.tag}: ${messageOf(error)}.`, { cause: error }) };
+      return {
+        error:
+          error instanceof ForkdError
+            ? error
+            : new ForkdError("FORK_FAILED", `Cannot fork ${snapshot.manifest.tag}: ${messageOf(error)}.`, { cause: error }),
+      };
     }
   }
 
@@ -244,16 +273,31 @@ export class Runtime {
       engine: this.#engine,
       flats: this.flats,
       runDir: this.runDir,
-      rootfsOf: async (snapshot) => (await this.images.get(snapshot.manifest.imageId)).rootfsPath,
+      rootfsOf: async (snapshot) => {
+        const { imageId } = snapshot.manifest;
+        const known = this.#rootfs.get(imageId) ?? (await this.images.get(imageId)).rootfsPath;
+        this.#rootfs.set(imageId, known);
+        return known;
+      },
     };
   }
 
   #shape(opts: CreateSnapshotOptions): MachineShape {
     const memoryMiB = opts.memoryMiB ?? DEFAULT_MEMORY_MIB;
     const vcpus = opts.vcpus ?? 1;
-    if (!Number.isInteger(memoryMiB) || memoryMiB < 64 || memoryMiB > MAX_MEMORY_MIB) throw new ForkdError("BAD_REQUEST", `Cannot make a machine with ${memoryMiB} MiB: at least 64 are needed.`);
-    if (!Number.isInteger(vcpus) || vcpus < 1 || vcpus > 64) throw new ForkdError("BAD_REQUEST", `Cannot make a machine with ${vcpus} CPUs: 1 to 64 are possible.`);
-    return { engine: "qemu", engineVersion: this.qemuVersion, machine: MACHINE, cpu: BASELINE_CPU, accelerator: this.accelerator.accelerator, vcpus, memoryMiB };
+    if (!Number.isInteger(memoryMiB) || memoryMiB < 64 || memoryMiB > MAX_MEMORY_MIB)
+      throw new ForkdError("BAD_REQUEST", `Cannot make a machine with ${memoryMiB} MiB: at least 64 are needed.`);
+    if (!Number.isInteger(vcpus) || vcpus < 1 || vcpus > 64)
+      throw new ForkdError("BAD_REQUEST", `Cannot make a machine with ${vcpus} CPUs: 1 to 64 are possible.`);
+    return {
+      engine: "qemu",
+      engineVersion: this.qemuVersion,
+      machine: MACHINE,
+      cpu: BASELINE_CPU,
+      accelerator: this.accelerator.accelerator,
+      vcpus,
+      memoryMiB,
+    };
   }
 
   async #request<V>(work: () => Promise<V>): Promise<V> {

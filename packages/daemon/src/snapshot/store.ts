@@ -89,7 +89,9 @@ export class SnapshotStore {
     try {
       return this.partsIn(dir, snapshotManifest.parse(JSON.parse(text)));
     } catch (error) {
-      throw new ForkdError("SNAPSHOT_INVALID", `Cannot use snapshot ${name}: its manifest is not valid: ${reasonOf(error)}.`, { cause: error });
+      throw new ForkdError("SNAPSHOT_INVALID", `Cannot use snapshot ${name}: its manifest is not valid: ${reasonOf(error)}.`, {
+        cause: error,
+      });
     }
   }
 

@@ -21,14 +21,21 @@ export function benchBranchCommand(cli: Cli): Command {
     .action(async (opts: Options) => {
       const { benchBranch, branchChart } = await import("@forkd/bench");
       using display = showProgress();
-      const report = await benchBranch({ branches: opts.branches, ramMib: opts.ram, changedMib: opts.changed, signal: cli.signal, progress: display.onEvent });
+      const report = await benchBranch({
+        branches: opts.branches,
+        ramMib: opts.ram,
+        changedMib: opts.changed,
+        signal: cli.signal,
+        progress: display.onEvent,
+      });
       display[Symbol.dispose]();
       await printReport(report, { json: cli.json, svgFile: opts.svg, svg: branchChart(report), table: () => printBranches(report) });
     });
 }
 
 function printBranches(report: BranchReport): void {
-  const three = (value: { p50: number; p90: number; p99: number }): string => `${value.p50.toFixed(1)} / ${value.p90.toFixed(1)} / ${value.p99.toFixed(1)}`;
+  const three = (value: { p50: number; p90: number; p99: number }): string =>
+    `${value.p50.toFixed(1)} / ${value.p90.toFixed(1)} / ${value.p99.toFixed(1)}`;
   printTable(report.rows, [
     { title: "RAM MIB", value: (row) => String(row.ram_mib), align: "right" },
     { title: "CHANGED MIB", value: (row) => String(row.changed_mib), align: "right" },

@@ -39,7 +39,11 @@ function printFanout(report: FanoutReport): void {
       report.runc_ms === null
         ? { what: "runc containers", time: `not measured: ${report.runc_skipped}`, against: "" }
         : { what: "runc containers", time: seconds(report.runc_ms), against: ratio(report.runc_ms) },
-      { what: `cold boots (one took ${seconds(report.cold_boot_ms)}, extrapolated)`, time: seconds(report.cold_boot_ms * report.n), against: ratio(report.cold_boot_ms * report.n) },
+      {
+        what: `cold boots (one took ${seconds(report.cold_boot_ms)}, extrapolated)`,
+        time: seconds(report.cold_boot_ms * report.n),
+        against: ratio(report.cold_boot_ms * report.n),
+      },
       { what: "private guest memory per child", time: `${report.private_mib_per_child.toFixed(2)} MiB`, against: "" },
       { what: "PSS per child", time: `${report.pss_mib_per_child.toFixed(2)} MiB`, against: "" },
       { what: "failed", time: String(report.failed), against: "" },

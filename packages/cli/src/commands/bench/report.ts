@@ -22,7 +22,9 @@ export async function printReport(report: Report, opts: { json: boolean; svgFile
   opts.table();
   printLine();
   printLine(`Method: ${report.method}.`);
-  printLine(`Machine: ${machine.cpu}, ${machine.cores} cores, ${machine.memory_gib} GiB, Linux ${machine.host_kernel}, QEMU ${machine.qemu} (${machine.accelerator}).`);
+  printLine(
+    `Machine: ${machine.cpu}, ${machine.cores} cores, ${machine.memory_gib} GiB, Linux ${machine.host_kernel}, QEMU ${machine.qemu} (${machine.accelerator}).`,
+  );
   printLine(`Chart: ${file}`);
 }
 

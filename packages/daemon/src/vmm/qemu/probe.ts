@@ -70,7 +70,15 @@ async function tryKvm(home: Home, opts: ProbeOptions): Promise<string | undefine
   const engine = new QemuEngine({ binary: opts.qemu.path, warden });
   const key = randomBytes(16);
   const vm = await engine.boot({
-    shape: { engine: "qemu", engineVersion: opts.qemu.version, machine: MACHINE, cpu: BASELINE_CPU, accelerator: "kvm", vcpus: 1, memoryMiB: 128 },
+    shape: {
+      engine: "qemu",
+      engineVersion: opts.qemu.version,
+      machine: MACHINE,
+      cpu: BASELINE_CPU,
+      accelerator: "kvm",
+      vcpus: 1,
+      memoryMiB: 128,
+    },
     dir,
     rootfs: null,
     memory: join(dir, "memory.ram"),
@@ -79,7 +87,7 @@ async function tryKvm(home: Home, opts: ProbeOptions): Promise<string | undefine
     commandLine: `console=ttyS0 quiet panic=-1 forkd.key=${key.toString("hex")}`,
   });
   cleanup.defer(async () => vm.kill());
-  const agent = new AgentConnection(vm.agentSocket, key);
+  const agent = new AgentConnection(vm.agentSocket).attach(key);
   cleanup.defer(() => agent.close());
   try {
     await Promise.race([
