@@ -62,7 +62,7 @@ describe("a fault", () => {
     const begun = nextVmm(vm.runtime.runDir, AbortSignal.timeout(10_000)).then(() => controller.abort(new Error("no more")));
     const outcomes = await vm.runtime.fork(vm.tag, { n: 4, signal: controller.signal });
     await begun;
-    assert.ok(outcomes.every(({ sandbox }) => sandbox === undefined));
+    for (const { error } of outcomes) assert.equal(error?.code, "CANCELLED", error?.message);
     assert.deepEqual(vmmsOf(vm.runtime.runDir), []);
     assert.ok(!(await namesIn(vm.runtime.runDir)).some((name) => name.startsWith("sb-")));
   });
@@ -79,12 +79,12 @@ describe("a fault", () => {
 
   it("that removes a snapshot while it is forked leaves either the child or the snapshot whole", async () => {
     const source = await vm.fork();
-    for (let i = 0; i < 5; i++) {
+    for (const first of ["remove", "fork", "remove", "fork"] as const) {
       const tag = `${vm.tag}-contested`;
       await vm.runtime.branch(source, tag);
-      const removing = i % 2 === 0 ? vm.runtime.removeSnapshot(tag) : undefined;
-      const forking = vm.runtime.forkOne(tag);
-      const [removed, forked] = await Promise.allSettled([removing ?? vm.runtime.removeSnapshot(tag), forking]);
+      const early = first === "fork" ? vm.runtime.forkOne(tag) : undefined;
+      const removing = vm.runtime.removeSnapshot(tag);
+      const [removed, forked] = await Promise.allSettled([removing, early ?? vm.runtime.forkOne(tag)]);
       const codes = [removed, forked].map((outcome) => (outcome.status === "rejected" ? (outcome.reason as ForkdError).code : "done"));
       assert.ok(["IN_USE,done", "done,NOT_FOUND"].includes(codes.join()), codes.join());
       if (forked.status === "fulfilled") {

@@ -72,7 +72,12 @@ fn all() -> Vec<(&'static str, Vec<u8>)> {
             frame(
                 kind::RESULT,
                 5,
-                resynced.u32(1).str("hostname").str("Operation not permitted"),
+                resynced
+                    .u32(1)
+                    .str("hostname")
+                    .str("Operation not permitted")
+                    .u32(1)
+                    .str("python/random"),
             ),
         ),
         (
@@ -103,6 +108,19 @@ fn all() -> Vec<(&'static str, Vec<u8>)> {
         ("resync", frame(kind::RESYNC, 15, resync.u32(1).str("FORKD").str("1"))),
         ("clock", frame(kind::CLOCK, 16, w().i64(1_731_657_600_000_000_000))),
         ("poweroff", frame(kind::POWEROFF, 17, w())),
+        (
+            "regions",
+            frame(
+                kind::REGIONS,
+                18,
+                w().str("kernel/python")
+                    .u32(1)
+                    .str("python/random")
+                    .u64(1 << 46)
+                    .u32(2496)
+                    .u8(1),
+            ),
+        ),
     ]
 }
 

@@ -3,8 +3,10 @@
 import { constants, type Stats } from "node:fs";
 import { access, copyFile, mkdtemp, open, readFile, rm, stat, statfs, writeFile } from "node:fs/promises";
 import { release, userInfo } from "node:os";
-import { delimiter, dirname, join } from "node:path";
+import { dirname, join } from "node:path";
 import { messageOf } from "../errors.ts";
+import { executable, findProgram } from "../util/find-program.ts";
+import { lookAtQemu } from "../vmm/qemu/binary.ts";
 import { run } from "./run.ts";
 
 import type { Home } from "../home.ts";
@@ -104,35 +106,6 @@ async function tryProbe(
     signal?.throwIfAborted();
     return { accelerator: null, probeFailure: messageOf(error) };
   }
-}
-
-async function lookAtQemu(signal: AbortSignal | undefined): Promise<HostFacts["qemu"]> {
-  const path = process.env["FORKD_QEMU"] || (await findProgram("qemu-system-x86_64"));
-  if (!path) return null;
-  try {
-    const { stdout } = await run([path, "--version"], { signal, timeoutMs: 10_000 });
-    return { path, version: /version (\d+\.\d+(?:\.\d+)?)/.exec(stdout)?.[1] ?? null };
-  } catch (error) {
-    signal?.throwIfAborted();
-    return error instanceof Error ? { path, version: null } : null;
-  }
-}
-
-/** The first executable of that name in PATH */
-async function findProgram(name: string): Promise<string | null> {
-  for (const dir of (process.env["PATH"] ?? "").split(delimiter)) {
-    const found = dir ? await executable(join(dir, name)) : null;
-    if (found) return found;
-  }
-  return null;
-}
-
-async function executable(path: string): Promise<string | null> {
-  const isThere = await access(path, constants.X_OK).then(
-    () => true,
-    () => false,
-  );
-  return isThere ? path : null;
 }
 
 /** A uid that no password file knows is legal, as in containers */

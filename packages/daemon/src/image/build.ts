@@ -18,7 +18,7 @@ import { checkCopies, writeCopyTar } from "./copy-tar.ts";
 import type { CopySpec } from "./copy-tar.ts";
 import { DEFAULT_CONFIG } from "./manifest.ts";
 import { DEFAULT_MAX_BYTES, writeSquashfs } from "./squashfs.ts";
-import { withStaging } from "./staging.ts";
+import { withStaging } from "../host/staging.ts";
 import { ImageStore } from "./store.ts";
 import type { StoredImage } from "./store.ts";
 import { writeTextTar } from "./text-tar.ts";

@@ -14,7 +14,7 @@ import type { InitramfsEntry } from "./initramfs.ts";
 import { chooseKernelPackage, fetchKernelPackage } from "./kernel-package.ts";
 import { collectModules } from "./kernel-modules.ts";
 import type { KernelModule } from "./kernel-modules.ts";
-import { withStaging } from "./staging.ts";
+import { withStaging } from "../host/staging.ts";
 import { extractVmlinux, isKernelImage, kernelRelease } from "./vmlinux.ts";
 
 /** Changes when the same inputs would give another initramfs */

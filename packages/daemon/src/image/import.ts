@@ -18,7 +18,7 @@ import { flattenLayers } from "./layers.ts";
 import { DEFAULT_CONFIG } from "./manifest.ts";
 import { readOciLayout } from "./oci-layout.ts";
 import { DEFAULT_MAX_BYTES } from "./squashfs.ts";
-import { withStaging } from "./staging.ts";
+import { withStaging } from "../host/staging.ts";
 import { ImageStore } from "./store.ts";
 import type { StoredImage } from "./store.ts";
 

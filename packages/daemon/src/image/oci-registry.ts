@@ -25,7 +25,7 @@ import type { Descriptor } from "./oci-schema.ts";
 import { parseReference } from "./reference.ts";
 import { RegistryClient, readBounded } from "./registry-client.ts";
 import { DEFAULT_MAX_BYTES } from "./squashfs.ts";
-import { withStaging } from "./staging.ts";
+import { withStaging } from "../host/staging.ts";
 import { ImageStore } from "./store.ts";
 import type { StoredImage } from "./store.ts";
 

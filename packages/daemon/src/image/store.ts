@@ -11,7 +11,7 @@ import { checkName } from "../util/name.ts";
 import { syncFolder } from "../util/sync-folder.ts";
 import { ImageManifest, imageId } from "./manifest.ts";
 import type { ImageConfig, ImageSource } from "./manifest.ts";
-import { withStaging } from "./staging.ts";
+import { withStaging } from "../host/staging.ts";
 
 const HEX_PREFIX = /^(sha256:)?([0-9a-f]{4,64})$/;
 

@@ -10,7 +10,7 @@ import { GuestProcess } from "../guest/process.ts";
 import { startResync } from "../guest/resync.ts";
 import type { Home } from "../home.ts";
 import type { GuestKernel } from "../image/guest-kernel.ts";
-import { withStaging } from "../image/staging.ts";
+import { withStaging } from "../host/staging.ts";
 import type { StoredImage } from "../image/store.ts";
 import type { Warden } from "../memory/warden.ts";
 import { SNAPSHOT_VERSION, type SnapshotManifest } from "../snapshot/manifest.ts";

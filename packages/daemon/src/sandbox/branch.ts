@@ -10,7 +10,7 @@ import type { Warden } from "../memory/warden.ts";
 import { SNAPSHOT_VERSION, type SnapshotManifest } from "../snapshot/manifest.ts";
 import type { Snapshot, SnapshotStore } from "../snapshot/store.ts";
 import { newId } from "../util/id.ts";
-import { withStaging } from "../image/staging.ts";
+import { withStaging } from "../host/staging.ts";
 import type { Sandbox } from "./sandbox.ts";
 
 /** how long the VMM may take for one step, and for each page inside the pause: a source that cannot be saved must run on soon */

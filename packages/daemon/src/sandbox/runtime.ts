@@ -7,7 +7,7 @@ import { prepareHome, resolveHome, type Home } from "../home.ts";
 import { installation } from "../host/installation.ts";
 import { makeRunDir, sweepRunDirs } from "../host/run-dir.ts";
 import { ensureGuestKernel, type GuestKernel } from "../image/guest-kernel.ts";
-import { sweepStaging } from "../image/staging.ts";
+import { sweepStaging } from "../host/staging.ts";
 import { ImageStore } from "../image/store.ts";
 import { FlatCache } from "../memory/flat.ts";
 import { Warden } from "../memory/warden.ts";
@@ -94,6 +94,9 @@ export class Runtime {
   /** images are content-addressed, so a path once looked up stays right */
   readonly #rootfs = new Map<string, string>();
   readonly #sandboxes = new Map<string, Sandbox>();
+  /** ids of snapshots from which something is being made, with how often */
+  readonly #held = new Map<string, number>();
+  readonly #removing = new Set<string>();
   #requests = 0;
   #idleSince = performance.now();
   #closing: Promise<void> | undefined;
@@ -192,7 +195,8 @@ export class Runtime {
       qemuVersion: this.qemuVersion,
       accelerator: this.accelerator.accelerator,
     });
-    const outcomes = await this.#request(async () => Promise.all(Array.from({ length: n }, async () => this.#forkOne(snapshot, opts))));
+    const forkAll = async (): Promise<ForkOutcome[]> => Promise.all(Array.from({ length: n }, async () => this.#forkOne(snapshot, opts)));
+    const outcomes = await this.#request(async () => this.#holding(snapshot, forkAll));
     const failed = outcomes.find((outcome) => outcome.error);
     if (!failed?.error || !opts.allOrNothing) return outcomes;
     await Promise.all(outcomes.map(async (outcome) => outcome.sandbox?.kill()));
@@ -210,7 +214,8 @@ export class Runtime {
   async branch(sandbox: Sandbox, tag: string): Promise<BranchResult> {
     if (!sandbox.alive) throw new ForkdError("VMM_EXITED", `Cannot branch sandbox ${sandbox.id}: it has ended.`);
     const context = { home: this.home, warden: this.#warden, snapshots: this.snapshots };
-    return this.#request(async () => this.#capturing.run(async () => branchSandbox(context, sandbox, tag)));
+    const capture = async (): Promise<BranchResult> => this.#capturing.run(async () => branchSandbox(context, sandbox, tag));
+    return this.#request(async () => this.#holding(sandbox.snapshot, capture));
   }
 
   /** Removes a snapshot that nothing uses */
@@ -218,9 +223,15 @@ export class Runtime {
     const id = await this.snapshots.idOf(name);
     const users = this.sandboxes.filter((sandbox) => sandbox.snapshot.manifest.id === id);
     if (users.length > 0) throw new ForkdError("IN_USE", `Cannot remove snapshot ${name}: ${users.length} sandboxes run from it.`);
-    await this.pool.drop(id);
-    await this.snapshots.remove(name);
-    await this.flats.remove(id);
+    if (this.#held.has(id)) throw new ForkdError("IN_USE", `Cannot remove snapshot ${name}: it is being forked or branched from.`);
+    this.#removing.add(id);
+    try {
+      await this.pool.drop(id);
+      await this.snapshots.remove(name);
+      await this.flats.remove(id);
+    } finally {
+      this.#removing.delete(id);
+    }
   }
 
   /** Ends every sandbox and removes every file of this runtime; snapshots and images stay */
@@ -251,15 +262,30 @@ export class Runtime {
         const sandbox = pooled && (await letGo(pooled, over));
         return sandbox ?? handOver(await startRawChild(this.#forkContext(), snapshot, "run"), over);
       });
-      this.#sandboxes.set(sandbox.id, sandbox);
+      // one that ended at once was already forgotten
+      if (sandbox.alive) this.#sandboxes.set(sandbox.id, sandbox);
       return { sandbox };
     } catch (error) {
+      const code = opts.signal?.aborted ? "CANCELLED" : "FORK_FAILED";
       return {
         error:
           error instanceof ForkdError
             ? error
-            : new ForkdError("FORK_FAILED", `Cannot fork ${snapshot.manifest.tag}: ${messageOf(error)}.`, { cause: error }),
+            : new ForkdError(code, `Cannot fork ${snapshot.manifest.tag}: ${messageOf(error)}.`, { cause: error }),
       };
+    }
+  }
+
+  /** Keeps a snapshot from being removed while something is made from it */
+  async #holding<V>({ manifest: { id, tag } }: Snapshot, work: () => Promise<V>): Promise<V> {
+    if (this.#removing.has(id)) throw new ForkdError("NOT_FOUND", `Snapshot ${tag} is being removed.`);
+    this.#held.set(id, (this.#held.get(id) ?? 0) + 1);
+    try {
+      return await work();
+    } finally {
+      const others = (this.#held.get(id) ?? 1) - 1;
+      if (others > 0) this.#held.set(id, others);
+      else this.#held.delete(id);
     }
   }
 

@@ -14,6 +14,7 @@ const folder = new URL("../../../../spec/frames/", import.meta.url);
 const load = (file: string): Buffer => readFileSync(new URL(file, folder));
 const index = JSON.parse(load("index.json").toString()) as { records: GoldenRecord[]; frames: Golden[] };
 
+type Region = [name: string, address: string, length: number, fill: number];
 type ListedProcess = [string, number, string, string[], number, number, number];
 
 function write(out: Writer, { as, value }: Field): void {
@@ -44,6 +45,11 @@ function write(out: Writer, { as, value }: Field): void {
         w.list(argv, (inner, argument) => void inner.str(argument));
         w.u8(running).i32(code).u32(signal);
       });
+    case "regions":
+      return void out.list(
+        value as Region[],
+        (w, [name, address, length, fill]) => void w.str(name).u64(BigInt(address)).u32(length).u8(fill),
+      );
     case "rest":
       for (const byte of Buffer.from(value as string, "hex")) out.u8(byte);
       return;
@@ -76,6 +82,8 @@ function read(reader: Reader, as: string): unknown {
       return reader.list((r) => [r.str(), r.str()]);
     case "processes":
       return reader.list((r) => [String(r.u64()), r.u32(), r.str(), r.list((inner) => inner.str()), r.u8(), r.i32(), r.u32()]);
+    case "regions":
+      return reader.list((r) => [r.str(), String(r.u64()), r.u32(), r.u8()]);
     case "rest":
       return reader.rest().toString("hex");
     default:

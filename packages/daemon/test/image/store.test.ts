@@ -5,7 +5,7 @@ import { test } from "node:test";
 import type { TestContext } from "node:test";
 import type { Home } from "../../src/home.ts";
 import { DEFAULT_CONFIG } from "../../src/image/manifest.ts";
-import { sweepStaging, withStaging } from "../../src/image/staging.ts";
+import { sweepStaging, withStaging } from "../../src/host/staging.ts";
 import { ImageStore } from "../../src/image/store.ts";
 import type { StoredImage } from "../../src/image/store.ts";
 import { leftovers, tempHome } from "./helpers/temp-home.ts";

@@ -30,7 +30,7 @@ export type ProbeOptions = { qemu: QemuBinary; guestKernel: GuestKernel; warden:
 export async function probeAccelerator(home: Home, opts: ProbeOptions): Promise<AcceleratorChoice> {
   const denied = await kvmDenied();
   if (denied) return { accelerator: "tcg", reason: denied };
-  const key = JSON.stringify([hostname(), release(), opts.qemu, process.getuid?.() ?? 0, opts.guestKernel.release]);
+  const key = JSON.stringify([hostname(), release(), opts.qemu, process.getuid?.() ?? 0, opts.guestKernel.id]);
   const file = join(home.cache, "accelerator.json");
   const known = await readCached(file);
   if (known?.key === key) return { accelerator: known.accelerator, reason: known.reason };
