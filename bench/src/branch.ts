@@ -115,12 +115,19 @@ async function startTicker(source: Sandbox): Promise<Ticker> {
       text = "";
     },
   });
-  await waiting.promise;
+  const ended = process.exited().then((status) => {
+    throw new ForkdError("EXEC_FAILED", `The ticking program ended: ${JSON.stringify(status)} ${text}`);
+  });
+  ended.catch(() => undefined); // raced below
+  await Promise.race([waiting.promise, ended]);
   return {
     largestGapMs: async () => {
       waiting = Promise.withResolvers();
       process.kill("SIGUSR1", "process");
-      return Number(await waiting.promise);
+      const answer = await Promise.race([waiting.promise, ended]);
+      const gap = Number(answer);
+      if (Number.isNaN(gap)) throw new ForkdError("EXEC_FAILED", `The ticking program failed: ${answer}`);
+      return gap;
     },
   };
 }

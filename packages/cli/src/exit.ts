@@ -5,6 +5,8 @@ import { printJson, printNote } from "./output.ts";
 
 export const EXIT_FAILURE = 1;
 const EXIT_USAGE = 2;
+/** How long a command may clean up after a signal; VMs end with the process in any case */
+const CLEAN_UP_MS = 15_000;
 
 type Problem = { error: string; code: string; hint: string };
 
@@ -16,6 +18,7 @@ export function installSignals(): { signal: AbortSignal; receivedSignal: () => N
     process.on(name, () => {
       if (received) process.exit(signalExitCode(name));
       received = name;
+      setTimeout(() => process.exit(signalExitCode(name)), CLEAN_UP_MS).unref();
       controller.abort(new Error(`Interrupted by ${name}.`));
     });
   }
