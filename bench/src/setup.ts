@@ -9,7 +9,7 @@ const IMAGE = "python-numpy";
 
 export type BenchOptions = { progress: Progress; signal: AbortSignal };
 
-export async function startRuntime(opts: BenchOptions): Promise<Runtime> {
+export async function startRuntime(opts: BenchOptions & { parallelism?: number }): Promise<Runtime> {
   const home = await prepareHome(resolveHome());
   await buildImage(home, { name: IMAGE, packages: ["python3", "python3-numpy"], copy: [], run: [], ...opts });
   return Runtime.start({ home, ...opts });

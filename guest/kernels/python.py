@@ -30,6 +30,7 @@ TWISTER_BYTES = 624 * 4
 scan = json.JSONDecoder().scan_once
 quote = json.encoder.encode_basestring_ascii
 encode = json.JSONEncoder(allow_nan=False).encode
+chunks = json.encoder.c_make_encoder and json.encoder.c_make_encoder(None, None, quote, None, ": ", ", ", False, False, False)
 
 
 class Kernel:
@@ -67,9 +68,11 @@ class Kernel:
             return
         op = message.get("op")
         number = message.get("id")
+        if type(number) is not int:
+            return
         if op == "eval":
             if message.get("mark"):
-                self.send('{"event": "start", "id": %s}' % encode(number))
+                self.send('{"event": "start", "id": %d}' % number)
             self.generators.after_fork()
             answer = self.evaluate(number, message.get("code"))
             if os.getpid() != self.pid:
@@ -248,10 +251,10 @@ def compile_part(part, filename, mode):
 def result(number, text, value):
     if text is not None and len(text) > MOST_TEXT:
         text = text[:MOST_TEXT] + "…"
-    head = '{"event": "result", "id": %s, "text": %s}' % (encode(number), "null" if text is None else quote(text))
+    head = '{"event": "result", "id": %d, "text": %s}' % (number, "null" if text is None else quote(text))
     if text is not None and survives_json(value):
         try:
-            plain = encode(value)
+            plain = "".join(chunks(value, 0)) if chunks else encode(value)
         except (ValueError, RecursionError):
             return head
         if len(plain) <= MOST_TEXT:

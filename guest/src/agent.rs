@@ -259,7 +259,7 @@ impl Agent {
             }
             kind::STAT => files::stat(stream, payload, &mut self.outbox)?,
             kind::RESYNC => {
-                let answer = self.identity.resync(payload, &mut self.generators)?;
+                let answer = self.identity.resync(payload, &mut self.generators, &mut self.scratch)?;
                 self.outbox.frame(kind::RESULT, stream, &answer);
             }
             kind::CLOCK => {

@@ -47,11 +47,10 @@ impl Generators {
         Ok(())
     }
 
-    /// Fills every region; the names of those filled, or why one could not be.
-    pub fn refill(&mut self) -> Result<Vec<String>, String> {
+    /// Fills every region, by way of a buffer of at least `MOST_BYTES` that is in memory already; the names of those filled, or why one could not be.
+    pub fn refill(&mut self, fresh: &mut [u8]) -> Result<Vec<String>, String> {
         let mut names: Vec<String> = Vec::new();
         let mut failure = None;
-        let mut fresh = vec![0u8; MOST_BYTES];
         self.owners.retain(|owner| {
             for region in &owner.regions {
                 let bytes = &mut fresh[..region.length];

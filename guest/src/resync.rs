@@ -22,6 +22,7 @@ pub struct Identity {
     boot_id: File,
     boot_id_bound: io::Result<()>,
     sandbox_id: File,
+    sandbox_id_length: usize,
     pub env: Env,
 }
 
@@ -51,12 +52,18 @@ impl Identity {
             boot_id: own_file("boot_id", &first_boot_id)?,
             boot_id_bound: bind("boot_id", BOOT_ID),
             sandbox_id: own_file("sandbox-id", "")?,
+            sandbox_id_length: 0,
             env: Env::new(),
         })
     }
 
     /// Does what a RESYNC asks; the payload of its RESULT.
-    pub fn resync(&mut self, payload: &[u8], generators: &mut Generators) -> Result<Vec<u8>, Malformed> {
+    pub fn resync(
+        &mut self,
+        payload: &[u8],
+        generators: &mut Generators,
+        scratch: &mut [u8],
+    ) -> Result<Vec<u8>, Malformed> {
         let mut reader = Reader::new(payload);
         let clock = reader.i64()?;
         let entropy = reader.bytes()?;
@@ -74,10 +81,10 @@ impl Identity {
         let machine_id = self.set_machine_id(&machine_id);
         let mut new_boot_id = String::new();
         let boot_id = self.set_boot_id(&mut new_boot_id);
-        let sandbox_id = set(&self.sandbox_id, &sandbox_id);
+        let sandbox_id = self.set_sandbox_id(&sandbox_id);
         self.env = env;
         // after the guest kernel's own randomness is fresh
-        let (filled, generators) = match generators.refill() {
+        let (filled, generators) = match generators.refill(scratch) {
             Ok(names) => (names, Ok(())),
             Err(why) => (Vec::new(), Err(io::Error::new(io::ErrorKind::Other, why))),
         };
@@ -102,6 +109,15 @@ impl Identity {
             }
         }
         Ok(write_names(answer, &filled).0)
+    }
+
+    /// Sandboxes' ids have one length, so that a fork need not shorten the file; what runs before has another.
+    fn set_sandbox_id(&mut self, id: &str) -> io::Result<()> {
+        if id.len() != self.sandbox_id_length {
+            self.sandbox_id.set_len(0)?;
+            self.sandbox_id_length = id.len();
+        }
+        set(&self.sandbox_id, id)
     }
 
     fn set_machine_id(&mut self, id: &str) -> io::Result<()> {
@@ -133,10 +149,6 @@ impl Identity {
 }
 
 fn set(file: &File, content: &str) -> io::Result<()> {
-    // ids have one length: shortening is for the first of them only
-    if file.metadata()?.len() > content.len() as u64 {
-        file.set_len(content.len() as u64)?;
-    }
     file.write_all_at(content.as_bytes(), 0)
 }
 
