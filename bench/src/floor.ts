@@ -5,7 +5,7 @@ import { randomBytes } from "node:crypto";
 import { mkdtemp, open, rm } from "node:fs/promises";
 import { connect, type Socket } from "node:net";
 import { join } from "node:path";
-import { findQemu, wire, type Runtime, type Snapshot } from "@forkd/daemon";
+import { findQemu, wire, type QemuBinary, type Runtime, type Snapshot } from "@forkd/daemon";
 
 const CONNECT_POLL_MS = 2;
 
@@ -15,7 +15,7 @@ export async function measureFloor(
   snapshot: Snapshot,
   opts: { n: number; parallelism: number; code: string },
 ): Promise<number> {
-  const { path: qemu } = await findQemu();
+  const qemu = await findQemu();
   const rootfs = (await runtime.images.get(snapshot.manifest.imageId)).rootfsPath;
   const dir = await mkdtemp(join(runtime.runDir, "floor-"));
   const kills: (() => Promise<void>)[] = [];
@@ -36,7 +36,7 @@ export async function measureFloor(
   }
 }
 
-type RawFork = { qemu: string; snapshot: Snapshot; rootfs: string; dir: string; name: string; code: string };
+type RawFork = { qemu: QemuBinary; snapshot: Snapshot; rootfs: string; dir: string; name: string; code: string };
 
 /** Starts one QEMU, asks one question, returns how to end it */
 async function forkRaw(raw: RawFork): Promise<() => Promise<void>> {
@@ -44,21 +44,24 @@ async function forkRaw(raw: RawFork): Promise<() => Promise<void>> {
   const agentSocket = join(raw.dir, `${raw.name}.a`);
   await using state = await open(raw.snapshot.deviceState, "r");
   const args = wire
-    .restoreArgs({
-      shape: manifest.shape,
-      dir: raw.dir,
-      rootfs: raw.rootfs,
-      memory: raw.snapshot.memory,
-      deviceState: raw.snapshot.deviceState,
-      start: "run",
-    })
+    .restoreArgs(
+      {
+        shape: manifest.shape,
+        dir: raw.dir,
+        rootfs: raw.rootfs,
+        memory: raw.snapshot.memory,
+        deviceState: raw.snapshot.deviceState,
+        start: "run",
+      },
+      raw.qemu.version,
+    )
     .map((arg) =>
       arg
         .replace(/^socket,id=agent,fd=\d+/, `socket,id=agent,path=${agentSocket}`)
         .replace(/^socket,id=qmp,fd=\d+/, `socket,id=qmp,path=${join(raw.dir, `${raw.name}.q`)}`),
     )
     .map((arg) => arg.replace(/console\.log$/, `${raw.name}.log`));
-  const child = spawn(raw.qemu, args, { stdio: ["ignore", "ignore", "inherit", "ignore", "ignore", state.fd] });
+  const child = spawn(raw.qemu.path, args, { stdio: ["ignore", "ignore", "inherit", "ignore", "ignore", state.fd] });
   const exited = new Promise<void>((resolve) => child.once("exit", () => resolve()));
   const socket = await connectWhenThere(agentSocket);
   await answer(socket, manifest.agentKey, raw.code);

@@ -31,6 +31,7 @@ export type { BranchResult } from "./sandbox/branch.ts";
 export type { ForkOutcome } from "./sandbox/runtime.ts";
 export type { Sandbox } from "./sandbox/sandbox.ts";
 export type { Snapshot } from "./snapshot/store.ts";
+export type { QemuBinary } from "./vmm/qemu/binary.ts";
 export type { Progress, ProgressEvent } from "./util/progress.ts";
 
 /** The bare wire, for the benchmark that measures what our layers cost */

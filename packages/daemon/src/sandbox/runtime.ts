@@ -111,7 +111,7 @@ export class Runtime {
     this.snapshots = new SnapshotStore(parts.home);
     this.#warden = parts.warden;
     this.flats = new FlatCache({ home: parts.home, warden: parts.warden, snapshots: this.snapshots });
-    this.#engine = new QemuEngine({ binary: parts.qemu.path, warden: parts.warden });
+    this.#engine = new QemuEngine({ qemu: parts.qemu, warden: parts.warden });
     this.#forking = new Semaphore(parts.parallelism);
     this.#capturing = new Semaphore(Math.max(1, availableParallelism()));
     const idleSince = (): number | undefined => (this.#requests === 0 ? this.#idleSince : undefined);

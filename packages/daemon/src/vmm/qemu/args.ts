@@ -30,10 +30,10 @@ export function bootArgs(spec: BootSpec): string[] {
 }
 
 /** Arguments for a child: memory is a private view of the file, device state comes by descriptor */
-export function restoreArgs(spec: RestoreSpec): string[] {
+export function restoreArgs(spec: RestoreSpec, qemuVersion: string): string[] {
   return [
     ...commonArgs(spec.shape),
-    ...memoryArgs(spec, "off"),
+    ...memoryArgs(spec, canOpenReadOnly(qemuVersion) ? "off,readonly=on,rom=off" : "off"),
     ...deviceArgs(spec),
     ...(spec.start === "hold" ? ["-S"] : []),
     "-incoming",
@@ -66,7 +66,7 @@ function commonArgs(shape: MachineShape): string[] {
   ];
 }
 
-function memoryArgs(spec: { memory: string; shape: MachineShape }, share: "on" | "off"): string[] {
+function memoryArgs(spec: { memory: string; shape: MachineShape }, share: string): string[] {
   return ["-object", `memory-backend-file,id=ram0,size=${spec.shape.memoryMiB}M,mem-path=${optionValue(spec.memory)},share=${share}`];
 }
 
@@ -90,6 +90,12 @@ function deviceArgs(spec: { shape: MachineShape; dir: string; rootfs: string | n
     // tells the guest kernel of the fork through ACPI, whose interpreter costs a translated guest 13 ms; the agent reseeds it in any case
     ...(spec.shape.accelerator === "kvm" ? ["-device", "vmgenid,guid=auto"] : []),
   ];
+}
+
+/** From 8.2 on a private mapping of a file does not need the right to write the file */
+function canOpenReadOnly(qemuVersion: string): boolean {
+  const [major = 0, minor = 0] = qemuVersion.split(".").map(Number);
+  return major > 8 || (major === 8 && minor >= 2);
 }
 
 function rootArgs(rootfs: string): string[] {

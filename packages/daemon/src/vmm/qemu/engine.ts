@@ -6,17 +6,18 @@ import { tailOf } from "../../util/tail.ts";
 import type { VmmProcess, Warden } from "../../memory/warden.ts";
 import type { BootSpec, Engine, RestoreSpec, Vm, VmExit } from "../driver.ts";
 import { bootArgs, FD, restoreArgs } from "./args.ts";
+import type { QemuBinary } from "./binary.ts";
 import { Qmp } from "./qmp.ts";
 
 const LOADED_POLL_MS = 2;
 const LOADED_WITHIN_MS = 30_000;
 
 export class QemuEngine implements Engine {
-  readonly #binary: string;
+  readonly #qemu: QemuBinary;
   readonly #warden: Warden;
 
-  constructor(opts: { binary: string; warden: Warden }) {
-    this.#binary = opts.binary;
+  constructor(opts: { qemu: QemuBinary; warden: Warden }) {
+    this.#qemu = opts.qemu;
     this.#warden = opts.warden;
   }
 
@@ -25,7 +26,7 @@ export class QemuEngine implements Engine {
   }
 
   async restore(spec: RestoreSpec): Promise<Vm> {
-    return this.#start(spec.dir, restoreArgs(spec), [{ fd: FD.state, path: spec.deviceState, mode: "read" }]);
+    return this.#start(spec.dir, restoreArgs(spec, this.#qemu.version), [{ fd: FD.state, path: spec.deviceState, mode: "read" }]);
   }
 
   async #start(dir: string, args: string[], files: { fd: number; path: string; mode: "read" }[]): Promise<Vm> {
@@ -33,7 +34,7 @@ export class QemuEngine implements Engine {
     const agentSocket = join(dir, "agent");
     const log = join(dir, "vmm.log");
     const process = await this.#warden.spawn({
-      argv: [this.#binary, ...args],
+      argv: [this.#qemu.path, ...args],
       // QEMU needs nothing of our environment
       env: { LC_ALL: "C" },
       cwd: dir,
