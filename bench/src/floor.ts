@@ -59,8 +59,7 @@ async function forkRaw(raw: RawFork): Promise<() => Promise<void>> {
       arg
         .replace(/^socket,id=agent,fd=\d+/, `socket,id=agent,path=${agentSocket}`)
         .replace(/^socket,id=qmp,fd=\d+/, `socket,id=qmp,path=${join(raw.dir, `${raw.name}.q`)}`),
-    )
-    .map((arg) => arg.replace(/console\.log$/, `${raw.name}.log`));
+    );
   const child = spawn(raw.qemu.path, args, { stdio: ["ignore", "ignore", "inherit", "ignore", "ignore", state.fd] });
   const exited = new Promise<void>((resolve) => child.once("exit", () => resolve()));
   const socket = await connectWhenThere(agentSocket);

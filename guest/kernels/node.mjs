@@ -12,6 +12,7 @@ import vm from "node:vm";
 
 const CONTROL = 3;
 const MOST_TEXT = 1 << 20;
+const MOST_NAME = 1 << 10;
 const LOOK_MS = 50;
 const BRIDGE = Symbol.for("forkd.kernel");
 const INTERRUPTED = Symbol("interrupted");
@@ -193,6 +194,21 @@ function describe(error, id) {
   return { type: String(value.name), message: String(value.message), traceback: shown.join("\n") };
 }
 
+function failure(id, error) {
+  let described;
+  try {
+    described = describe(error, id);
+  } catch {
+    described = { type: "Error", message: "<no message>", traceback: "" }; // what was thrown throws when it is looked at
+  }
+  const { type, message, traceback } = described;
+  return JSON.stringify({ event: "error", id, type: type.slice(0, MOST_NAME), message: cut(message), traceback: cut(traceback) });
+}
+
+function cut(text) {
+  return text.length > MOST_TEXT ? `${text.slice(0, MOST_TEXT)}…` : text;
+}
+
 /** JSON text of a value that survives the round trip unchanged */
 function jsonOf(value) {
   let room = MOST_TEXT;
@@ -238,13 +254,12 @@ async function answer({ id, code }) {
       const interrupted = new Promise((_, reject) => (endWait = () => reject(INTERRUPTED)));
       value = await Promise.race([value, interrupted]);
     }
-    const text = value === undefined ? undefined : util.inspect(value);
-    const shown = text !== undefined && text.length > MOST_TEXT ? `${text.slice(0, MOST_TEXT)}…` : text;
+    const text = value === undefined ? null : cut(util.inspect(value));
     const json = value === undefined ? undefined : jsonOf(value);
-    const head = JSON.stringify({ event: "result", id, text: shown ?? null });
+    const head = JSON.stringify({ event: "result", id, text });
     message = json === undefined ? head : `${head.slice(0, -1)},"json":${json}}`;
   } catch (error) {
-    message = JSON.stringify({ event: "error", id, ...describe(error, id) });
+    message = failure(id, error);
   }
   endWait = undefined;
   clearInterval(looking);

@@ -19,6 +19,7 @@ import types
 KERNEL_FILE = __file__
 CONTROL = 3
 MOST_TEXT = 1 << 20
+MOST_NAME = 1 << 10
 MOST_SOURCES = 512
 SAFE_INTEGER = (1 << 53) - 1
 ALLOW_AWAIT = getattr(ast, "PyCF_ALLOW_TOP_LEVEL_AWAIT", 0)
@@ -168,12 +169,24 @@ class Generators:
 
     def changed(self):
         """Whether numpy's generator has come since the last look."""
-        if self.numpy or "numpy.random.mtrand" not in sys.modules:
+        if not self.numpy_is_new():
             return False
+        if self.generation != self.seen:
+            self.seed_numpy()
         self.numpy = True
         self.names.append("numpy.random")
         self.add("numpy.random", self.find_numpy)
         return True
+
+    def numpy_is_new(self):
+        return not self.numpy and "numpy.random.mtrand" in sys.modules
+
+    def seed_numpy(self):
+        """For a fork in which numpy was imported, but not yet found, when the generators were filled."""
+        try:
+            sys.modules["numpy.random.mtrand"].seed(struct.unpack("8I", os.urandom(32)))
+        except Exception:
+            self.complete = False  # then the host asks, and gets this failure
 
     def find_random(self):
         generator = random._inst
@@ -201,6 +214,8 @@ class Generators:
         if self.generation == self.seen:
             return
         self.seen = bytes(self.generation)
+        if self.numpy_is_new():
+            self.seed_numpy()
         random._inst.gauss_next = None
         ssl = sys.modules.get("_ssl")
         if ssl is not None:
@@ -249,8 +264,8 @@ def compile_part(part, filename, mode):
 
 
 def result(number, text, value):
-    if text is not None and len(text) > MOST_TEXT:
-        text = text[:MOST_TEXT] + "…"
+    if text is not None:
+        text = cut(text)
     head = '{"event": "result", "id": %d, "text": %s}' % (number, "null" if text is None else quote(text))
     if text is not None and survives_json(value):
         try:
@@ -260,6 +275,10 @@ def result(number, text, value):
         if len(plain) <= MOST_TEXT:
             return '%s, "json": %s}' % (head[:-1], plain)
     return head
+
+
+def cut(text):
+    return text if len(text) <= MOST_TEXT else text[:MOST_TEXT] + "…"
 
 
 def survives_json(value):
@@ -308,7 +327,7 @@ def failure(number, error):
         text = "".join(formatted.format()).rstrip("\n")
     except Exception:
         text = "%s: %s" % (kind.__name__, message)
-    event = {"event": "error", "id": number, "type": kind.__name__, "message": message, "traceback": text}
+    event = {"event": "error", "id": number, "type": kind.__name__[:MOST_NAME], "message": cut(message), "traceback": cut(text)}
     return encode(event)
 
 

@@ -179,6 +179,15 @@ describe("a branch", () => {
     }
   });
 
+  it("keeps the source's own environment and says which engine wrote it", async () => {
+    const source = await vm.runtime.forkOne(vm.tag, { env: { OWN: "kept" } });
+    const { snapshot } = await vm.runtime.branch(source, `${vm.tag}-env`);
+    assert.equal(snapshot.manifest.shape.engineVersion, vm.runtime.qemuVersion);
+    const grandchild = await vm.runtime.forkOne(snapshot);
+    assert.equal(await sh(grandchild, 'echo "$OWN"'), "kept");
+    await endAll([source, grandchild]);
+  });
+
   it("takes a tag that two ask for at once only one time", async () => {
     const sources = await vm.forkMany(2);
     const tag = `${vm.tag}-once`;

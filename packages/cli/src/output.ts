@@ -27,7 +27,7 @@ export function printLine(text = ""): void {
 
 /** A line for the human, never part of the command's result */
 export function printNote(text: string): void {
-  process.stderr.write(`${text}\n`);
+  process.stderr.write(`${text.split("\n").map(plain).join("\n")}\n`);
 }
 
 export function printJson(value: unknown): void {

@@ -1,7 +1,13 @@
 // Little-endian fields of frames: what a payload is written with and read with.
 
+import { ForkdError } from "../errors.ts";
+
 /** A payload that ends before its fields do, or lies about a length */
-export class CodecError extends Error {}
+export class CodecError extends ForkdError {
+  constructor(message: string) {
+    super("AGENT_PROTOCOL", `Malformed message: ${message}.`);
+  }
+}
 
 export class Writer {
   #parts: Buffer[] = [];

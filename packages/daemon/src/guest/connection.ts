@@ -4,7 +4,7 @@ import { randomBytes } from "node:crypto";
 import { connect, type Socket } from "node:net";
 import { ForkdError, messageOf } from "../errors.ts";
 import { CodecError, Reader } from "./codec.ts";
-import { attachedRecord, attachRecord, encodeFrame, FrameDecoder, PROTOCOL_VERSION, T, type Frame } from "./protocol.ts";
+import { attachedRecord, attachRecord, encodeFrame, FrameDecoder, MAX_PAYLOAD, PROTOCOL_VERSION, T, type Frame } from "./protocol.ts";
 import { AgentStream } from "./stream.ts";
 
 export type Hello = { protocol: number; agentVersion: string; guestKernel: string; attachCount: number; uptimeMs: number };
@@ -49,6 +49,12 @@ export class AgentConnection {
 
   /** Opens a stream with a request; frames may be sent before the agent has answered anything */
   open(type: number, payload: Buffer, onData?: (channel: number, bytes: Buffer) => void | Promise<void>): AgentStream {
+    if (payload.length > MAX_PAYLOAD) {
+      const limit = `a request (a program's arguments and environment together, or a path) has room for ${MAX_PAYLOAD}`;
+      throw new ForkdError("BAD_REQUEST", `Cannot ask the guest with ${payload.length} bytes: ${limit}.`, {
+        hint: "Pass large data through a file or stdin.",
+      });
+    }
     const id = this.#nextStream++;
     const stream = new AgentStream({
       id,
@@ -98,7 +104,7 @@ export class AgentConnection {
       for (const frame of this.#decoder?.push(chunk) ?? []) this.#dispatch(frame);
     } catch (error) {
       if (!(error instanceof CodecError)) throw error;
-      this.#lose(`it broke the protocol: ${error.message}`);
+      this.#lose(`it broke the protocol: ${error.message.replace(/\.$/, "")}`);
     }
   }
 
@@ -132,16 +138,21 @@ export class AgentConnection {
   }
 }
 
+export function throwIfCancelled(signal: AbortSignal | undefined): void {
+  if (signal?.aborted) throw cancelled(signal);
+}
+
+function cancelled(signal: AbortSignal | undefined): ForkdError {
+  return new ForkdError("CANCELLED", `Cancelled: ${messageOf(signal?.reason)}.`);
+}
+
 /** The promise's outcome, or the error after the time, or the signal's reason */
 export async function within<V>(promise: Promise<V>, timeoutMs: number, signal: AbortSignal | undefined, timeout: () => Error): Promise<V> {
-  const cancelled = (): ForkdError => new ForkdError("CANCELLED", `Cancelled: ${messageOf(signal?.reason)}.`);
-  if (signal?.aborted) {
-    promise.catch(() => undefined); // nobody else waits for it
-    throw cancelled();
-  }
+  if (signal?.aborted) promise.catch(() => undefined); // nobody else waits for it
+  throwIfCancelled(signal);
   const stop = Promise.withResolvers<never>();
   const timer = timeoutMs > 0 ? setTimeout(() => stop.reject(timeout()), timeoutMs) : undefined;
-  const abort = (): void => stop.reject(cancelled());
+  const abort = (): void => stop.reject(cancelled(signal));
   signal?.addEventListener("abort", abort, { once: true });
   try {
     return await Promise.race([promise, stop.promise]);

@@ -1,8 +1,9 @@
 // Files of the guest, in and out, of any size, a chunk at a time.
 
 import { ForkdError } from "../errors.ts";
-import { Writer } from "./codec.ts";
-import type { AgentConnection } from "./connection.ts";
+import { CodecError, Writer } from "./codec.ts";
+import { throwIfCancelled, within, type AgentConnection } from "./connection.ts";
+import { GrowingBuffer } from "./growing-buffer.ts";
 import { CHANNEL, T } from "./protocol.ts";
 import { AgentError } from "./stream.ts";
 
@@ -10,6 +11,7 @@ const TO_THE_END = 2n ** 64n - 1n;
 const FLAG_APPEND = 1;
 const FLAG_ATOMIC = 2;
 const FLAG_PARENTS = 4;
+const MAX_WHOLE_FILE = 256 * 1024 * 1024;
 
 export type FileInfo = {
   kind: "file" | "directory" | "symlink" | "char" | "block" | "fifo" | "socket";
@@ -21,6 +23,8 @@ export type FileInfo = {
 };
 
 const KINDS = { f: "file", d: "directory", l: "symlink", c: "char", b: "block", p: "fifo", s: "socket" } as const;
+
+export type ReadOptions = { maxBytes?: number };
 
 export type WriteOptions = { mode?: number; append?: boolean; parents?: boolean; signal?: AbortSignal };
 
@@ -37,7 +41,8 @@ export async function* readFileChunks(
     .u64(BigInt(range.offset ?? 0))
     .u64(range.length === undefined ? TO_THE_END : BigInt(range.length))
     .done();
-  const stream = agent.open(T.READ, payload, async (_channel, bytes) => {
+  const stream = agent.open(T.READ, payload, async (channel, bytes) => {
+    if (channel !== CHANNEL.stdin) return;
     const taken = Promise.withResolvers<void>();
     chunks.push({ bytes, taken: taken.resolve });
     wake?.();
@@ -68,10 +73,17 @@ export async function* readFileChunks(
   }
 }
 
-export async function readFile(agent: AgentConnection, path: string): Promise<Buffer> {
-  const parts: Buffer[] = [];
-  for await (const chunk of readFileChunks(agent, path)) parts.push(chunk);
-  return Buffer.concat(parts);
+/** The whole file; FILE_FAILED when it is larger than `maxBytes` (256 MiB) */
+export async function readFile(agent: AgentConnection, path: string, opts: ReadOptions = {}): Promise<Buffer> {
+  const most = opts.maxBytes ?? MAX_WHOLE_FILE;
+  const content = new GrowingBuffer();
+  for await (const chunk of readFileChunks(agent, path)) {
+    if (!content.add(chunk, most))
+      throw new ForkdError("FILE_FAILED", `Cannot read ${JSON.stringify(path)} in the guest: it has more than ${most} bytes.`, {
+        hint: "Read it a chunk at a time with readFileChunks, or raise maxBytes.",
+      });
+  }
+  return content.bytes();
 }
 
 /** Writes a file; unless appending it appears whole or not at all */
@@ -92,14 +104,15 @@ export async function writeFile(
   );
   const send = async (): Promise<number> => {
     for await (const chunk of typeof content === "string" ? [Buffer.from(content)] : content instanceof Uint8Array ? [content] : content) {
-      opts.signal?.throwIfAborted();
+      throwIfCancelled(opts.signal);
       await stream.write(CHANNEL.stdin, chunk);
     }
     stream.eof(CHANNEL.stdin);
     return Number((await stream.result()).u64());
   };
   try {
-    return await fileCall(path, "write", send());
+    const sending = within(send(), 0, opts.signal, () => new Error("unreachable: no time-out was asked for"));
+    return await fileCall(path, "write", sending);
   } finally {
     stream.cancel();
   }
@@ -107,14 +120,20 @@ export async function writeFile(
 
 export async function statFile(agent: AgentConnection, path: string, timeoutMs: number): Promise<FileInfo> {
   const reader = await fileCall(path, "look at", agent.call(T.STAT, new Writer().str(path).done(), { timeoutMs }));
+  const letter = String.fromCharCode(reader.u8());
+  if (!isKind(letter)) throw new CodecError(`a file of kind ${JSON.stringify(letter)}`);
   return {
-    kind: KINDS[String.fromCharCode(reader.u8()) as keyof typeof KINDS],
+    kind: KINDS[letter],
     mode: reader.u32(),
     uid: reader.u32(),
     gid: reader.u32(),
     size: Number(reader.u64()),
     mtimeMs: Number(reader.i64() / 1_000_000n),
   };
+}
+
+function isKind(letter: string): letter is keyof typeof KINDS {
+  return Object.hasOwn(KINDS, letter);
 }
 
 async function fileCall<V>(path: string, verb: string, call: Promise<V>): Promise<V> {

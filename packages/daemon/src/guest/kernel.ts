@@ -3,7 +3,9 @@
 import { randomBytes, randomInt } from "node:crypto";
 import { ForkdError } from "../errors.ts";
 import { Writer } from "./codec.ts";
-import { within, type AgentConnection } from "./connection.ts";
+import { throwIfCancelled, within, type AgentConnection } from "./connection.ts";
+import { GrowingBuffer, OutputTail } from "./growing-buffer.ts";
+import { LineReader, MAX_CONTROL_LINE, parseMessage, type GeneratorsMessage, type KernelMessage } from "./kernel-messages.ts";
 import { GuestProcess } from "./process.ts";
 import { CHANNEL, T } from "./protocol.ts";
 import type { AgentStream } from "./stream.ts";
@@ -19,6 +21,7 @@ const INTERRUPT_EVERY_MS = 250;
 const INTERRUPT_FOR_MS = 5000;
 const REGISTER_WITHIN_MS = 30_000;
 const MAX_OUTPUT = 8 * 1024 * 1024;
+const MAX_EARLY_OUTPUT = 16 * 1024;
 
 export type EvalOptions = {
   timeoutMs?: number | undefined;
@@ -51,14 +54,15 @@ export type KernelFacts = {
   busy: boolean;
 };
 
-type Message = { event: string; id?: number; [key: string]: unknown };
-
 type Pending = {
   id: number;
+  /** the kernel's answer, which comes also for an eval that nobody waits for any more */
   done: PromiseWithResolvers<EvalResult>;
+  /** rejects with what a callback of the caller threw */
+  callbacks: PromiseWithResolvers<never>;
+  callbackFailed: boolean;
   opts: EvalOptions;
-  output: Record<"stdout" | "stderr", Buffer[]>;
-  kept: number;
+  output: Record<"stdout" | "stderr", GrowingBuffer>;
   truncated: boolean;
 };
 
@@ -67,13 +71,17 @@ export class Kernel {
   readonly #agent: AgentConnection;
   #version = "";
   #reseed: KernelFacts["reseed"] = "message";
-  #registered: Promise<unknown> = Promise.resolve();
+  /** the newest list of generators that the agent was not told yet */
+  #generators: GeneratorsMessage | undefined;
+  #registering = false;
+  #registered: Promise<void> = Promise.resolve();
   #stream: AgentStream | undefined;
   #process: GuestProcess | undefined;
-  #line = "";
-  readonly #decoder = new TextDecoder();
+  /** what is sent, one message after another: two that wait for credit must not mix */
+  #sent: Promise<void> = Promise.resolve();
+  readonly #lines = new LineReader();
   readonly #evals: Pending[] = [];
-  readonly #replies = new Map<number, (message: Message) => void>();
+  readonly #reseeds = new Map<number, PromiseWithResolvers<string[]>>();
   readonly #ready = Promise.withResolvers<void>();
   // ids must not repeat those of another connection: an eval that was running at a branch still answers with its own
   #nextId = randomInt(2 ** 32) * 2 ** 20;
@@ -95,29 +103,28 @@ export class Kernel {
     opts: { timeoutMs: number; signal?: AbortSignal | undefined },
   ): Promise<Kernel> {
     const kernel = new Kernel(agent, language);
-    const early: Buffer[] = [];
+    const early = new OutputTail(MAX_EARLY_OUTPUT);
     kernel.#process = await GuestProcess.start(agent, COMMANDS[language], {
       tag: `kernel/${language}`,
       control: true,
       cwd: "/",
       onOutput: (channel, bytes) => {
-        if (!kernel.#version && channel !== "control") early.push(bytes);
+        if (!kernel.#version && channel !== "control") early.add(bytes);
         return kernel.#receive(channel, bytes);
       },
       signal: opts.signal,
     });
     const exit = kernel.#watch(kernel.#process.exited());
     const timeout = (): Error =>
-      new ForkdError(
-        "WARMUP_FAILED",
-        `The ${language} kernel was not ready within ${opts.timeoutMs} ms.\n${Buffer.concat(early).toString()}`,
-      );
+      new ForkdError("WARMUP_FAILED", `The ${language} kernel was not ready within ${opts.timeoutMs} ms.\n${early.toString()}`);
     try {
       await within(kernel.#ready.promise, opts.timeoutMs, opts.signal, timeout);
     } catch (error) {
       await Promise.race([exit, new Promise((resolve) => setTimeout(resolve, 50))]);
       if (kernel.#dead)
-        throw new ForkdError("WARMUP_FAILED", `The ${language} kernel ended before it was ready.\n${Buffer.concat(early).toString()}`);
+        throw new ForkdError("WARMUP_FAILED", `The ${language} kernel ended before it was ready.\n${early.toString()}`, {
+          cause: kernel.#dead,
+        });
       throw error;
     }
     return kernel;
@@ -137,7 +144,7 @@ export class Kernel {
         return attached.exited();
       }),
     );
-    const reseeded = facts.reseed === "memory" ? process.then(() => []) : kernel.#askToReseed(stream);
+    const reseeded = facts.reseed === "memory" ? process.then(() => []) : kernel.#askToReseed();
     reseeded.catch(() => undefined); // the caller awaits it later, or never when something else fails first
     return { kernel, reseeded };
   }
@@ -147,18 +154,21 @@ export class Kernel {
     return { language: this.language, version: this.#version, reseed: this.#reseed, busy: this.#foreignEval || this.#evals.length > 0 };
   }
 
+  /** Why it takes no more code */
+  get dead(): ForkdError | undefined {
+    return this.#dead;
+  }
+
   /** Resolves when the agent knows where the generators are that the code so far has brought */
   async settled(): Promise<void> {
     await this.#registered;
   }
 
-  #askToReseed(stream: AgentStream): Promise<string[]> {
+  #askToReseed(): Promise<string[]> {
     const id = this.#nextId++;
     const reply = Promise.withResolvers<string[]>();
-    this.#replies.set(id, (message) => reply.resolve(Array.isArray(message["generators"]) ? message["generators"].map(String) : []));
-    stream.end().catch((error: unknown) => reply.reject(error));
-    const request = `${this.#opening()}${JSON.stringify({ op: "reseed", id, seed: randomBytes(32).toString("hex") })}\n`;
-    stream.write(CHANNEL.control, Buffer.from(request)).catch((error: unknown) => reply.reject(error));
+    this.#reseeds.set(id, reply);
+    this.#send({ op: "reseed", id, seed: randomBytes(32).toString("hex") });
     return reply.promise;
   }
 
@@ -171,19 +181,20 @@ export class Kernel {
 
   /** Runs code; its own exceptions are in the result, everything else is thrown */
   async eval(code: string, opts: EvalOptions = {}): Promise<EvalResult> {
-    opts.signal?.throwIfAborted();
+    throwIfCancelled(opts.signal);
     if (this.#dead) throw this.#dead;
     const pending: Pending = {
       id: this.#nextId++,
       done: Promise.withResolvers(),
+      callbacks: Promise.withResolvers(),
+      callbackFailed: false,
       opts,
-      output: { stdout: [], stderr: [] },
-      kept: 0,
+      output: { stdout: new GrowingBuffer(), stderr: new GrowingBuffer() },
       truncated: false,
     };
     this.#evals.push(pending);
-    pending.done.promise.catch(() => undefined); // awaited below, but sending may fail first
-    await this.#send({ op: "eval", id: pending.id, code, ...(this.#foreignEval ? { mark: true } : {}) });
+    // not awaited: sending may wait for credit, and the time runs from now on
+    this.#send({ op: "eval", id: pending.id, code, ...(this.#foreignEval ? { mark: true } : {}) });
     return this.#awaitEval(pending);
   }
 
@@ -191,14 +202,11 @@ export class Kernel {
     const { timeoutMs = 0, signal } = pending.opts;
     const timedOut = new ForkdError("EVAL_TIMEOUT", `The ${this.language} code did not end within ${timeoutMs} ms and was interrupted.`);
     try {
-      return await within(pending.done.promise, timeoutMs, signal, () => timedOut);
+      return await within(Promise.race([pending.done.promise, pending.callbacks.promise]), timeoutMs, signal, () => timedOut);
     } catch (error) {
-      if (error !== timedOut && !signal?.aborted) throw error;
-      if (!(await this.#interrupt(pending))) {
-        const why = `The ${this.language} code did not end within ${timeoutMs} ms and does not react to an interrupt.`;
-        throw new ForkdError("EVAL_TIMEOUT", why, { hint: "It runs on; later evals wait for it. Kill the sandbox if it never ends." });
-      }
-      throw error;
+      if (error === this.#dead || (await this.#interrupt(pending)) || error !== timedOut) throw error;
+      const why = `The ${this.language} code did not end within ${timeoutMs} ms and does not react to an interrupt.`;
+      throw new ForkdError("EVAL_TIMEOUT", why, { hint: "It runs on; later evals wait for it. Kill the sandbox if it never ends." });
     }
   }
 
@@ -217,75 +225,100 @@ export class Kernel {
     return false;
   }
 
-  async #send(message: object): Promise<void> {
+  #send(message: object): void {
     const bytes = Buffer.from(`${this.#opening()}${JSON.stringify(message)}\n`);
-    if (this.#stream) await this.#stream.write(CHANNEL.control, bytes);
-    else await this.#process?.writeControl(bytes);
+    this.#sent = this.#sent
+      .then(async () => (this.#stream ? this.#stream.write(CHANNEL.control, bytes) : this.#process?.writeControl(bytes)))
+      .catch((error: unknown) => this.#die(error)); // only a stream that is over refuses
   }
 
   #receive(channel: "stdout" | "stderr" | "control", bytes: Buffer): void | Promise<void> {
+    if (this.#dead) return;
     if (channel === "control") {
       this.#receiveControl(bytes);
       return;
     }
     const current = this.#evals[0];
     if (!current || this.#foreignEval) return;
-    if (current.kept + bytes.length <= MAX_OUTPUT) {
-      current.kept += bytes.length;
-      current.output[channel].push(bytes);
-    } else {
-      current.truncated = true;
+    const { stdout, stderr } = current.output;
+    if (!current.output[channel].add(bytes, MAX_OUTPUT - (channel === "stdout" ? stderr : stdout).length)) current.truncated = true;
+    if (current.callbackFailed) return;
+    const failed = (error: unknown): void => {
+      current.callbackFailed = true;
+      current.callbacks.reject(error);
+    };
+    try {
+      const waiting = channel === "stdout" ? current.opts.onStdout?.(bytes) : current.opts.onStderr?.(bytes);
+      return waiting && Promise.resolve(waiting).catch(failed);
+    } catch (error) {
+      failed(error);
     }
-    return channel === "stdout" ? current.opts.onStdout?.(bytes) : current.opts.onStderr?.(bytes);
   }
 
   #receiveControl(bytes: Buffer): void {
-    const lines = (this.#line + this.#decoder.decode(bytes, { stream: true })).split("\n");
-    this.#line = lines.pop() ?? "";
-    for (const line of lines) {
+    const lines = this.#lines.push(bytes);
+    for (const line of lines ?? []) {
       const message = parseMessage(line);
       if (message) this.#handle(message);
     }
+    if (lines) return;
+    this.#die(undefined, `sent a control message of more than ${MAX_CONTROL_LINE} bytes and was given up`);
+    if (this.#stream) this.#stream.cancel();
+    else this.#process?.detach();
   }
 
-  #handle(message: Message): void {
-    if (message.event === "ready") {
-      this.#version = String(message["version"]);
-      this.#ready.resolve();
-    } else if (message.event === "generators") {
-      this.#registered = this.#register(message);
-    } else if (message.event === "start") {
-      if (this.#evals.some((pending) => pending.id === message.id)) this.#foreignEval = false;
-    } else if (message.event === "reseeded") {
-      this.#replies.get(message.id ?? -1)?.(message);
-      this.#replies.delete(message.id ?? -1);
-    } else if (message.event === "result" || message.event === "error") {
-      const at = this.#evals.findIndex((pending) => pending.id === message.id);
-      if (at < 0) return; // of an eval from before the fork
-      const [pending] = this.#evals.splice(at, 1);
-      pending?.done.resolve(toResult(message, pending));
+  #handle(message: KernelMessage): void {
+    switch (message.event) {
+      case "ready":
+        this.#version = message.version;
+        this.#ready.resolve();
+        return;
+      case "generators":
+        this.#reseed = "message";
+        this.#generators = message;
+        if (!this.#registering) this.#registered = this.#register();
+        return;
+      case "start":
+        if (this.#evals.some((pending) => pending.id === message.id)) this.#foreignEval = false;
+        return;
+      case "reseeded":
+        this.#reseeds.get(message.id)?.resolve(message.generators);
+        this.#reseeds.delete(message.id);
+        return;
+      case "result":
+      case "error": {
+        if (message.event === "error")
+          this.#reseeds.get(message.id)?.reject(new ForkdError("FORK_FAILED", `${message.type}: ${message.message}`));
+        const at = this.#evals.findIndex((pending) => pending.id === message.id);
+        if (at < 0) return; // of an eval from before the fork
+        const [pending] = this.#evals.splice(at, 1);
+        pending?.done.resolve(toResult(message, pending));
+      }
     }
   }
 
-  /** Tells the agent where the interpreter's generators keep their state, to be filled anew at every fork */
-  async #register(message: Message): Promise<void> {
-    this.#reseed = "message";
-    if (message["complete"] !== true || !Array.isArray(message["regions"])) return;
-    const regions = message["regions"] as [string, number, number, string][];
-    const payload = new Writer().str(`kernel/${this.language}`).list(regions, (writer, [name, address, length, fill]) => {
-      writer
-        .str(`${this.language}/${name}`)
-        .u64(BigInt(address))
-        .u32(length)
-        .u8(fill === "zero" ? 1 : 0);
-    });
-    try {
-      await this.#agent.call(T.REGIONS, payload.done(), { timeoutMs: REGISTER_WITHIN_MS });
-      this.#reseed = "memory";
-    } catch (error) {
-      // then it is asked by message, as the kernels are that cannot tell
-      if (!(error instanceof ForkdError)) throw error;
+  /** Tells the agent where the interpreter's generators keep their state, to be filled anew at every fork; one list at a time, the newest */
+  async #register(): Promise<void> {
+    this.#registering = true;
+    while (this.#generators) {
+      const { regions, complete } = this.#generators;
+      this.#generators = undefined;
+      if (!complete) continue;
+      const payload = new Writer().str(`kernel/${this.language}`).list(regions, (writer, [name, address, length, fill]) => {
+        writer
+          .str(`${this.language}/${name}`)
+          .u64(BigInt(address))
+          .u32(length)
+          .u8(fill === "zero" ? 1 : 0);
+      });
+      // when it fails, the kernel is asked by message, as those are that cannot tell
+      const told = await this.#agent.call(T.REGIONS, payload.done(), { timeoutMs: REGISTER_WITHIN_MS }).then(
+        () => true,
+        () => false,
+      );
+      if (told && !this.#generators) this.#reseed = "memory";
     }
+    this.#registering = false;
   }
 
   /** Fails everything that waits when the interpreter ends */
@@ -296,37 +329,30 @@ export class Kernel {
     } catch (error) {
       cause = error;
     }
+    this.#die(cause);
+  }
+
+  #die(cause: unknown, how = "has ended"): void {
+    if (this.#dead) return;
     this.#dead =
       cause instanceof ForkdError && cause.code === "AGENT_LOST"
         ? cause
-        : new ForkdError("KERNEL_DIED", `The ${this.language} kernel has ended.`, { cause });
+        : new ForkdError("KERNEL_DIED", `The ${this.language} kernel ${how}.`, { cause });
     this.#ready.reject(this.#dead);
     for (const pending of this.#evals.splice(0)) pending.done.reject(this.#dead);
+    for (const reply of this.#reseeds.values()) reply.reject(this.#dead);
+    this.#reseeds.clear();
   }
 }
 
-/** A line that is no message is the half of one whose sender is gone */
-function parseMessage(line: string): Message | undefined {
-  try {
-    const message: unknown = JSON.parse(line);
-    return typeof message === "object" && message !== null && "event" in message ? (message as Message) : undefined;
-  } catch (error) {
-    if (error instanceof SyntaxError) return undefined;
-    throw error;
-  }
-}
-
-function toResult(message: Message, pending: Pending): EvalResult {
-  const error =
-    message.event === "error"
-      ? { type: String(message["type"]), message: String(message["message"]), traceback: String(message["traceback"]) }
-      : null;
+function toResult(message: Extract<KernelMessage, { event: "result" | "error" }>, pending: Pending): EvalResult {
+  const failed = message.event === "error";
   return {
-    text: typeof message["text"] === "string" ? message["text"] : null,
-    ...("json" in message ? { json: message["json"] } : {}),
-    stdout: Buffer.concat(pending.output.stdout).toString(),
-    stderr: Buffer.concat(pending.output.stderr).toString(),
+    text: failed ? null : message.text,
+    ...(!failed && "json" in message ? { json: message.json } : {}),
+    stdout: pending.output.stdout.bytes().toString(),
+    stderr: pending.output.stderr.bytes().toString(),
     truncated: pending.truncated,
-    error,
+    error: failed ? { type: message.type, message: message.message, traceback: message.traceback } : null,
   };
 }

@@ -3,13 +3,16 @@
 import { constants } from "node:os";
 import { ForkdError } from "../errors.ts";
 import { Writer, type Reader } from "./codec.ts";
-import { within, type AgentConnection } from "./connection.ts";
+import { throwIfCancelled, within, type AgentConnection } from "./connection.ts";
 import { CHANNEL, T } from "./protocol.ts";
 import { AgentError, type AgentStream } from "./stream.ts";
 
 const FROM_NOW = 2n ** 64n - 1n;
 const FLAG_STDIN = 1;
 const FLAG_CONTROL = 2;
+const START_WITHIN_MS = 60_000;
+/** how long after a program's time-out its end may be told: the agent itself takes 500 ms from SIGTERM to SIGKILL */
+export const TIMEOUT_GRACE_MS = 5000;
 
 export type OutputHandler = (channel: "stdout" | "stderr" | "control", bytes: Buffer) => void | Promise<void>;
 
@@ -52,6 +55,7 @@ export class GuestProcess {
   /** Starts a program; rejects with EXEC_FAILED when the guest cannot */
   static async start(agent: AgentConnection, argv: readonly string[], opts: StartOptions = {}): Promise<GuestProcess> {
     if (argv.length === 0) throw new ForkdError("BAD_REQUEST", "Cannot start a process: argv is empty.");
+    throwIfCancelled(opts.signal);
     const flags = (opts.stdin === "open" ? FLAG_STDIN : 0) | (opts.control ? FLAG_CONTROL : 0);
     const payload = new Writer()
       .u8(flags)
@@ -63,23 +67,34 @@ export class GuestProcess {
       .str(opts.user ?? "")
       .done();
     const stream = agent.open(T.EXEC, payload, outputTo(opts.onOutput));
-    return GuestProcess.#wait(stream, `Cannot start ${JSON.stringify(argv[0])} in the guest`, opts.signal);
+    const withinMs = opts.timeoutMs ? Math.min(START_WITHIN_MS, opts.timeoutMs + TIMEOUT_GRACE_MS) : START_WITHIN_MS;
+    return GuestProcess.#wait(stream, `Cannot start ${JSON.stringify(argv[0])} in the guest`, {
+      withinMs,
+      signal: opts.signal,
+      // it may have been started all the same, and nobody would have a handle to it
+      onFailure: () => stream.signal(constants.signals.SIGKILL, "group"),
+    });
   }
 
   /** Attaches to a process that runs already, from an earlier connection or from before a fork; only new output comes */
   static attach(agent: AgentConnection, tag: string, onOutput: OutputHandler): { stream: AgentStream; process: Promise<GuestProcess> } {
     const payload = new Writer().u64(0n).str(tag).u64(FROM_NOW).u64(FROM_NOW).done();
     const stream = agent.open(T.ATTACH, payload, outputTo(onOutput));
-    const process = GuestProcess.#wait(stream, `Cannot attach to ${JSON.stringify(tag)} in the guest`);
+    const process = GuestProcess.#wait(stream, `Cannot attach to ${JSON.stringify(tag)} in the guest`, { withinMs: START_WITHIN_MS });
     process.catch(() => undefined); // the caller may look at the stream first
     return { stream, process };
   }
 
-  static async #wait(stream: AgentStream, what: string, signal?: AbortSignal): Promise<GuestProcess> {
+  static async #wait(
+    stream: AgentStream,
+    what: string,
+    opts: { withinMs: number; signal?: AbortSignal | undefined; onFailure?: () => void },
+  ): Promise<GuestProcess> {
+    const late = (): ForkdError => new ForkdError("AGENT_TIMEOUT", `${what}: its agent did not answer within ${opts.withinMs} ms.`);
     try {
-      const started = await within(stream.started(), 0, signal, () => new Error("unreachable: no time-out was asked for"));
-      return new GuestProcess(stream, started);
+      return new GuestProcess(stream, await within(stream.started(), opts.withinMs, opts.signal, late));
     } catch (error) {
+      opts.onFailure?.();
       stream.cancel();
       if (error instanceof AgentError) throw new ForkdError("EXEC_FAILED", `${what}: ${error.message}.`, { cause: error });
       throw error;

@@ -1,10 +1,11 @@
 // One stream of an agent connection: credit in both directions, order kept, exactly one end.
 
-import { ForkdError, type ErrorCode } from "../errors.ts";
+import { ForkdError, messageOf, type ErrorCode } from "../errors.ts";
 import { CodecError, Reader, Writer } from "./codec.ts";
-import { MAX_PAYLOAD, T, WINDOW, type Frame } from "./protocol.ts";
+import { CHANNEL, MAX_PAYLOAD, T, WINDOW, type Frame } from "./protocol.ts";
 
 const CREDIT_STEP = 65536;
+const LAST_CHANNEL = CHANNEL.control;
 
 export type StreamOptions = {
   id: number;
@@ -37,7 +38,9 @@ export class AgentStream {
   readonly #allowed = new Map<number, number>();
   #consumed: Promise<void> = Promise.resolve();
   #busy = false;
+  #hasStarted = false;
   #over = false;
+  #consumerFailure: ForkdError | undefined;
 
   constructor(opts: StreamOptions) {
     this.#opts = opts;
@@ -117,17 +120,20 @@ export class AgentStream {
       case T.CREDIT: {
         const reader = new Reader(frame.payload);
         const channel = reader.u8();
-        this.#credit.set(channel, (this.#credit.get(channel) ?? WINDOW) + reader.u32());
+        // never more than the window: an agent that gives what it did not get would have us send without bound
+        this.#credit.set(channel, Math.min(WINDOW, (this.#credit.get(channel) ?? WINDOW) + reader.u32()));
         this.#wakeWriters();
         return;
       }
       case T.STARTED:
+        this.#hasStarted = true;
         this.#started.resolve(new Reader(frame.payload));
         return;
       case T.RESULT:
       case T.EXIT:
         this.#finish();
-        void this.#consumed.then(() => this.#end.resolve(frame));
+        if (!this.#hasStarted) this.#started.reject(new CodecError("the process ended before it was started"));
+        void this.#consumed.then(() => (this.#consumerFailure ? this.#end.reject(this.#consumerFailure) : this.#end.resolve(frame)));
         return;
       case T.ERROR: {
         const reader = new Reader(frame.payload);
@@ -145,7 +151,9 @@ export class AgentStream {
   #receiveData(payload: Buffer): void {
     if (payload.length === 0) throw new CodecError("DATA without a channel");
     const channel = payload.readUInt8(0);
+    if (channel > LAST_CHANNEL) throw new CodecError(`DATA on channel ${channel}`);
     const bytes = payload.subarray(1);
+    if (bytes.length === 0 || this.#consumerFailure) return;
     const allowed = (this.#allowed.get(channel) ?? WINDOW) - bytes.length;
     if (allowed < 0) throw new CodecError("DATA beyond its credit");
     this.#allowed.set(channel, allowed);
@@ -155,16 +163,19 @@ export class AgentStream {
     }
     // once a consumer made us wait, everything after it waits in line
     if (!this.#busy) {
-      const waiting = this.#opts.onData(channel, bytes);
-      if (!waiting) {
-        this.#giveBack(channel, bytes.length);
+      let waiting: void | Promise<void>;
+      try {
+        waiting = this.#opts.onData(channel, bytes);
+      } catch (error) {
+        this.#failConsumer(error);
         return;
       }
-      this.#queue(waiting, channel, bytes.length);
+      if (waiting) this.#queue(Promise.resolve(waiting), channel, bytes.length);
+      else this.#giveBack(channel, bytes.length);
       return;
     }
     this.#queue(
-      this.#consumed.then(() => this.#opts.onData?.(channel, bytes)),
+      this.#consumed.then(() => (this.#consumerFailure ? undefined : this.#opts.onData?.(channel, bytes))),
       channel,
       bytes.length,
     );
@@ -174,12 +185,20 @@ export class AgentStream {
     this.#busy = true;
     const mine = work.then(
       () => this.#giveBack(channel, length),
-      (error: unknown) => this.lose(new ForkdError("CANCELLED", "The consumer of the stream failed.", { cause: error })),
+      (error: unknown) => this.#failConsumer(error),
     );
     this.#consumed = mine.finally(() => {
       if (this.#consumed === tail) this.#busy = false;
     });
     const tail = this.#consumed;
+  }
+
+  /** Nobody takes the rest: without a CANCEL the guest's process would wait for ever for credit */
+  #failConsumer(cause: unknown): void {
+    this.#consumerFailure ??= new ForkdError("CANCELLED", `The consumer of the stream failed: ${messageOf(cause)}`, { cause });
+    if (this.#over) return;
+    this.#opts.send(T.CANCEL, Buffer.alloc(0));
+    this.lose(this.#consumerFailure);
   }
 
   #giveBack(channel: number, length: number): void {

@@ -100,8 +100,11 @@ function checkSubIds(facts: HostFacts): Verdict {
 
 function checkUserNamespaces(facts: HostFacts): Verdict {
   if (facts.userNamespaces.usable) return pass("User namespaces can be made.");
-  const why = `User namespaces cannot be made (${facts.userNamespaces.reason}); the store cannot be hidden from VMMs`;
-  return warn(`${why}${facts.uid === 0 ? "." : ", and images cannot be built."}`, "sudo sysctl -w kernel.unprivileged_userns_clone=1");
+  const why = `User namespaces cannot be made (${facts.userNamespaces.reason})`;
+  return warn(
+    `${why}${facts.uid === 0 ? "." : ": images cannot be built from packages."}`,
+    "sudo sysctl -w kernel.unprivileged_userns_clone=1",
+  );
 }
 
 function checkCgroup(facts: HostFacts): Verdict {

@@ -1,12 +1,15 @@
 // Folders for the sockets and logs of running VMs. Each names its owner; what a killed owner left is ended and removed.
 
-import { mkdir, readdir, readFile, rename, rm } from "node:fs/promises";
+import { mkdir, readdir, readFile, rename, rm, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { newId } from "../util/id.ts";
 import { isAlive, ownProcessId, startTimeOf, type ProcessId } from "../util/process-id.ts";
 import { writeFileAtomic } from "../util/atomic-file.ts";
 
 const OWNER = "owner.json";
+const UNCLAIMED = "new-";
+/** A folder is unclaimed only for the moment in which it is made */
+const UNCLAIMED_MS = 60_000;
 const GONE_POLL_MS = 10;
 const GONE_WITHIN_MS = 5000;
 
@@ -14,7 +17,7 @@ const GONE_WITHIN_MS = 5000;
 export async function makeRunDir(run: string): Promise<string> {
   await mkdir(run, { recursive: true, mode: 0o700 });
   const id = newId("rt");
-  const unclaimed = join(run, `new-${id}`);
+  const unclaimed = join(run, `${UNCLAIMED}${id}`);
   const dir = join(run, id);
   await mkdir(unclaimed, { mode: 0o700 });
   await writeFileAtomic(join(unclaimed, OWNER), JSON.stringify(await ownProcessId()));
@@ -24,12 +27,13 @@ export async function makeRunDir(run: string): Promise<string> {
 }
 
 /** Ends the VMMs and removes the folders whose owner is gone; says whether any other owner is alive */
-export async function sweepRunDirs(run: string): Promise<{ ended: number; othersAlive: boolean }> {
+export async function sweepRunDirs(run: string, own: string): Promise<{ ended: number; othersAlive: boolean }> {
   let ended = 0;
   let othersAlive = false;
   for (const name of await readdir(run)) {
-    if (!name.startsWith("rt-")) continue;
     const dir = join(run, name);
+    if (name.startsWith(UNCLAIMED)) await removeIfOld(dir);
+    if (!name.startsWith("rt-") || dir === own) continue;
     const owner = await readOwner(dir);
     if (owner && (await isAlive(owner))) {
       othersAlive = true;
@@ -39,6 +43,14 @@ export async function sweepRunDirs(run: string): Promise<{ ended: number; others
     await rm(dir, { recursive: true, force: true });
   }
   return { ended, othersAlive };
+}
+
+async function removeIfOld(dir: string): Promise<void> {
+  try {
+    if (Date.now() - (await stat(dir)).mtimeMs > UNCLAIMED_MS) await rm(dir, { recursive: true, force: true });
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== "ENOENT") throw error; // it was claimed just now
+  }
 }
 
 async function readOwner(dir: string): Promise<ProcessId | undefined> {
@@ -71,7 +83,7 @@ async function endVmmsOf(dir: string): Promise<number> {
 async function isVmmOf(pid: number, dir: string): Promise<boolean> {
   try {
     const argv = (await readFile(`/proc/${pid}/cmdline`, "utf8")).split("\0");
-    return (argv[0] ?? "").includes("qemu-system") && argv.some((arg) => arg.includes(`path=${dir}/`));
+    return (argv[0] ?? "").includes("qemu-system") && argv.some((arg) => arg.startsWith(`guest=${dir}/`) || arg === `guest=${dir}`);
   } catch (error) {
     const code = (error as NodeJS.ErrnoException).code;
     if (code === "ENOENT" || code === "ESRCH" || code === "EACCES") return false;

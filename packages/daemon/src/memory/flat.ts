@@ -20,6 +20,7 @@ export class FlatCache {
   readonly #warden: Warden;
   readonly #snapshots: SnapshotStore;
   readonly #entries = new Map<string, Entry>();
+  #evicting: Promise<void> = Promise.resolve();
 
   constructor(opts: { home: Home; warden: Warden; snapshots: SnapshotStore }) {
     this.#home = opts.home;
@@ -38,22 +39,27 @@ export class FlatCache {
     }
     entry.uses++;
     try {
-      const path = await entry.path;
-      return { path, release: () => void (entry.uses--, (entry.lastUsed = Date.now())) };
+      return { path: await entry.path, release: releaseOnce(entry) };
     } catch (error) {
-      this.#entries.delete(id);
+      if (this.#entries.get(id) === entry) this.#entries.delete(id);
       throw error;
     }
   }
 
   /** Removes images that no VM uses, oldest first, until at most `keepBytes` of them remain */
   async evict(keepBytes = KEEP_BYTES): Promise<void> {
+    // one at a time: another one's view of what is unused would be out of date
+    this.#evicting = this.#evicting.then(async () => this.#evict(keepBytes));
+    return this.#evicting;
+  }
+
+  async #evict(keepBytes: number): Promise<void> {
     const unused = [...this.#entries].filter(([, entry]) => entry.uses === 0).toSorted(([, a], [, b]) => b.lastUsed - a.lastUsed);
     let kept = 0;
     for (const [id, entry] of unused) {
       const path = await entry.path;
       kept += await diskBytes(path);
-      if (kept <= keepBytes || entry.uses > 0) continue;
+      if (kept <= keepBytes || entry.uses > 0 || this.#entries.get(id) !== entry) continue;
       this.#entries.delete(id);
       await rm(path, { force: true });
     }
@@ -64,12 +70,9 @@ export class FlatCache {
     await rm(this.#pathOf(id), { force: true });
   }
 
-  /** Removes half-made images, and those whose snapshot is gone; only right when nobody else uses this store */
+  /** Removes what an earlier process left; only right when nobody else uses this store */
   async sweep(): Promise<void> {
-    const known = new Set((await this.#snapshots.list()).map((snapshot) => `${snapshot.manifest.id}.ram`));
-    for (const name of await readdir(this.#home.flat)) {
-      if (!known.has(name)) await rm(join(this.#home.flat, name), { force: true });
-    }
+    for (const name of await readdir(this.#home.flat)) await rm(join(this.#home.flat, name), { force: true });
   }
 
   #pathOf(id: string): string {
@@ -82,8 +85,7 @@ export class FlatCache {
     const held: FlatImage[] = [];
     try {
       const base = await this.#nearestFlat(snapshot, deltas, held);
-      const temporary = `${path}.tmp`;
-      await rm(temporary, { force: true });
+      const temporary = `${path}.${process.pid}.tmp`;
       await this.#warden.flatten({ base, deltas, out: temporary });
       await rename(temporary, path);
       return path;
@@ -106,6 +108,16 @@ export class FlatCache {
     held.push(image);
     return image.path;
   }
+}
+
+function releaseOnce(entry: Entry): () => void {
+  let released = false;
+  return () => {
+    if (released) return;
+    released = true;
+    entry.uses--;
+    entry.lastUsed = Date.now();
+  };
 }
 
 /** 0 for a file that is gone: its snapshot may be removed at the same time */

@@ -250,6 +250,7 @@ export class Warden implements AsyncDisposable {
     });
     const kill = async (signal: NodeJS.Signals = "SIGTERM"): Promise<void> => {
       if (gone) return;
+      if (this.#over !== undefined) return void (await exited); // the warden ends all of them
       const payload = new Writer().u32(pid).u32(constants.signals[signal]);
       try {
         await this.#request(OP.signal, payload, { code: "VMM_FAILED", what: `Cannot signal process ${pid}` }, () => undefined);

@@ -5,9 +5,10 @@ import { mkdir, rm, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { ForkdError, messageOf } from "../errors.ts";
 import { AgentConnection } from "../guest/connection.ts";
+import { OutputTail } from "../guest/growing-buffer.ts";
 import { Kernel, type Language } from "../guest/kernel.ts";
-import { GuestProcess } from "../guest/process.ts";
 import { startResync } from "../guest/resync.ts";
+import { runProgram } from "../guest/run.ts";
 import type { Home } from "../home.ts";
 import type { GuestKernel } from "../image/guest-kernel.ts";
 import { withStaging } from "../host/staging.ts";
@@ -24,6 +25,7 @@ import { unlessEnded } from "./vmm-end.ts";
 const BOOT_WITHIN_MS = 120_000;
 const CALL_WITHIN_MS = 30_000;
 const WARMUP_WITHIN_MS = 300_000;
+const MAX_SHOWN_OUTPUT = 4096;
 
 /** What is done to a parent between its boot and its freeze */
 export type WarmUp = {
@@ -143,31 +145,27 @@ async function warm(agent: AgentConnection, request: SnapshotRequest): Promise<S
   const { signal, warmUp } = request;
   const timeoutMs = warmUp.timeoutMs ?? WARMUP_WITHIN_MS;
   for (const argv of warmUp.exec ?? []) await warmExec(agent, argv, timeoutMs, signal);
-  const kernels: SnapshotManifest["kernels"] = [];
+  const kernels: Kernel[] = [];
   for (const { language, code } of warmUp.kernels ?? []) {
     const kernel = await Kernel.start(agent, language, { timeoutMs, signal });
     if (code) await warmEval(kernel, code, timeoutMs, signal);
     await kernel.settled();
-    kernels.push(kernel.facts);
+    kernels.push(kernel);
   }
-  return kernels;
+  for (const { dead } of kernels) if (dead) throw new ForkdError("WARMUP_FAILED", `The warm-up failed: ${dead.message}`, { cause: dead });
+  return kernels.map((kernel) => kernel.facts);
 }
 
 async function warmExec(agent: AgentConnection, argv: string[], timeoutMs: number, signal: AbortSignal | undefined): Promise<void> {
-  const output: Buffer[] = [];
-  const process = await GuestProcess.start(agent, argv, { timeoutMs, signal, onOutput: (_channel, bytes) => void output.push(bytes) });
-  const status = await process.exited();
-  signal?.throwIfAborted();
+  const output = new OutputTail(MAX_SHOWN_OUTPUT);
+  const status = await runProgram(agent, argv, { timeoutMs, signal, onOutput: (_channel, bytes) => output.add(bytes) });
   if (status.code === 0) return;
   const ending = status.timedOut
     ? `did not end within ${timeoutMs} ms`
     : status.signal
       ? `was ended by ${status.signal}`
       : `exited with ${status.code}`;
-  throw new ForkdError(
-    "WARMUP_FAILED",
-    `The warm-up program ${JSON.stringify(argv.join(" "))} ${ending}.\n${Buffer.concat(output).toString().slice(-4096)}`,
-  );
+  throw new ForkdError("WARMUP_FAILED", `The warm-up program ${JSON.stringify(argv.join(" "))} ${ending}.\n${output.toString()}`);
 }
 
 async function warmEval(kernel: Kernel, code: string, timeoutMs: number, signal: AbortSignal | undefined): Promise<void> {

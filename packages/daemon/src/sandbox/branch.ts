@@ -17,7 +17,7 @@ import type { Sandbox } from "./sandbox.ts";
 const STEP_WITHIN_MS = 900;
 const PAGE_WITHIN_MS = 0.002;
 
-export type BranchContext = { home: Home; warden: Warden; snapshots: SnapshotStore };
+export type BranchContext = { home: Home; warden: Warden; snapshots: SnapshotStore; engineVersion: string };
 
 export type BranchResult = {
   snapshot: Snapshot;
@@ -69,9 +69,12 @@ async function capture(context: BranchContext, sandbox: Sandbox, tag: string, st
       id: newId("sn"),
       tag,
       createdAt: new Date().toISOString(),
+      // the device state was written by the engine of now
+      shape: { ...source.manifest.shape, engineVersion: context.engineVersion },
       memory: { kind: "delta", base: source.manifest.id, pages, bytes },
       deviceStateBytes: (await stat(deviceState)).size,
       kernels,
+      env: sandbox.env,
       branchedFrom: sandbox.id,
       depth: source.manifest.depth + 1,
     };
@@ -94,13 +97,27 @@ async function pauseAndFinish(sandbox: Sandbox, deviceState: string, finish: () 
   let kernels = before;
   try {
     await step("stop", vm.pause());
-    kernels = sandbox.kernelFacts.map((facts, i) => ({ ...facts, busy: facts.busy || (before[i]?.busy ?? false) }));
+    const wasBusy = new Set(before.filter((facts) => facts.busy).map((facts) => facts.language));
+    kernels = sandbox.kernelFacts.map((facts) => ({ ...facts, busy: facts.busy || wasBusy.has(facts.language) }));
     const [, finished] = await Promise.all([step("device state", vm.saveDeviceState(deviceState)), finish()]);
     recopiedPages = finished.recopied;
   } finally {
-    await step("resume", vm.resume());
+    await goOn(sandbox);
   }
   return { pauseMs: performance.now() - from, recopiedPages, kernels };
+}
+
+/** A command that was sent is carried out, if late; one that cannot be sent would leave the source standing for ever */
+async function goOn(sandbox: Sandbox): Promise<void> {
+  try {
+    await step("resume", sandbox.vm.resume());
+  } catch (error) {
+    if (!(error instanceof ForkdError) || error.code === "BRANCH_FAILED") throw error;
+    await sandbox.kill();
+    throw new ForkdError("VMM_EXITED", `Sandbox ${sandbox.id} could not go on after a branch and was ended: ${error.message}`, {
+      cause: error,
+    });
+  }
 }
 
 async function step<V>(name: string, work: Promise<V>, extraMs = 0): Promise<V> {

@@ -1,7 +1,7 @@
 // What was done and checked to make a fork a machine of its own. Part of every answer that hands out a sandbox.
 
 export type KernelState = {
-  /** "pending": it is busy; it reseeds before it takes the next code */
+  /** "pending": it was busy at the branch, so its code may use a generator nobody knew of; that is reseeded before the next code */
   state: "reseeded" | "pending";
   generators: string[];
 };

@@ -5,7 +5,7 @@ import { mkdir, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { ForkdError, messageOf } from "../errors.ts";
 import { AgentConnection, within } from "../guest/connection.ts";
-import { Kernel, type Language } from "../guest/kernel.ts";
+import { Kernel, type KernelFacts, type Language } from "../guest/kernel.ts";
 import { startResync } from "../guest/resync.ts";
 import type { FlatCache, FlatImage } from "../memory/flat.ts";
 import type { Snapshot } from "../snapshot/store.ts";
@@ -99,13 +99,13 @@ async function makeItsOwn(child: RawChild, opts: HandOver): Promise<Sandbox> {
   // everything is sent at once, before the guest has answered anything: one round trip in all
   const resync = startResync(agent, identity, READY_WITHIN_MS);
   resync.catch(() => undefined); // awaited below
-  const attached = manifest.kernels.map((facts) => ({ language: facts.language, ...Kernel.attach(agent, facts) }));
+  const attached = manifest.kernels.map((facts) => ({ facts, ...Kernel.attach(agent, facts) }));
   const { clockSkewMs, bootId, generators } = await resync;
   const kernels = new Map<Language, Kernel>();
   const states: Record<string, KernelState> = {};
-  for (const { language, kernel, reseeded } of attached) {
-    states[language] = await reseedState(language, reseeded, generators);
-    kernels.set(language, kernel);
+  for (const { facts, kernel, reseeded } of attached) {
+    states[facts.language] = await reseedState(facts, reseeded, generators);
+    kernels.set(facts.language, kernel);
   }
   const certificate: ForkCertificate = {
     clock_skew_ms: clockSkewMs,
@@ -118,6 +118,7 @@ async function makeItsOwn(child: RawChild, opts: HandOver): Promise<Sandbox> {
   return new Sandbox({
     ...child,
     snapshot: opts.snapshot,
+    env: identity.env,
     kernels,
     certificate,
     forkMs: performance.now() - opts.startedAt,
@@ -126,15 +127,19 @@ async function makeItsOwn(child: RawChild, opts: HandOver): Promise<Sandbox> {
 }
 
 /** @param filled what the agent reseeded by itself, as `language/generator` */
-async function reseedState(language: Language, reseeded: Promise<string[]>, filled: string[]): Promise<KernelState> {
-  const busy = new Error("busy");
+async function reseedState({ language, reseed, busy }: KernelFacts, reseeded: Promise<string[]>, filled: string[]): Promise<KernelState> {
+  const late = new Error("late");
   const own = filled
     .filter((name) => name.startsWith(`${language}/`) && !name.endsWith("/generation"))
     .map((name) => name.slice(language.length + 1));
+  if (reseed === "memory" && own.length === 0)
+    throw new ForkdError("FORK_FAILED", `The ${language} kernel could not be reseeded: the agent filled none of its generators.`);
   try {
-    return { state: "reseeded", generators: [...own, ...(await within(reseeded, RESEED_WITHIN_MS, undefined, () => busy))] };
+    const generators = [...own, ...(await within(reseeded, RESEED_WITHIN_MS, undefined, () => late))];
+    // an eval that was under way may use generators which nobody knows of yet
+    return { state: busy ? "pending" : "reseeded", generators };
   } catch (error) {
-    if (error === busy) return { state: "pending", generators: [] };
+    if (error === late) return { state: "pending", generators: own };
     throw new ForkdError("FORK_FAILED", `The ${language} kernel could not be reseeded: ${messageOf(error)}`, { cause: error });
   }
 }

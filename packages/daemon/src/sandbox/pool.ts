@@ -59,8 +59,7 @@ export class Pool {
     this.#closed = true;
     clearTimeout(this.#timer);
     await this.#filling;
-    await Promise.all([...this.#waiting.values()].flat().map(discardRawChild));
-    this.#waiting.clear();
+    await Promise.all([...this.#waiting.values()].flatMap((list) => list.splice(0)).map(discardRawChild));
   }
 
   #missing(id: string): number {

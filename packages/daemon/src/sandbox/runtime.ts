@@ -130,25 +130,18 @@ export class Runtime {
       progress: opts.progress,
       signal: opts.signal,
     });
-    const { ended, othersAlive } = await sweepRunDirs(home.run);
-    if (ended > 0) onWarning(`Ended ${ended} VMM processes that an earlier run had left.`);
-    await sweepStaging(home);
     const accelerator: AcceleratorChoice = opts.accelerator
       ? { accelerator: opts.accelerator, reason: "asked for" }
       : await probeAccelerator(home, { qemu, guestKernel, warden: installation.warden, signal: opts.signal });
+    // claimed before looking for others: of two that start together at least one sees the other
     const runDir = await makeRunDir(home.run);
     try {
+      const { ended, othersAlive } = await sweepRunDirs(home.run, runDir);
+      if (ended > 0) onWarning(`Ended ${ended} VMM processes that an earlier run had left.`);
+      await sweepStaging(home);
       const warden = await Warden.start({ binary: installation.warden });
-      const runtime = new Runtime({
-        home,
-        qemu,
-        guestKernel,
-        accelerator,
-        warden,
-        runDir,
-        parallelism: opts.parallelism ?? availableParallelism() + 1,
-        onWarning,
-      });
+      const parallelism = opts.parallelism ?? availableParallelism() + 1;
+      const runtime = new Runtime({ home, qemu, guestKernel, accelerator, warden, runDir, parallelism, onWarning });
       if (!othersAlive) {
         await runtime.snapshots.releaseAll();
         await runtime.flats.sweep();
@@ -213,7 +206,7 @@ export class Runtime {
   /** Takes a snapshot of a running sandbox, which goes on running */
   async branch(sandbox: Sandbox, tag: string): Promise<BranchResult> {
     if (!sandbox.alive) throw new ForkdError("VMM_EXITED", `Cannot branch sandbox ${sandbox.id}: it has ended.`);
-    const context = { home: this.home, warden: this.#warden, snapshots: this.snapshots };
+    const context = { home: this.home, warden: this.#warden, snapshots: this.snapshots, engineVersion: this.qemuVersion };
     const capture = async (): Promise<BranchResult> => this.#capturing.run(async () => branchSandbox(context, sandbox, tag));
     return this.#request(async () => this.#holding(sandbox.snapshot, capture));
   }
@@ -226,8 +219,8 @@ export class Runtime {
     if (this.#held.has(id)) throw new ForkdError("IN_USE", `Cannot remove snapshot ${name}: it is being forked or branched from.`);
     this.#removing.add(id);
     try {
-      await this.pool.drop(id);
       await this.snapshots.remove(name);
+      await this.pool.drop(id);
       await this.flats.remove(id);
     } finally {
       this.#removing.delete(id);
@@ -245,10 +238,12 @@ export class Runtime {
   }
 
   async #release(): Promise<void> {
-    await this.pool.close();
-    await Promise.all(this.sandboxes.map(async (sandbox) => sandbox.kill()));
+    const ends = await Promise.allSettled([this.pool.close(), ...this.sandboxes.map(async (sandbox) => sandbox.kill())]);
+    // whatever could not be ended one by one ends with the warden
     await this.#warden.close();
     await rm(this.runDir, { recursive: true, force: true });
+    const failed = ends.find((end) => end.status === "rejected");
+    if (failed) throw failed.reason;
   }
 
   async #forkOne(snapshot: Snapshot, opts: ForkOptions): Promise<ForkOutcome> {

@@ -3,11 +3,13 @@
 import { readFile as readHostFile, rm } from "node:fs/promises";
 import { ForkdError } from "../errors.ts";
 import type { AgentConnection } from "../guest/connection.ts";
-import { readFile, readFileChunks, statFile, writeFile, type FileInfo, type WriteOptions } from "../guest/files.ts";
+import { readFile, readFileChunks, statFile, writeFile, type FileInfo, type ReadOptions, type WriteOptions } from "../guest/files.ts";
+import { GrowingBuffer } from "../guest/growing-buffer.ts";
 import type { EvalOptions, EvalResult, Kernel, KernelFacts, Language } from "../guest/kernel.ts";
-import { GuestProcess, listProcesses, type ExitStatus, type ProcessInfo, type StartOptions } from "../guest/process.ts";
+import { GuestProcess, listProcesses, type ExitStatus, type OutputHandler, type ProcessInfo, type StartOptions } from "../guest/process.ts";
 import { T } from "../guest/protocol.ts";
 import { setClock } from "../guest/resync.ts";
+import { runProgram } from "../guest/run.ts";
 import type { FlatImage } from "../memory/flat.ts";
 import type { Snapshot } from "../snapshot/store.ts";
 import { Semaphore } from "../util/semaphore.ts";
@@ -15,10 +17,21 @@ import type { Vm } from "../vmm/driver.ts";
 import type { ForkCertificate } from "./certificate.ts";
 
 const CALL_TIMEOUT_MS = 30_000;
+const POWER_OFF_WITHIN_MS = 30_000;
+const MAX_EXEC_OUTPUT = 64 * 1024 * 1024;
 
-export type ExecResult = ExitStatus & { stdout: Buffer; stderr: Buffer };
+export type ExecResult = ExitStatus & {
+  stdout: Buffer;
+  stderr: Buffer;
+  /** output beyond `maxOutputBytes` was dropped */
+  truncated: boolean;
+};
 
-export type ExecOptions = Omit<StartOptions, "stdin" | "control" | "onOutput" | "tag"> & { stdin?: string | Uint8Array };
+export type ExecOptions = Omit<StartOptions, "stdin" | "control" | "onOutput" | "tag"> & {
+  stdin?: string | Uint8Array;
+  /** how much of stdout, and how much of stderr, is kept (64 MiB); the program runs on all the same. For more, start() and read as it comes */
+  maxOutputBytes?: number;
+};
 
 export type MemoryUsage = {
   /** guest pages this sandbox changed */
@@ -36,6 +49,8 @@ export type SandboxParts = {
   certificate: ForkCertificate;
   memory: FlatImage;
   dir: string;
+  /** what every process in it gets; its branches begin with the same */
+  env: Record<string, string>;
   forkMs: number;
   onGone: (sandbox: Sandbox) => void;
 };
@@ -74,13 +89,18 @@ export class Sandbox {
     return this.#parts.dir;
   }
 
+  get env(): Record<string, string> {
+    return this.#parts.env;
+  }
+
   /** the file whose private view is this sandbox's memory */
   get memoryPath(): string {
     return this.#parts.memory.path;
   }
 
+  /** of the interpreters that live */
   get kernelFacts(): KernelFacts[] {
-    return [...this.#parts.kernels.values()].map((kernel) => kernel.facts);
+    return [...this.#parts.kernels.values()].filter((kernel) => !kernel.dead).map((kernel) => kernel.facts);
   }
 
   get alive(): boolean {
@@ -89,26 +109,14 @@ export class Sandbox {
 
   /** Runs a program to its end and collects what it prints */
   async exec(argv: readonly string[], opts: ExecOptions = {}): Promise<ExecResult> {
-    const out: Record<"stdout" | "stderr", Buffer[]> = { stdout: [], stderr: [] };
-    const { stdin, ...rest } = opts;
-    const process = await this.start(argv, {
-      ...rest,
-      stdin: stdin === undefined ? "null" : "open",
-      onOutput: (channel, bytes) => {
-        if (channel !== "control") out[channel].push(bytes);
-      },
-    });
-    const feeding = stdin === undefined ? undefined : feed(process, stdin);
-    const abort = (): void => process.kill("SIGKILL", "group");
-    opts.signal?.addEventListener("abort", abort, { once: true });
-    try {
-      const status = await process.exited();
-      opts.signal?.throwIfAborted();
-      return { ...status, stdout: Buffer.concat(out.stdout), stderr: Buffer.concat(out.stderr) };
-    } finally {
-      opts.signal?.removeEventListener("abort", abort);
-      await feeding;
-    }
+    const { stdin, maxOutputBytes = MAX_EXEC_OUTPUT, ...rest } = opts;
+    const out = { stdout: new GrowingBuffer(), stderr: new GrowingBuffer() };
+    let truncated = false;
+    const onOutput: OutputHandler = (channel, bytes) => {
+      if (channel !== "control" && !out[channel].add(bytes, maxOutputBytes)) truncated = true;
+    };
+    const status = await runProgram(this.#agent(), argv, { ...rest, onOutput }, stdin);
+    return { ...status, stdout: out.stdout.bytes(), stderr: out.stderr.bytes(), truncated };
   }
 
   /** Starts a program and gives a handle to it */
@@ -129,8 +137,8 @@ export class Sandbox {
     return kernel.eval(code, opts);
   }
 
-  async readFile(path: string): Promise<Buffer> {
-    return readFile(this.#agent(), path);
+  async readFile(path: string, opts?: ReadOptions): Promise<Buffer> {
+    return readFile(this.#agent(), path, opts);
   }
 
   readFileChunks(path: string, range?: { offset?: number; length?: number }): AsyncGenerator<Buffer> {
@@ -164,10 +172,11 @@ export class Sandbox {
     return memoryUsageOf(this.#parts.vm.pid, this.memoryPath);
   }
 
-  /** Asks the guest to power off and waits until it is gone */
+  /** Asks the guest to power off and waits until it is gone; one that says yes and stays is killed after 30 s */
   async powerOff(): Promise<void> {
     await this.#agent().call(T.POWEROFF, Buffer.alloc(0), { timeoutMs: CALL_TIMEOUT_MS });
-    await this.#parts.vm.exited;
+    const late = new Promise((resolve) => void setTimeout(resolve, POWER_OFF_WITHIN_MS).unref());
+    await Promise.race([this.#parts.vm.exited, late]);
     await this.kill();
   }
 
@@ -192,16 +201,6 @@ export class Sandbox {
   #agent(): AgentConnection {
     if (this.#killed) throw new ForkdError("VMM_EXITED", `Sandbox ${this.id} has ended.`);
     return this.#parts.agent;
-  }
-}
-
-async function feed(process: GuestProcess, stdin: string | Uint8Array): Promise<void> {
-  try {
-    await process.write(stdin);
-    process.closeStdin();
-  } catch (error) {
-    // a program need not read its input to the end
-    if (!(error instanceof ForkdError)) throw error;
   }
 }
 

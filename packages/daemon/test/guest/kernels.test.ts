@@ -26,6 +26,7 @@ type Message = {
 
 const SEED = "ab".repeat(32);
 const LIMIT_MS = 20_000;
+const MOST_TEXT = 1024 * 1024;
 
 class Kernel {
   readonly process: ChildProcess;
@@ -92,6 +93,7 @@ type Language = {
   random: string;
   generator: string;
   print: string;
+  longError: string;
   values: [code: string, text: string | null, json?: unknown][];
   errors: [code: string, type: string, message: RegExp, traceback: RegExp][];
   busy: string[];
@@ -104,6 +106,7 @@ const languages: Language[] = [
     file: "python.py",
     random: "__import__('random').random()",
     generator: "random",
+    longError: "class Error(Exception): pass\nraise Error('x' * (1 << 21))",
     print: "import sys\nfor i in range(3): print('line', i)\nprint('last', end='')",
     values: [
       ["x = 20", null],
@@ -151,6 +154,7 @@ const languages: Language[] = [
     file: "node.mjs",
     random: "Math.random()",
     generator: "Math.random",
+    longError: "throw new Error('x'.repeat(1 << 21))",
     print: "for (let i = 0; i < 3; i++) console.log('line', i)\nprocess.stdout.write('last'); undefined",
     values: [
       ["const x = 20", null],
@@ -290,6 +294,13 @@ for (const language of languages) {
       );
     });
 
+    test("cuts a long error off", async () => {
+      const { type, message = "", traceback = "" } = await kernel.eval(language.longError);
+      assert.equal(type, "Error");
+      assert.deepEqual([message.length, message.at(-1)], [MOST_TEXT + 1, "…"]);
+      assert.deepEqual([traceback.length, traceback.at(-1)], [MOST_TEXT + 1, "…"]);
+    });
+
     test("ends when the control channel ends", async () => {
       assert.equal(await kernel.close(), 0);
     });
@@ -306,6 +317,40 @@ describe("generators of the python kernel", { timeout: 60_000 }, () => {
       await using memory = await open(`/proc/${kernel.process.pid}/mem`, "r+");
       for (const [, address, length] of regions) await memory.write(Buffer.alloc(length), 0, length, address);
       assert.equal((await kernel.eval("__import__('random').random()")).json, 0);
+    } finally {
+      kernel.process.kill("SIGKILL");
+    }
+  });
+
+  test("numpy, found only after a fork in the same eval, is seeded anew, and only then", async () => {
+    const kernel = new Kernel("python3", "python.py");
+    try {
+      const { regions = [] } = await kernel.next();
+      await kernel.next();
+      await using memory = await open(`/proc/${kernel.process.pid}/mem`, "r+");
+      const [, address = 0, length = 0] = regions.find(([name]) => name === "generation") ?? [];
+      // stands in for the module: what counts is when it is seeded
+      await kernel.eval("import sys, types, time\nseeds = []\nfake = types.SimpleNamespace(seed=seeds.append)");
+      kernel.start("sys.modules['numpy.random.mtrand'] = fake\nprint('imported')\ntime.sleep(1.5)");
+      while (!kernel.seen.some((text) => text.includes("imported"))) await sleep(10);
+      await memory.write(Buffer.alloc(length, 7), 0, length, address);
+      assert.equal((await kernel.next()).event, "generators");
+      assert.equal((await kernel.next()).event, "result");
+      assert.equal((await kernel.eval("len(seeds), len(seeds[0])")).text, "(1, 8)");
+    } finally {
+      kernel.process.kill("SIGKILL");
+    }
+  });
+
+  test("numpy is not seeded when no fork came between", async () => {
+    const kernel = new Kernel("python3", "python.py");
+    try {
+      await kernel.next();
+      await kernel.next();
+      kernel.start("import sys, types\nseeds = []\nsys.modules['numpy.random.mtrand'] = types.SimpleNamespace(seed=seeds.append)");
+      assert.equal((await kernel.next()).event, "generators");
+      assert.equal((await kernel.next()).event, "result");
+      assert.equal((await kernel.eval("seeds")).text, "[]");
     } finally {
       kernel.process.kill("SIGKILL");
     }

@@ -19,7 +19,7 @@ export function bootArgs(spec: BootSpec): string[] {
   return [
     ...commonArgs(spec.shape),
     ...memoryArgs(spec, "on"),
-    ...deviceArgs(spec),
+    ...deviceArgs(spec, `file,id=console,path=${optionValue(`${spec.dir}/console.log`)}`),
     "-kernel",
     spec.guestKernel,
     "-initrd",
@@ -34,7 +34,8 @@ export function restoreArgs(spec: RestoreSpec, qemuVersion: string): string[] {
   return [
     ...commonArgs(spec.shape),
     ...memoryArgs(spec, canOpenReadOnly(qemuVersion) ? "off,readonly=on,rom=off" : "off"),
-    ...deviceArgs(spec),
+    // nobody watches it, and a guest could fill the host's disk with it
+    ...deviceArgs(spec, "null,id=console"),
     ...(spec.start === "hold" ? ["-S"] : []),
     "-incoming",
     `fd:${FD.state}`,
@@ -70,14 +71,17 @@ function memoryArgs(spec: { memory: string; shape: MachineShape }, share: string
   return ["-object", `memory-backend-file,id=ram0,size=${spec.shape.memoryMiB}M,mem-path=${optionValue(spec.memory)},share=${share}`];
 }
 
-function deviceArgs(spec: { shape: MachineShape; dir: string; rootfs: string | null }): string[] {
+function deviceArgs(spec: { shape: MachineShape; dir: string; rootfs: string | null }, console: string): string[] {
   return [
+    // by this an orphan is known as ours
+    "-name",
+    `guest=${optionValue(spec.dir)}`,
     "-chardev",
     `socket,id=qmp,fd=${FD.qmp},server=on,wait=off`,
     "-mon",
     "chardev=qmp,mode=control",
     "-chardev",
-    `file,id=console,path=${optionValue(`${spec.dir}/console.log`)}`,
+    console,
     "-device",
     "isa-serial,chardev=console",
     "-device",

@@ -59,12 +59,8 @@ export class Qmp {
   }
 
   #handle(line: string): void {
-    let reply: Reply;
-    try {
-      reply = JSON.parse(line) as Reply;
-    } catch {
-      return this.#lose("it sent a line that is not JSON");
-    }
+    const reply = parseReply(line);
+    if (!reply) return this.#lose("it sent a line that is not a JSON object");
     if (reply.QMP !== undefined) return this.#greeting.resolve();
     if (reply.id === undefined) return;
     const waiting = this.#waiting.get(reply.id);
@@ -80,5 +76,15 @@ export class Qmp {
     this.#greeting.reject(this.#lost);
     for (const waiting of this.#waiting.values()) waiting.reject(this.#lost);
     this.#waiting.clear();
+  }
+}
+
+function parseReply(line: string): Reply | undefined {
+  try {
+    const reply: unknown = JSON.parse(line);
+    return typeof reply === "object" && reply !== null ? reply : undefined;
+  } catch (error) {
+    if (error instanceof SyntaxError) return undefined;
+    throw error;
   }
 }

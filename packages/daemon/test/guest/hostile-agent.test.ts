@@ -1,0 +1,290 @@
+// The host against a guest that lies: proper errors, no hang, no crash, and nothing else is touched.
+
+import assert from "node:assert/strict";
+import { mkdtemp } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, describe, test } from "node:test";
+import { setTimeout as sleep } from "node:timers/promises";
+import { ForkdError, type ErrorCode } from "../../src/errors.ts";
+import { Writer } from "../../src/guest/codec.ts";
+import type { AgentConnection } from "../../src/guest/connection.ts";
+import { readFile, statFile, writeFile } from "../../src/guest/files.ts";
+import { GuestProcess, listProcesses } from "../../src/guest/process.ts";
+import { CHANNEL, T, WINDOW } from "../../src/guest/protocol.ts";
+import { setClock, startResync } from "../../src/guest/resync.ts";
+import { runProgram } from "../../src/guest/run.ts";
+import { Sandbox, type SandboxParts } from "../../src/sandbox/sandbox.ts";
+import { FakeAgent, type Behaviour } from "./fake-agent.ts";
+
+const unhandled: unknown[] = [];
+const note = (error: unknown): void => void unhandled.push(error);
+process.on("unhandledRejection", note);
+after(async () => {
+  await sleep(20);
+  process.off("unhandledRejection", note);
+  assert.deepEqual(unhandled, []);
+});
+
+async function rejection(promise: Promise<unknown>, code: ErrorCode, limitMs = 10_000): Promise<ForkdError> {
+  const late = sleep(limitMs, "late", { ref: false });
+  const outcome = await Promise.race([
+    promise.then(
+      (value) => ({ value }),
+      (error: unknown) => error,
+    ),
+    late,
+  ]);
+  assert.ok(outcome instanceof ForkdError, `expected ${code}, got ${String(outcome)}`);
+  assert.equal(outcome.code, code);
+  return outcome;
+}
+
+const ping = async (agent: AgentConnection): Promise<unknown> => agent.call(T.PING, Buffer.alloc(0), { timeoutMs: 5000 });
+const identity = { sandboxId: "sb", hostname: "h", machineId: "0".repeat(32), env: {} };
+
+function sandboxOn(agent: AgentConnection, dir: string): Sandbox {
+  const vm = { pid: process.pid, exited: new Promise(() => undefined), kill: async () => undefined };
+  const parts = { id: "sb-test", snapshot: {}, vm, agent, kernels: new Map(), memory: { path: "", release: () => undefined }, dir };
+  return new Sandbox({ ...parts, forkMs: 0, onGone: () => undefined } as unknown as SandboxParts);
+}
+
+describe("malformed answers", { timeout: 60_000 }, () => {
+  for (const bytes of [Buffer.alloc(0), Buffer.of(1, 2, 3), Buffer.alloc(60, 0xff)]) {
+    test(`a RESULT of ${bytes.length} bytes is AGENT_PROTOCOL, and other streams go on`, async () => {
+      await using fake = await FakeAgent.listen((agent, { stream }) => agent.send(T.RESULT, stream, bytes));
+      const agent = await fake.connect();
+      await rejection(statFile(agent, "/x", 5000), "AGENT_PROTOCOL");
+      await rejection(listProcesses(agent, 5000), "AGENT_PROTOCOL");
+      await rejection(startResync(agent, identity, 5000), "AGENT_PROTOCOL");
+      if (bytes.length < 8) await rejection(setClock(agent, 5000), "AGENT_PROTOCOL");
+      await sandboxOn(agent, fake.path).setClock();
+      await ping(agent);
+    });
+  }
+
+  test("a short STARTED or EXIT is AGENT_PROTOCOL", async () => {
+    let startedBytes = 3;
+    await using fake = await FakeAgent.listen((agent, { type, stream }) => {
+      if (type !== T.EXEC) return;
+      if (startedBytes < 12) return agent.send(T.STARTED, stream, Buffer.alloc(startedBytes));
+      agent.started(stream);
+      agent.send(T.EXIT, stream, Buffer.alloc(2));
+    });
+    const agent = await fake.connect();
+    await rejection(GuestProcess.start(agent, ["x"]), "AGENT_PROTOCOL");
+    startedBytes = 28;
+    await rejection(runProgram(agent, ["x"], {}), "AGENT_PROTOCOL");
+    await ping(agent);
+  });
+
+  test("an end before STARTED rejects the start", async () => {
+    for (const type of [T.EXIT, T.RESULT]) {
+      await using fake = await FakeAgent.listen((agent, { stream }) => agent.send(type, stream, Buffer.alloc(9)));
+      const agent = await fake.connect();
+      await rejection(runProgram(agent, ["x"], {}), "AGENT_PROTOCOL");
+      await ping(agent);
+    }
+  });
+
+  test("frames for unknown streams and of unknown types are ignored", async () => {
+    await using fake = await FakeAgent.listen((agent, { type, stream }) => {
+      if (type !== T.EXEC) return;
+      for (const other of [0, 999, 2 ** 32 - 1])
+        for (const kind of [T.DATA, T.EXIT, T.RESULT, T.ERROR, T.CREDIT]) agent.send(kind, other, Buffer.alloc(0));
+      agent.send(0x7f, stream, Buffer.of(1));
+      agent.started(stream);
+      agent.exit(stream, 3);
+    });
+    const agent = await fake.connect();
+    assert.equal((await runProgram(agent, ["x"], {})).code, 3);
+  });
+});
+
+describe("data against the rules", { timeout: 60_000 }, () => {
+  const violations: [name: string, misbehave: Behaviour][] = [
+    ["beyond its credit", (agent, { stream }) => Array.from({ length: 6 }, () => agent.data(stream, 1, Buffer.alloc(WINDOW / 5)))],
+    ["on a channel that does not exist", (agent, { stream }) => agent.data(stream, 200, "x")],
+    ["without a channel", (agent, { stream }) => agent.send(T.DATA, stream)],
+  ];
+  for (const [name, misbehave] of violations) {
+    test(`DATA ${name} ends the connection for everybody`, async () => {
+      await using fake = await FakeAgent.listen((agent, frame) => {
+        if (frame.type !== T.EXEC) return;
+        agent.started(frame.stream);
+        misbehave(agent, frame);
+      });
+      const agent = await fake.connect();
+      const slow = async (): Promise<void> => sleep(60_000, undefined, { ref: false });
+      const other = agent.call(T.CLOCK, Buffer.alloc(8), { timeoutMs: 20_000 });
+      await Promise.all([rejection(runProgram(agent, ["x"], { onOutput: slow }), "AGENT_LOST"), rejection(other, "AGENT_LOST")]);
+      await rejection(ping(agent), "AGENT_LOST");
+    });
+  }
+
+  test("empty DATA costs nothing, whoever waits", async () => {
+    await using fake = await FakeAgent.listen((agent, { type, stream }) => {
+      if (type !== T.EXEC) return;
+      agent.started(stream);
+      agent.data(stream, CHANNEL.stdout, "first");
+      for (let i = 0; i < 50_000; i++) agent.data(stream, CHANNEL.stdout, "");
+      agent.exit(stream);
+    });
+    const agent = await fake.connect();
+    let calls = 0;
+    const status = await runProgram(agent, ["x"], {
+      onOutput: async () => {
+        calls++;
+        await sleep(50);
+      },
+    });
+    assert.deepEqual([calls, status.code], [1, 0]);
+  });
+
+  test("credit beyond the window is not believed", async () => {
+    await using fake = await FakeAgent.listen((agent, { type, stream }) => {
+      if (type !== T.EXEC) return;
+      agent.started(stream);
+      for (let i = 0; i < 8; i++) agent.send(T.CREDIT, stream, Buffer.of(0, 0xff, 0xff, 0xff, 0xff));
+    });
+    const agent = await fake.connect();
+    const started = await GuestProcess.start(agent, ["x"], { stdin: "open" });
+    await ping(agent);
+    const writing = rejection(started.write(Buffer.alloc(4 * WINDOW)), "CANCELLED");
+    await ping(agent);
+    started.detach();
+    await writing;
+    await ping(agent);
+    const sent = fake.received.filter(({ type }) => type === T.DATA).reduce((sum, { payload }) => sum + payload.length - 1, 0);
+    assert.equal(sent, WINDOW);
+  });
+
+  for (const how of ["throws", "rejects"] as const) {
+    test(`a consumer that ${how} cancels its stream and no other`, async () => {
+      await using fake = await FakeAgent.listen((agent, { type, stream }) => {
+        if (type !== T.EXEC) return;
+        agent.started(stream);
+        agent.data(stream, CHANNEL.stdout, "a");
+        agent.data(stream, CHANNEL.stdout, "b");
+      });
+      const agent = await fake.connect();
+      let calls = 0;
+      const fail = (): void | Promise<void> => {
+        calls++;
+        if (how === "throws") throw new Error("full");
+        return Promise.reject(new Error("full"));
+      };
+      const error = await rejection((await GuestProcess.start(agent, ["x"], { onOutput: fail })).exited(), "CANCELLED");
+      assert.match(error.message, /full/);
+      await ping(agent);
+      assert.deepEqual([calls, fake.count(T.CANCEL)], [1, 1]);
+    });
+  }
+
+  test("a consumer that fails after the end was received fails the stream all the same", async () => {
+    await using fake = await FakeAgent.listen((agent, { type, stream }) => {
+      if (type !== T.EXEC) return;
+      agent.started(stream);
+      agent.data(stream, CHANNEL.stdout, "a");
+      agent.exit(stream);
+    });
+    const onOutput = async (): Promise<void> => {
+      await sleep(30);
+      throw new Error("disk full");
+    };
+    await rejection(runProgram(await fake.connect(), ["x"], { onOutput }), "CANCELLED");
+  });
+});
+
+describe("bounds", { timeout: 60_000 }, () => {
+  test("a request over 64 KiB is refused and leaves the connection as it was", async () => {
+    await using fake = await FakeAgent.listen((agent, { type, stream }) => {
+      if (type !== T.EXEC) return;
+      agent.started(stream);
+      agent.exit(stream);
+    });
+    const agent = await fake.connect();
+    await rejection(runProgram(agent, ["x", "y".repeat(70_000)], {}), "BAD_REQUEST");
+    await rejection(startResync(agent, { ...identity, env: { A: "b".repeat(70_000) } }, 5000), "BAD_REQUEST");
+    assert.equal((await runProgram(agent, ["x"], {})).code, 0);
+  });
+
+  test("an agent that says nothing does not hold a program with a time-out", async () => {
+    await using fake = await FakeAgent.listen(() => undefined);
+    const agent = await fake.connect();
+    await rejection(runProgram(agent, ["x"], { timeoutMs: 20 }), "AGENT_TIMEOUT");
+    await ping(agent);
+    assert.deepEqual([fake.count(T.SIGNAL), fake.count(T.CANCEL)], [1, 1]);
+  });
+
+  test("a program whose end is never told: AGENT_TIMEOUT, or CANCELLED at the signal", async () => {
+    await using fake = await FakeAgent.listen((agent, { type, stream }) => type === T.EXEC && agent.started(stream));
+    const agent = await fake.connect();
+    const late = rejection(runProgram(agent, ["x"], { timeoutMs: 20 }, "x".repeat(2 * WINDOW)), "AGENT_TIMEOUT");
+    const controller = new AbortController();
+    const running = rejection(runProgram(agent, ["x"], { signal: controller.signal }), "CANCELLED", 4000);
+    await sleep(50);
+    controller.abort(new Error("enough"));
+    assert.match((await running).message, /enough/);
+    await late;
+    await ping(agent);
+    assert.deepEqual([fake.count(T.SIGNAL), fake.count(T.CANCEL)], [2, 2]);
+  });
+
+  test("output beyond the limit is consumed, dropped and said to be", async () => {
+    await using fake = await FakeAgent.listen((agent, { type, stream }) => {
+      if (type !== T.EXEC) return;
+      agent.started(stream);
+      agent.data(stream, CHANNEL.stdout, "0123456");
+      agent.data(stream, CHANNEL.stdout, "789abc");
+      agent.data(stream, CHANNEL.stderr, "0123456789");
+      agent.exit(stream);
+    });
+    const sandbox = sandboxOn(await fake.connect(), fake.path);
+    const cut = await sandbox.exec(["yes"], { maxOutputBytes: 10 });
+    assert.deepEqual([cut.stdout.toString(), cut.stderr.toString(), cut.truncated], ["0123456789", "0123456789", true]);
+    assert.equal((await sandbox.exec(["yes"])).truncated, false);
+  });
+
+  test("a file over the limit is FILE_FAILED, and its transfer is abandoned", async () => {
+    await using fake = await FakeAgent.listen((agent, { type, stream }) => {
+      if (type === T.READ) void agent.flood(stream, 0);
+    });
+    const agent = await fake.connect();
+    const error = await rejection(readFile(agent, "/dev/zero", { maxBytes: 1_000_000 }), "FILE_FAILED");
+    assert.match(error.hint, /readFileChunks/);
+    await ping(agent);
+    assert.equal(fake.count(T.CANCEL), 1);
+  });
+
+  test("a write that the guest does not take ends at the signal", async () => {
+    await using fake = await FakeAgent.listen(() => undefined);
+    const agent = await fake.connect();
+    const controller = new AbortController();
+    const writing = rejection(writeFile(agent, "/x", Buffer.alloc(2 * WINDOW), { signal: controller.signal }), "CANCELLED");
+    await sleep(30);
+    controller.abort(new Error("enough"));
+    await writing;
+    await rejection(runProgram(agent, ["x"], { signal: controller.signal }), "CANCELLED");
+    await ping(agent);
+    assert.deepEqual([fake.count(T.CANCEL), fake.count(T.EXEC)], [1, 0]);
+  });
+
+  test("a stat of no known kind is AGENT_PROTOCOL", async () => {
+    const answer = new Writer().u8(0x5f).u32(0).u32(0).u32(0).u64(0n).i64(0n).done();
+    await using fake = await FakeAgent.listen((agent, { stream }) => agent.send(T.RESULT, stream, answer));
+    await rejection(statFile(await fake.connect(), "/x", 5000), "AGENT_PROTOCOL");
+  });
+
+  test("powerOff of a guest that says yes and stays ends with a kill", async (t) => {
+    await using fake = await FakeAgent.listen((agent, { stream }) => agent.send(T.RESULT, stream));
+    const sandbox = sandboxOn(await fake.connect(), await mkdtemp(join(tmpdir(), "forkd-sandbox-")));
+    t.mock.timers.enable({ apis: ["setTimeout"] });
+    const off = sandbox.powerOff();
+    await sleep(100);
+    assert.equal(sandbox.alive, true);
+    t.mock.timers.tick(30_000);
+    await off;
+    assert.equal(sandbox.alive, false);
+  });
+});
