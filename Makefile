@@ -33,7 +33,9 @@ fix: setup ## format and mend what can be mended
 	@PATH="$(CURDIR)/node_modules/.bin:$$PATH" && oxfmt && oxlint --type-aware --fix && cargo fmt --all
 
 bench: setup ## measure this machine
-	@./forkd bench
+	@./forkd bench fanout
+	@./forkd bench branch
+	@./forkd bench eval
 
 clean: ## remove what set-up made in this folder (FORKD_HOME stays)
 	@rm -rf node_modules target dist

@@ -65,6 +65,7 @@ test_packages() {
   local missing=()
   have docker-registry || missing+=(docker-registry)
   have runc || missing+=(runc)
+  have mkfs.btrfs || missing+=(btrfs-progs)
   have shellcheck || missing+=(shellcheck)
   # rustup brings both with it; the distribution's cargo does not.
   if dpkg-query -W cargo >/dev/null 2>&1; then

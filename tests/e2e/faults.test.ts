@@ -107,6 +107,17 @@ describe("a fault", () => {
     assert.equal(await value(second, "1 + 1"), 2);
   });
 
+  it("of the guest kernel, and with it of the agent, ends that sandbox only", async () => {
+    const [child, sibling] = await vm.forkMany(2);
+    assert.ok(child && sibling);
+    await rejection(child.exec(["sh", "-c", "echo c > /proc/sysrq-trigger; sleep 60"]), ["AGENT_LOST", "VMM_EXITED"]);
+    await child.vm.exited;
+    await rejection(child.exec(["true"]), "VMM_EXITED");
+    await rejection(vm.runtime.branch(child, `${vm.tag}-crashed`), "VMM_EXITED");
+    await sibling.ping();
+    await sibling.kill();
+  });
+
   it("of the VMM in the middle of a branch leaves no snapshot", async () => {
     const source = await branchedBefore();
     const earlier = await tracesOf(vm.home);

@@ -17,11 +17,14 @@ export function buildProgram(cli: Cli): Command {
   const program = new Command("forkd")
     .description("fork() for virtual machines: boot one, warm it, freeze it, fork it as often as you like.")
     .version(VERSION, "-V, --version", "print the version")
+    .option("--guest-kernel <file>", "boot this guest kernel (default: FORKD_GUEST_KERNEL, else the distribution's newest)")
     .helpOption("-h, --help", "print this help")
     .helpCommand("help [command]", "print the help of a command")
     .showSuggestionAfterError()
     .hook("preAction", (_program, command) => {
       cli.json = command.opts()["json"] === true;
+      const guestKernel: unknown = command.optsWithGlobals()["guestKernel"];
+      if (typeof guestKernel === "string") process.env["FORKD_GUEST_KERNEL"] = guestKernel;
     });
   for (const command of COMMANDS) program.addCommand(command(cli));
   throwInsteadOfExit(program);

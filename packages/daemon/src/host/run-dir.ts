@@ -20,7 +20,7 @@ export async function makeRunDir(run: string): Promise<string> {
   const unclaimed = join(run, `${UNCLAIMED}${id}`);
   const dir = join(run, id);
   await mkdir(unclaimed, { mode: 0o700 });
-  await writeFileAtomic(join(unclaimed, OWNER), JSON.stringify(await ownProcessId()));
+  await writeFileAtomic(join(unclaimed, OWNER), JSON.stringify(await ownProcessId()), "quick");
   // only now can a sweep see it: a folder without an owner is an orphan
   await rename(unclaimed, dir);
   return dir;

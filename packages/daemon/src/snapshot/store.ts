@@ -64,11 +64,12 @@ export class SnapshotStore {
   /** Makes a staged folder the snapshot of its tag: first the folder, then the tag, so that a tag never names half a thing */
   async publish(staged: string, manifest: SnapshotManifest): Promise<Snapshot> {
     snapshotManifest.parse(manifest);
-    await writeFileAtomic(join(staged, "manifest.json"), `${JSON.stringify(manifest, undefined, 2)}\n`);
+    // waiting for the disk here would protect the name of a memory image that is not yet on it
+    await writeFileAtomic(join(staged, "manifest.json"), `${JSON.stringify(manifest, undefined, 2)}\n`, "quick");
     const dir = join(this.#home.snapshots, checkName("Snapshot id", manifest.id));
     await rename(staged, dir);
     try {
-      await writeFileAtomic(join(this.#tags, checkName("Tag", manifest.tag)), manifest.id);
+      await writeFileAtomic(join(this.#tags, checkName("Tag", manifest.tag)), manifest.id, "quick");
     } catch (error) {
       await rm(dir, { recursive: true, force: true });
       throw error;

@@ -1,7 +1,19 @@
 // Flat images and trimming; deltas that are damaged must be refused and harm nothing.
 
 import assert from "node:assert/strict";
-import { copyFileSync, existsSync, openSync, closeSync, readFileSync, statSync, truncateSync, writeFileSync, writeSync } from "node:fs";
+import { execFileSync } from "node:child_process";
+import {
+  copyFileSync,
+  existsSync,
+  mkdirSync,
+  openSync,
+  closeSync,
+  readFileSync,
+  statSync,
+  truncateSync,
+  writeFileSync,
+  writeSync,
+} from "node:fs";
 import { test } from "node:test";
 import { makeBase, MIB, PAGE, Random, Scratch, startTarget } from "./target.ts";
 
@@ -32,6 +44,36 @@ test("no delta: a copy, as sparse as can be", async () => {
   if (!done.reflinked) assert.equal(done.bytes, 3 * MIB + PAGE);
   await assert.rejects(scratch.warden.flatten({ base, deltas: [], out }), { code: "BRANCH_FAILED" });
   assert.ok(existsSync(out), "a file that was there stays");
+});
+
+test("where the file system can, a flat image shares the base's blocks", async (context) => {
+  if (process.getuid?.() !== 0) return context.skip("mounting a file system needs root");
+  await using scratch = await Scratch.make();
+  const base = makeBase(scratch, RAM, 8 * MIB);
+  const delta = await makeDelta(scratch, base);
+  const plain = scratch.path("plain");
+  await scratch.warden.flatten({ base, deltas: [delta], out: plain });
+  const [disk, mounted] = [scratch.path("disk"), scratch.path("btrfs")];
+  writeFileSync(disk, "");
+  truncateSync(disk, 256 * MIB);
+  mkdirSync(mounted);
+  try {
+    execFileSync("mkfs.btrfs", ["-q", disk], { stdio: "ignore" });
+    execFileSync("mount", ["-o", "loop", disk, mounted], { stdio: "ignore" });
+  } catch (error) {
+    return context.skip(`no btrfs can be made and mounted here: ${String(error)}`);
+  }
+  try {
+    const there = `${mounted}/base`;
+    copyFileSync(base, there);
+    const done = await scratch.warden.flatten({ base: there, deltas: [delta], out: `${mounted}/flat` });
+    assert.equal(done.reflinked, true);
+    assert.equal(done.bytes, 70 * PAGE, "only the changed pages were written");
+    assert.ok(readFileSync(`${mounted}/flat`).equals(readFileSync(plain)));
+    assert.ok(readFileSync(there).equals(readFileSync(base)), "the base is as it was");
+  } finally {
+    execFileSync("umount", ["-l", mounted]);
+  }
 });
 
 test("a base that is missing, and one of another size than the delta's", async () => {

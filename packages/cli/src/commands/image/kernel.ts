@@ -9,16 +9,15 @@ import type { Cli } from "../../cli.ts";
 export function imageKernelCommand(cli: Cli): Command {
   return new Command("kernel")
     .description("get the guest kernel ready")
-    .option("--guest-kernel <file>", "a kernel of your own (default: FORKD_GUEST_KERNEL, else the distribution's newest)")
     .option("--refresh", "look for a newer one")
     .option("--quiet", "print nothing when it is there")
     .option("--json", "print JSON")
-    .action(async (opts: { guestKernel?: string; refresh?: boolean; quiet?: boolean }) => {
+    .action(async (opts: { refresh?: boolean; quiet?: boolean }) => {
       const { ensureGuestKernel, installation, prepareHome, resolveHome } = await import("@forkd/daemon");
       using display = showProgress();
       const kernel = await ensureGuestKernel(await prepareHome(resolveHome()), {
         ...installation,
-        file: opts.guestKernel ?? (process.env["FORKD_GUEST_KERNEL"] || undefined),
+        file: process.env["FORKD_GUEST_KERNEL"] || undefined,
         refresh: opts.refresh === true,
         signal: cli.signal,
         progress: display.onEvent,
