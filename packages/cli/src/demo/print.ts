@@ -25,6 +25,9 @@ export function printDemo(report: DemoReport): void {
   const { parent, branch } = report;
   printLine(`Parent: booted in ${ms(parent.boot_ms)}, warmed in ${ms(parent.warm_up_ms)}, frozen in ${ms(parent.freeze_ms)}.`);
   printLine(
+    `Children: all ${report.children.length} had answered ${ms(report.children_ms)} after the request; the times above include waiting for their turn.`,
+  );
+  printLine(
     `Branch: the source stood still for ${ms(branch.pause_ms)}; ${formatBytes(branch.delta_bytes)} stored; 3 grandchildren ready ${ms(branch.ready_ms)} after the request.`,
   );
   printLine(`The source went on and got ${JSON.stringify(report.source_value)}, as did every grandchild before it went its own way.`);

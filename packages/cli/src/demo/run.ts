@@ -30,6 +30,8 @@ export type DemoReport = {
   reason: string;
   parent: { tag: string; boot_ms: number; warm_up_ms: number; freeze_ms: number; memory_mib: number };
   children: DemoChild[];
+  /** from the request for all of them until the last had answered */
+  children_ms: number;
   branch: { tag: string; source: string; pause_ms: number; ready_ms: number; delta_bytes: number; steps_done: number };
   /** what the source had when its computation ended */
   source_value: unknown;
@@ -70,12 +72,14 @@ async function forkBranchFork(
     ...opts,
   });
   opts.progress({ step: `Forking ${CHILDREN} children` });
+  const requested = performance.now();
   const forked = await Promise.all(
     Array.from({ length: CHILDREN }, async (_, i) => {
       const sandbox = await runtime.forkOne(snapshot, { signal: opts.signal });
       return { sandbox, row: await ask(sandbox, `int((numpy.arange(100) * ${i}).sum())`) };
     }),
   );
+  const childrenMs = performance.now() - requested;
   const source = forked[0]?.sandbox;
   if (!source) throw new ForkdError("FORK_FAILED", "The demo has no child to branch.");
 
@@ -105,6 +109,7 @@ async function forkBranchFork(
       memory_mib: MEMORY_MIB,
     },
     children: forked.map(({ row }) => row),
+    children_ms: round(childrenMs),
     branch: {
       tag: tags.branchTag,
       source: source.id,
