@@ -15,6 +15,7 @@ export class AgentConnection {
   readonly #streams = new Map<number, AgentStream>();
   readonly #hello = Promise.withResolvers<Hello>();
   #nextStream = 1;
+  #draining: Promise<void> | undefined;
   #lost: ForkdError | undefined;
 
   /**
@@ -59,6 +60,7 @@ export class AgentConnection {
     const stream = new AgentStream({
       id,
       send: (frameType, framePayload) => this.#send(frameType, id, framePayload),
+      drained: () => this.#drained(),
       onData,
       onEnd: () => this.#streams.delete(id),
     });
@@ -96,6 +98,20 @@ export class AgentConnection {
 
   #send(type: number, stream: number, payload: Buffer): void {
     if (!this.#lost) this.#socket.write(encodeFrame(type, stream, payload));
+  }
+
+  /** A guest that gives credit and does not read must not fill the host's memory */
+  #drained(): Promise<void> | undefined {
+    if (!this.#socket.writableNeedDrain) return undefined;
+    this.#draining ??= new Promise<void>((resolve) => {
+      const done = (): void => {
+        this.#socket.off("drain", done).off("close", done);
+        this.#draining = undefined;
+        resolve();
+      };
+      this.#socket.on("drain", done).on("close", done);
+    });
+    return this.#draining;
   }
 
   #receive(chunk: Buffer): void {

@@ -10,6 +10,8 @@ const LAST_CHANNEL = CHANNEL.control;
 export type StreamOptions = {
   id: number;
   send: (type: number, payload: Buffer) => void;
+  /** what to wait for before more is sent, if anything */
+  drained: () => Promise<void> | undefined;
   /** consumer of DATA; credit goes back when it returns, or when its promise settles */
   onData: ((channel: number, bytes: Buffer) => void | Promise<void>) | undefined;
   onEnd: () => void;
@@ -79,6 +81,8 @@ export class AgentStream {
       this.#credit.set(channel, credit - size);
       this.#opts.send(T.DATA, payload);
       at += size;
+      const full = this.#opts.drained();
+      if (full) await full;
     }
   }
 

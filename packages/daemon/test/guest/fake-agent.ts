@@ -57,6 +57,10 @@ export class FakeAgent implements AsyncDisposable {
     this.#socket?.write(encodeFrame(type, stream, payload));
   }
 
+  stopReading(): void {
+    this.#socket?.pause();
+  }
+
   started(stream: number): void {
     this.send(T.STARTED, stream, new Writer().u64(7n).u32(8).u64(0n).u64(0n).done());
   }

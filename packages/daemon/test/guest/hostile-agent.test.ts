@@ -270,6 +270,26 @@ describe("bounds", { timeout: 60_000 }, () => {
     assert.deepEqual([fake.count(T.CANCEL), fake.count(T.EXEC)], [1, 0]);
   });
 
+  test("an agent that gives credit and does not read gets little of a large file", async (t) => {
+    await using agent = await FakeAgent.listen((self, frame) => {
+      if (frame.type !== T.WRITE) return;
+      self.stopReading();
+      const credit = new Writer().u8(CHANNEL.stdin).u32(WINDOW).done();
+      const giving = setInterval(() => self.send(T.CREDIT, frame.stream, credit), 1);
+      t.after(() => clearInterval(giving));
+    });
+    const connection = await agent.connect();
+    let taken = 0;
+    const endless = async function* (): AsyncGenerator<Uint8Array> {
+      for (; taken < 256 * 1024 * 1024; taken += 65536) yield Buffer.alloc(65536);
+    };
+    const writing = writeFile(connection, "/large", endless());
+    await Promise.race([writing, sleep(1000)]);
+    assert.ok(taken < 4 * 1024 * 1024, `${taken} bytes were taken`);
+    connection.close();
+    await assert.rejects(writing, { code: "AGENT_LOST" });
+  });
+
   test("a stat of no known kind is AGENT_PROTOCOL", async () => {
     const answer = new Writer().u8(0x5f).u32(0).u32(0).u32(0).u64(0n).i64(0n).done();
     await using fake = await FakeAgent.listen((agent, { stream }) => agent.send(T.RESULT, stream, answer));
