@@ -54,10 +54,17 @@ export async function flattenLayers(layers: readonly Layer[], rootfs: string, op
   const limit = opts.maxBytes + tree.entries * HEADER_ROOM;
   await writeSquashfs(Readable.from(emit(tree, layers, opts)), rootfs, {
     root: tree.root.inode.header,
+    newest: newestIn(tree),
     maxBytes: limit,
     signal: opts.signal,
     progress: opts.progress,
   });
+}
+
+function newestIn(tree: LayerTree): number {
+  let newest = 0;
+  for (const { node } of walkTree(tree)) newest = Math.max(newest, node.inode.header.mtime);
+  return newest;
 }
 
 /** Folders and links first, then the content layer by layer, then hard links */

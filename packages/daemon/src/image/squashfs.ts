@@ -8,7 +8,7 @@ import type { Progress } from "../util/progress.ts";
 /** Default limit of an image's unpacked size */
 export const DEFAULT_MAX_BYTES = 16 * 1024 ** 3;
 
-/** The guest unpacks in emulated code: with lz4, Python starts as fast as from an uncompressed image of twice the size, with gzip or zstd it is 20 to 30 % slower */
+/** The guest unpacks in emulated code: with lz4, Python starts about as fast as from an uncompressed image of twice the size, with gzip a quarter slower */
 const COMPRESSION = ["-comp", "lz4"];
 
 const REPORT_EVERY = 4 * 1024 ** 2;
@@ -16,6 +16,8 @@ const REPORT_EVERY = 4 * 1024 ** 2;
 export type SquashfsOpts = {
   /** default: 0755, owned by root */
   root?: { mode: number; uid: number; gid: number };
+  /** time of the newest file in seconds, given where equal content must give an equal image */
+  newest?: number;
   maxBytes: number;
   signal?: AbortSignal | undefined;
   progress?: Progress | undefined;
@@ -24,9 +26,11 @@ export type SquashfsOpts = {
 /** Owners, modes, times and extended attributes are those of the tar, except for the root folder, whose entry sqfstar ignores */
 export async function writeSquashfs(tar: Readable, path: string, opts: SquashfsOpts): Promise<void> {
   const root = opts.root ?? { mode: 0o755, uid: 0, gid: 0 };
-  const rootFlags = ["-root-mode", root.mode.toString(8), "-root-uid", String(root.uid), "-root-gid", String(root.gid), "-root-time", "0"];
-  const argv = ["sqfstar", "-quiet", "-no-progress", "-exit-on-error", "-mkfs-time", "0", "-xattrs", ...rootFlags, ...COMPRESSION, path];
-  const sqfstar = startPiped(argv, { signal: opts.signal });
+  const rootFlags = ["-root-mode", root.mode.toString(8), "-root-uid", String(root.uid), "-root-gid", String(root.gid)];
+  const argv = ["sqfstar", "-quiet", "-no-progress", "-exit-on-error", "-xattrs", ...rootFlags, ...COMPRESSION, path];
+  // sqfstar 4.5 gives the root folder the time of the clock, whatever -root-time says; only this bounds it
+  const env = { ...process.env, SOURCE_DATE_EPOCH: String(opts.newest ?? Math.floor(Date.now() / 1000)) };
+  const sqfstar = startPiped(argv, { signal: opts.signal, env });
   sqfstar.stdout.resume();
   const report = progressCounter(opts);
   try {
