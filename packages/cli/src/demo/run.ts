@@ -11,7 +11,7 @@ const CHILDREN = 10;
 const GRANDCHILDREN = 3;
 const MEMORY_MIB = 256;
 
-/** A computation long enough to be branched in its middle; `steps` is what it has done so far */
+/** A computation long enough to be branched in its middle */
 const COMPUTATION = `
 import time
 steps, total = 0, 0
@@ -32,7 +32,7 @@ export type DemoReport = {
   children: DemoChild[];
   /** from the request for all of them until the last had answered */
   children_ms: number;
-  branch: { tag: string; source: string; pause_ms: number; ready_ms: number; delta_bytes: number; steps_done: number };
+  branch: { tag: string; source: string; pause_ms: number; ready_ms: number; delta_bytes: number };
   /** what the source had when its computation ended */
   source_value: unknown;
   grandchildren: DemoChild[];
@@ -116,7 +116,6 @@ async function forkBranchFork(
       pause_ms: round(branch.pauseMs),
       ready_ms: round(readyMs),
       delta_bytes: branch.deltaBytes,
-      steps_done: 15,
     },
     source_value: sourceResult.json,
     grandchildren: rows,

@@ -2,6 +2,7 @@
 
 import { constants } from "node:os";
 import { ForkdError } from "../errors.ts";
+import { signalName } from "../util/signal-name.ts";
 import { Writer, type Reader } from "./codec.ts";
 import { throwIfCancelled, within, type AgentConnection } from "./connection.ts";
 import { CHANNEL, T } from "./protocol.ts";
@@ -38,8 +39,6 @@ export type ExitStatus = {
 };
 
 export type ProcessInfo = { id: bigint; pid: number; tag: string; argv: string[]; running: boolean; code: number; signal: number };
-
-const SIGNAL_NAMES = new Map(Object.entries(constants.signals).map(([name, number]) => [number, name]));
 
 export class GuestProcess {
   readonly #stream: AgentStream;
@@ -127,7 +126,7 @@ export class GuestProcess {
     const code = reader.i32();
     const signal = reader.u32();
     const timedOut = reader.u8() === 1;
-    return { code: signal === 0 ? code : null, signal: signal === 0 ? null : (SIGNAL_NAMES.get(signal) ?? `SIG${signal}`), timedOut };
+    return { code: signal === 0 ? code : null, signal: signal === 0 ? null : signalName(signal), timedOut };
   }
 }
 

@@ -1,12 +1,11 @@
 // Folders for the sockets and logs of running VMs. Each names its owner; what a killed owner left is ended and removed.
 
-import { mkdir, readdir, readFile, rename, rm, stat } from "node:fs/promises";
+import { mkdir, readdir, readFile, rename, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { newId } from "../util/id.ts";
-import { isAlive, ownProcessId, startTimeOf, type ProcessId } from "../util/process-id.ts";
-import { writeFileAtomic } from "../util/atomic-file.ts";
+import { isAlive, startTimeOf, type ProcessId } from "../util/process-id.ts";
+import { claimFolder, folderAgeMs, ownerOf } from "./owner.ts";
 
-const OWNER = "owner.json";
 const UNCLAIMED = "new-";
 /** A folder is unclaimed only for the moment in which it is made */
 const UNCLAIMED_MS = 60_000;
@@ -20,7 +19,7 @@ export async function makeRunDir(run: string): Promise<string> {
   const unclaimed = join(run, `${UNCLAIMED}${id}`);
   const dir = join(run, id);
   await mkdir(unclaimed, { mode: 0o700 });
-  await writeFileAtomic(join(unclaimed, OWNER), JSON.stringify(await ownProcessId()), "quick");
+  await claimFolder(unclaimed);
   // only now can a sweep see it: a folder without an owner is an orphan
   await rename(unclaimed, dir);
   return dir;
@@ -32,9 +31,9 @@ export async function sweepRunDirs(run: string, own: string): Promise<{ ended: n
   let othersAlive = false;
   for (const name of await readdir(run)) {
     const dir = join(run, name);
-    if (name.startsWith(UNCLAIMED)) await removeIfOld(dir);
+    if (name.startsWith(UNCLAIMED) && (await folderAgeMs(dir)) > UNCLAIMED_MS) await rm(dir, { recursive: true, force: true });
     if (!name.startsWith("rt-") || dir === own) continue;
-    const owner = await readOwner(dir);
+    const owner = await ownerOf(dir);
     if (owner && (await isAlive(owner))) {
       othersAlive = true;
       continue;
@@ -45,39 +44,28 @@ export async function sweepRunDirs(run: string, own: string): Promise<{ ended: n
   return { ended, othersAlive };
 }
 
-async function removeIfOld(dir: string): Promise<void> {
-  try {
-    if (Date.now() - (await stat(dir)).mtimeMs > UNCLAIMED_MS) await rm(dir, { recursive: true, force: true });
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code !== "ENOENT") throw error; // it was claimed just now
-  }
-}
-
-async function readOwner(dir: string): Promise<ProcessId | undefined> {
-  try {
-    const owner = JSON.parse(await readFile(join(dir, OWNER), "utf8")) as Partial<ProcessId>;
-    return typeof owner.pid === "number" && typeof owner.startTime === "string"
-      ? { pid: owner.pid, startTime: owner.startTime }
-      : undefined;
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === "ENOENT" || error instanceof SyntaxError) return undefined;
-    throw error;
-  }
-}
-
-/** A VMM names its own folder in its arguments; the process id is looked at again before the kill */
+/** Each is looked at again before the kill: its number may have gone to another process meanwhile */
 async function endVmmsOf(dir: string): Promise<number> {
   let ended = 0;
-  for (const entry of await readdir("/proc")) {
-    const pid = Number(entry);
-    if (!Number.isInteger(pid) || pid === process.pid) continue;
-    const startTime = await startTimeOf(pid);
-    if (startTime === undefined || !(await isVmmOf(pid, dir)) || !(await isAlive({ pid, startTime }))) continue;
-    process.kill(pid, "SIGKILL");
-    await gone({ pid, startTime });
+  for (const vmm of await vmmsOf(dir)) {
+    if (!(await isAlive(vmm))) continue;
+    process.kill(vmm.pid, "SIGKILL");
+    await gone(vmm);
     ended++;
   }
   return ended;
+}
+
+/** A VMM names its own folder in its arguments */
+async function vmmsOf(dir: string): Promise<ProcessId[]> {
+  const found: ProcessId[] = [];
+  for (const entry of await readdir("/proc")) {
+    const pid = Number(entry);
+    if (!Number.isInteger(pid)) continue;
+    const startTime = await startTimeOf(pid);
+    if (startTime !== undefined && (await isVmmOf(pid, dir))) found.push({ pid, startTime });
+  }
+  return found;
 }
 
 async function isVmmOf(pid: number, dir: string): Promise<boolean> {
@@ -105,8 +93,5 @@ export async function countLeftovers(dir: string): Promise<number> {
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code !== "ENOENT") throw error;
   }
-  for (const entry of await readdir("/proc")) {
-    if (/^\d+$/.test(entry) && (await isVmmOf(Number(entry), dir))) left++;
-  }
-  return left;
+  return left + (await vmmsOf(dir)).length;
 }

@@ -4,6 +4,7 @@ import { spawn, type ChildProcess } from "node:child_process";
 import { constants } from "node:os";
 import { ForkdError, messageOf, type ErrorCode } from "../errors.ts";
 import { CodecError, Reader, Writer } from "../guest/codec.ts";
+import { signalName } from "../util/signal-name.ts";
 
 const OP = {
   spawn: 1,
@@ -77,8 +78,6 @@ export class WardenFault extends Error {
 
 type Pending = { receive: (payload: Reader) => void; reject: (error: ForkdError) => void; failure: Failure };
 type Failure = { code: ErrorCode; what: string };
-
-const SIGNAL_NAMES = new Map<number, string>(Object.entries(constants.signals).map(([name, number]) => [number, name]));
 
 export class Warden implements AsyncDisposable {
   readonly #child: ChildProcess;
@@ -264,7 +263,7 @@ export class Warden implements AsyncDisposable {
   #exited(pid: number, code: number, signal: number): void {
     const resolve = this.#exits.get(pid);
     this.#exits.delete(pid);
-    resolve?.(signal === 0 ? { code, signal: null } : { code: null, signal: SIGNAL_NAMES.get(signal) ?? `SIG${signal}` });
+    resolve?.(signal === 0 ? { code, signal: null } : { code: null, signal: signalName(signal) });
   }
 
   #confused(why: string): void {

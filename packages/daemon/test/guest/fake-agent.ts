@@ -1,9 +1,11 @@
 // An agent on a Unix socket that answers the attach record as it should, and then whatever a test wants.
 
+import assert from "node:assert/strict";
 import { mkdtemp, rm } from "node:fs/promises";
 import { createServer, type Server, type Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
 import { Reader, Writer } from "../../src/guest/codec.ts";
 import { AgentConnection } from "../../src/guest/connection.ts";
 import { attachedRecord, attachRecord, CHANNEL, encodeFrame, FrameDecoder, T, WINDOW, type Frame } from "../../src/guest/protocol.ts";
@@ -142,4 +144,16 @@ export function messageIn(frame: Frame): { op: string; id: number; code?: string
   if (frame.type !== T.DATA || frame.payload[0] !== CHANNEL.control) return undefined;
   const text = frame.payload.subarray(1).toString().trim();
   return text === "" ? undefined : (JSON.parse(text) as { op: string; id: number; code?: string });
+}
+
+/** From now on no rejection may be left to nobody; what it returns checks that, and is for after() */
+export function watchUnhandled(): () => Promise<void> {
+  const unhandled: unknown[] = [];
+  const note = (error: unknown): void => void unhandled.push(error);
+  process.on("unhandledRejection", note);
+  return async () => {
+    await sleep(20);
+    process.off("unhandledRejection", note);
+    assert.deepEqual(unhandled, []);
+  };
 }

@@ -15,16 +15,9 @@ import { CHANNEL, T, WINDOW } from "../../src/guest/protocol.ts";
 import { setClock, startResync } from "../../src/guest/resync.ts";
 import { runProgram } from "../../src/guest/run.ts";
 import { Sandbox, type SandboxParts } from "../../src/sandbox/sandbox.ts";
-import { FakeAgent, type Behaviour } from "./fake-agent.ts";
+import { FakeAgent, type Behaviour, watchUnhandled } from "./fake-agent.ts";
 
-const unhandled: unknown[] = [];
-const note = (error: unknown): void => void unhandled.push(error);
-process.on("unhandledRejection", note);
-after(async () => {
-  await sleep(20);
-  process.off("unhandledRejection", note);
-  assert.deepEqual(unhandled, []);
-});
+after(watchUnhandled());
 
 async function rejection(promise: Promise<unknown>, code: ErrorCode, limitMs = 10_000): Promise<ForkdError> {
   const late = sleep(limitMs, "late", { ref: false });

@@ -5,7 +5,6 @@ import { mkdtemp } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, describe, test } from "node:test";
-import { setTimeout as sleep } from "node:timers/promises";
 import { ForkdError, type ErrorCode } from "../../src/errors.ts";
 import { Writer } from "../../src/guest/codec.ts";
 import type { AgentConnection } from "../../src/guest/connection.ts";
@@ -14,16 +13,9 @@ import { Kernel, type KernelFacts, type Language } from "../../src/guest/kernel.
 import { CHANNEL, T } from "../../src/guest/protocol.ts";
 import { handOver, type HandOver, type RawChild } from "../../src/sandbox/fork.ts";
 import { Sandbox, type SandboxParts } from "../../src/sandbox/sandbox.ts";
-import { FakeAgent, KEY, messageIn, type Behaviour } from "./fake-agent.ts";
+import { FakeAgent, KEY, messageIn, type Behaviour, watchUnhandled } from "./fake-agent.ts";
 
-const unhandled: unknown[] = [];
-const note = (error: unknown): void => void unhandled.push(error);
-process.on("unhandledRejection", note);
-after(async () => {
-  await sleep(20);
-  process.off("unhandledRejection", note);
-  assert.deepEqual(unhandled, []);
-});
+after(watchUnhandled());
 
 const READY = { event: "ready", language: "python", version: "3.11.2" };
 const REGIONS = { event: "generators", regions: [["random", 4096, 2496, "random"]], complete: true };

@@ -1,6 +1,7 @@
 // QEMU's command line, as data.
 
 import type { BootSpec, MachineShape, RestoreSpec } from "../driver.ts";
+import { compareVersions } from "./version.ts";
 
 /** File descriptors that the VMM inherits */
 export const FD = { qmp: 3, agent: 4, state: 5 } as const;
@@ -11,6 +12,9 @@ export const BASELINE_CPU = "Nehalem-v1";
 
 /** Translated code kept per VM, in `MiB`: what one guest kernel and one interpreter need, with room */
 const TB_SIZE_MIB = 32;
+
+/** From here on a private mapping of a file does not need the right to write the file */
+const OPENS_READ_ONLY = "8.2";
 
 const SANDBOX = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny";
 
@@ -33,7 +37,7 @@ export function bootArgs(spec: BootSpec): string[] {
 export function restoreArgs(spec: RestoreSpec, qemuVersion: string): string[] {
   return [
     ...commonArgs(spec.shape),
-    ...memoryArgs(spec, canOpenReadOnly(qemuVersion) ? "off,readonly=on,rom=off" : "off"),
+    ...memoryArgs(spec, compareVersions(qemuVersion, OPENS_READ_ONLY) >= 0 ? "off,readonly=on,rom=off" : "off"),
     // nobody watches it, and a guest could fill the host's disk with it
     ...deviceArgs(spec, "null,id=console"),
     ...(spec.start === "hold" ? ["-S"] : []),
@@ -94,12 +98,6 @@ function deviceArgs(spec: { shape: MachineShape; dir: string; rootfs: string | n
     // tells the guest kernel of the fork through ACPI, whose interpreter costs a translated guest 13 ms; the agent reseeds it in any case
     ...(spec.shape.accelerator === "kvm" ? ["-device", "vmgenid,guid=auto"] : []),
   ];
-}
-
-/** From 8.2 on a private mapping of a file does not need the right to write the file */
-function canOpenReadOnly(qemuVersion: string): boolean {
-  const [major = 0, minor = 0] = qemuVersion.split(".").map(Number);
-  return major > 8 || (major === 8 && minor >= 2);
 }
 
 function rootArgs(rootfs: string): string[] {

@@ -3,9 +3,10 @@
 import { ForkdError } from "../../errors.ts";
 import { run } from "../../host/run.ts";
 import { findProgram } from "../../util/find-program.ts";
+import { compareVersions } from "./version.ts";
 
 const NAME = "qemu-system-x86_64";
-const OLDEST = [7, 2] as const;
+const OLDEST = "7.2";
 
 export type QemuBinary = { path: string; version: string };
 
@@ -29,9 +30,8 @@ export async function findQemu(signal?: AbortSignal): Promise<QemuBinary> {
   if (!found)
     throw new ForkdError("HOST_TOOL_MISSING", `Cannot find ${NAME} on PATH.`, { hint: "Install it: sudo apt-get install qemu-system-x86" });
   if (!found.version) throw new ForkdError("HOST_TOOL_MISSING", `Cannot use ${found.path}: it does not tell its version.`);
-  const [major = 0, minor = 0] = found.version.split(".").map(Number);
-  if (major < OLDEST[0] || (major === OLDEST[0] && minor < OLDEST[1])) {
-    throw new ForkdError("HOST_TOOL_MISSING", `Cannot use ${found.path}: version ${found.version} is older than ${OLDEST.join(".")}.`, {
+  if (compareVersions(found.version, OLDEST) < 0) {
+    throw new ForkdError("HOST_TOOL_MISSING", `Cannot use ${found.path}: version ${found.version} is older than ${OLDEST}.`, {
       hint: "Install QEMU 7.2 or newer.",
     });
   }

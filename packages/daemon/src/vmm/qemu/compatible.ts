@@ -2,6 +2,7 @@
 
 import { ForkdError } from "../../errors.ts";
 import type { MachineShape } from "../driver.ts";
+import { compareVersions } from "./version.ts";
 
 /** Throws SNAPSHOT_INCOMPATIBLE with the reason */
 export function checkCompatible(tag: string, shape: MachineShape, host: { qemuVersion: string; accelerator: "kvm" | "tcg" }): void {
@@ -20,11 +21,4 @@ export function checkCompatible(tag: string, shape: MachineShape, host: { qemuVe
       "Install a newer QEMU, or make the snapshot again here.",
     );
   }
-}
-
-/** Major and minor only: patch releases do not change the device state */
-function compareVersions(a: string, b: string): number {
-  const [aMajor = 0, aMinor = 0] = a.split(".").map(Number);
-  const [bMajor = 0, bMinor = 0] = b.split(".").map(Number);
-  return aMajor - bMajor || aMinor - bMinor;
 }
