@@ -36,6 +36,7 @@ check lint oxlint --type-aware --deny-warnings
 check format oxfmt --check
 check dead-code knip --no-progress --no-config-hints
 check docs node scripts/check-docs.ts
+check generated node scripts/gen.ts --check
 if cargo fmt --version >/dev/null 2>&1; then
   check rust-format cargo fmt --all --check
 else
@@ -47,7 +48,7 @@ else
   skip rust-lint "cargo clippy is not installed"
 fi
 if command -v shellcheck >/dev/null; then
-  check shell shellcheck forkd .ci/run scripts/*.sh
+  check shell shellcheck forkd .ci/run scripts/*.sh deploy/docker/*.sh
 else
   skip shell "shellcheck is not installed"
 fi

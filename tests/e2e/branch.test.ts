@@ -5,7 +5,7 @@ import { createHash, randomBytes } from "node:crypto";
 import { stat } from "node:fs/promises";
 import { after, afterEach, before, describe, it } from "node:test";
 import { assertDistinct, rejection, sh, value } from "../helpers/guest.ts";
-import { namesIn } from "../helpers/host.ts";
+import { flatImages } from "../helpers/host.ts";
 import { startVm, type TestVm } from "../helpers/vm.ts";
 
 import type { Sandbox } from "@forkd/daemon";
@@ -208,10 +208,10 @@ describe("a branch", () => {
     const first = await vm.fork(snapshot);
     const flat = `${snapshot.manifest.id}.ram`;
     await vm.runtime.flats.evict(0);
-    assert.ok((await namesIn(vm.home.flat)).includes(flat), "an image in use was removed");
+    assert.ok((await flatImages(vm.home)).includes(flat), "an image in use was removed");
     await first.kill();
     await vm.runtime.flats.evict(0);
-    assert.deepEqual((await namesIn(vm.home.flat)).includes(flat), false);
+    assert.deepEqual((await flatImages(vm.home)).includes(flat), false);
     const second = await vm.fork(snapshot);
     assert.equal(await value(second, "kept"), "in the delta");
     await endAll([source, second]);
@@ -252,7 +252,7 @@ describe("a branch", () => {
     await child.kill();
     await vm.runtime.removeSnapshot(`${vm.tag}-top`);
     await rejection(vm.fork(`${vm.tag}-top`), "NOT_FOUND");
-    assert.ok(!(await namesIn(vm.home.flat)).includes(`${snapshot.manifest.id}.ram`));
+    assert.ok(!(await flatImages(vm.home)).includes(`${snapshot.manifest.id}.ram`));
   });
 
   it("cannot be made of a sandbox that has ended", async () => {
@@ -270,7 +270,7 @@ describe("a branch", () => {
     await endAll([source, ...children]);
     // flat images are thrown away at the same time, as they are whenever a sandbox ends
     await Promise.all([vm.runtime.flats.evict(0), ...tags.map(async (tag) => vm.runtime.removeSnapshot(tag))]);
-    const left = new Set(await namesIn(vm.home.flat));
+    const left = new Set(await flatImages(vm.home));
     for (const { snapshot } of children) assert.ok(!left.has(`${snapshot.manifest.id}.ram`));
   });
 });

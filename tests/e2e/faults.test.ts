@@ -11,7 +11,7 @@ import { fileURLToPath } from "node:url";
 import { after, afterEach, before, describe, it } from "node:test";
 import { countLeftovers, Runtime } from "@forkd/daemon";
 import { rejection, sh, value } from "../helpers/guest.ts";
-import { isRunning, namesIn, nextVmm, ownChildren, tracesOf, vmmsOf, waitUntilGone } from "../helpers/host.ts";
+import { flatImages, isRunning, namesIn, nextVmm, ownChildren, tracesOf, vmmsOf, waitUntilGone } from "../helpers/host.ts";
 import { SmallHome } from "../helpers/small-home.ts";
 import { copySnapshot, startVm, type TestVm } from "../helpers/vm.ts";
 
@@ -176,7 +176,7 @@ describe("a fault", () => {
     // the same for the flat image of a child
     const freeAgain = await small.fill(20 * MIB);
     await rejection(runtime.forkOne(snapshot), ["NO_SPACE", "FORK_FAILED"]);
-    assert.deepEqual(await namesIn(small.home.flat), []);
+    assert.deepEqual(await flatImages(small.home), []);
     await freeAgain();
     const child = await runtime.forkOne(snapshot);
     const hash = "__import__('hashlib').sha256(data).hexdigest()";
@@ -278,7 +278,7 @@ describe("a fault", () => {
     const { snapshot } = await vm.runtime.branch(source, `${vm.tag}-damaged`);
     await writeFile(snapshot.memory, "not a delta");
     await rejection(vm.fork(snapshot), "SNAPSHOT_INVALID");
-    assert.deepEqual(await namesIn(vm.home.flat), []);
+    assert.deepEqual(await flatImages(vm.home), []);
     await vm.runtime.removeSnapshot(`${vm.tag}-damaged`);
   });
 });

@@ -16,12 +16,21 @@ export async function tracesOf(home: Home): Promise<Traces> {
   const mounts = (await readFile("/proc/mounts", "utf8")).split("\n");
   return {
     staging: await namesIn(home.staging),
-    flat: await namesIn(home.flat),
+    flat: await flatImages(home),
     snapshots: (await namesIn(home.snapshots)).filter((name) => name !== "tags"),
     tags: await namesIn(`${home.snapshots}/tags`),
     // only ours: others may mount things on this machine meanwhile
     mounts: mounts.filter((line) => [home.root, home.run].some((part) => line.includes(part))),
   };
+}
+
+/** Names of all flat memory images, whoever they belong to */
+export async function flatImages(home: Home): Promise<string[]> {
+  const entries = await readdir(home.flat, { recursive: true, withFileTypes: true });
+  return entries
+    .filter((entry) => entry.name.includes(".ram"))
+    .map(({ name }) => name)
+    .toSorted();
 }
 
 export async function namesIn(dir: string): Promise<string[]> {
@@ -107,7 +116,7 @@ function isVmmOf(pid: number, runDir: string): boolean {
   return (argv.split("\0")[0] ?? "").includes("qemu-system") && argv.includes(`${runDir}/`);
 }
 
-function cmdlineOf(pid: number): string {
+export function cmdlineOf(pid: number): string {
   try {
     return readFileSync(`/proc/${pid}/cmdline`, "utf8");
   } catch (error) {

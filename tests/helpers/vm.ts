@@ -69,12 +69,17 @@ export class TestVm {
   }
 }
 
+/** Quick when it is there */
+export async function ensurePythonImage(home: Home): Promise<void> {
+  await buildImage(home, { name: PYTHON_IMAGE, packages: PYTHON_PACKAGES });
+}
+
 /** Starts a runtime and makes the warm snapshot of a test file */
 export async function startVm(name: string, opts: TestVmOptions = {}): Promise<TestVm> {
   const home = await prepareHome(opts.home ?? resolveHome());
   const image = opts.image ?? PYTHON_IMAGE;
   if (image === NODE_IMAGE) await ensureNodeImage(home);
-  else await buildImage(home, { name: image, packages: PYTHON_PACKAGES });
+  else await ensurePythonImage(home);
   const runtime = await Runtime.start({ home });
   try {
     const before = await tracesOf(home);

@@ -7,7 +7,7 @@ use crate::maps;
 use crate::recopy::{cut_units, Shared, Worker};
 use crate::scan::{self, Abilities, Method, Region, ScanBuffer, Scanner};
 use crate::sys::{self, Mapping, Remote, PAGE};
-use crate::unfinished::Unfinished;
+use crate::unfinished::{Files, Unfinished};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -46,8 +46,14 @@ pub struct Finished {
     pub recopied: u64,
 }
 
+pub struct Committed {
+    pub bytes: u64,
+    pub pages: u64,
+    pub file: Unfinished,
+}
+
 impl Capture {
-    pub fn begin(request: &Request, abilities: Abilities, threads: usize) -> Outcome<Capture> {
+    pub fn begin(request: &Request, files: &Arc<Files>, abilities: Abilities, threads: usize) -> Outcome<Capture> {
         let pid = request.pid;
         let ram_pages = request.ram_bytes / PAGE as u64;
         if request.ram_bytes % PAGE as u64 != 0 || ram_pages >= u64::from(u32::MAX) {
@@ -66,7 +72,7 @@ impl Capture {
 
         let arena = ARENA_PAGES.max(slots as usize / 20) / threads;
         let mut crew = Crew::start(threads - 1, arena);
-        let file = Unfinished::create(&request.delta)?;
+        let file = files.create(&request.delta)?;
         copy_out(pid, base, &runs, &file.file).during(|| "first copy")?;
         let length = slot_offset(slots) as usize;
         // so that the file is as long as what is mapped even when it holds no page
@@ -123,8 +129,8 @@ impl Capture {
         Ok(finished)
     }
 
-    /// Writes what the pause kept; returns the file's size and pages.
-    pub fn commit(mut self) -> Outcome<(u64, u64)> {
+    /// Writes what the pause kept; the file is complete, but goes unless its owner finishes it.
+    pub fn commit(mut self) -> Outcome<Committed> {
         let mut workers = self.finished.take().unwrap_or_default();
         workers.push(self.own);
         let mut slots = self.slots;
@@ -137,8 +143,11 @@ impl Capture {
         let index = final_index(&self.shared.runs, &dropped, added);
         let pages = index.iter().map(|run| u64::from(run.count)).sum();
         let bytes = delta::seal(&self.file.file, self.ram_bytes, slots, &index).during(|| "delta file")?;
-        self.file.finish();
-        Ok((bytes, pages))
+        Ok(Committed {
+            bytes,
+            pages,
+            file: self.file,
+        })
     }
 }
 

@@ -3,12 +3,13 @@
 use crate::delta::Delta;
 use crate::fault::{Context, Fault, Outcome};
 use crate::sys::{self, PAGE};
-use crate::unfinished::Unfinished;
+use crate::unfinished::{Files, Unfinished};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
 use std::thread;
 
 const BLOCK: usize = 1 << 20;
@@ -16,10 +17,12 @@ const BLOCK: usize = 1 << 20;
 pub struct Flattened {
     pub written: u64,
     pub reflinked: bool,
+    /// Complete, but it goes unless its owner finishes it
+    pub file: Unfinished,
 }
 
 /// Makes `out`: `base` with the deltas applied, oldest first.
-pub fn flatten(base: &Path, deltas: &[PathBuf], out: &Path, threads: usize) -> Outcome<Flattened> {
+pub fn flatten(base: &Path, deltas: &[PathBuf], out: &Path, files: &Arc<Files>, threads: usize) -> Outcome<Flattened> {
     let source = File::open(base).during(|| base.display())?;
     let size = source.metadata().during(|| base.display())?.len();
     if size % PAGE as u64 != 0 {
@@ -29,7 +32,7 @@ pub fn flatten(base: &Path, deltas: &[PathBuf], out: &Path, threads: usize) -> O
         .iter()
         .map(|path| Delta::open(path, size))
         .collect::<Outcome<Vec<_>>>()?;
-    let target = Unfinished::create(out)?;
+    let target = files.create(out)?;
     let reflinked = sys::reflink(&source, &target.file).is_ok();
     let mut written = 0;
     if !reflinked {
@@ -46,8 +49,11 @@ pub fn flatten(base: &Path, deltas: &[PathBuf], out: &Path, threads: usize) -> O
             written += pages.len() as u64;
         }
     }
-    target.finish();
-    Ok(Flattened { written, reflinked })
+    Ok(Flattened {
+        written,
+        reflinked,
+        file: target,
+    })
 }
 
 /// Copies what is not zero; returns how many bytes.

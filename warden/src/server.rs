@@ -1,24 +1,26 @@
-//! The main loop: requests from stdin, ends of children.
+//! What is done for a client: its requests, and the ends of its children.
 
 use crate::capture::Request;
+use crate::children::{Children, Ended};
 use crate::fault::{Fault, Outcome};
 use crate::image;
 use crate::jobs::Jobs;
+use crate::link::Link;
 use crate::scan::{Abilities, Finder, Method};
 use crate::sessions::{micros, Order, Sessions};
 use crate::spawn::{spawn, Spec};
 use crate::sys;
-use crate::unfinished;
-use crate::wire::{Message, Outbox, Reader, Splitter, Writer, EXIT};
-use std::collections::HashSet;
+use crate::wire::{Message, Reader, Splitter, Writer};
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::io::AsRawFd;
+use std::os::unix::io::{AsRawFd, RawFd};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 const MAX_THREADS: usize = 4;
 const COPY_THREADS: usize = 2;
+/// A client that has asked for the end usually waits for the answer
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 mod op {
     pub const SPAWN: u8 = 1;
@@ -30,19 +32,23 @@ mod op {
     pub const FLATTEN: u8 = 7;
     pub const INFO: u8 = 8;
     pub const TRIM: u8 = 9;
+    pub const LIST: u8 = 10;
+    pub const END: u8 = 11;
 }
 
 pub struct Server {
-    children: HashSet<i32>,
+    children: Children,
     child_events: File,
-    out: Arc<Outbox>,
+    client: Option<Arc<Link>>,
     sessions: Sessions,
     jobs: Jobs,
     abilities: Abilities,
     threads: usize,
+    /// The request that asked for the end
+    end_asked: Option<u32>,
 }
 
-/// Now, or by another thread later
+/// Now, or by somebody else later
 enum Answer {
     Now(Writer),
     Later,
@@ -51,103 +57,152 @@ enum Answer {
 impl Server {
     pub fn start() -> io::Result<Server> {
         let child_events = sys::child_events()?;
-        let out = Arc::new(Outbox::new(sys::write_stdout));
         let abilities = Abilities::probe();
         let threads = sys::cores().min(MAX_THREADS);
         Ok(Server {
-            children: HashSet::new(),
+            children: Children::default(),
             child_events,
-            sessions: Sessions::new(Arc::clone(&out), abilities, threads),
-            out,
+            client: None,
+            sessions: Sessions::new(abilities, threads),
             jobs: Jobs::default(),
             abilities,
             threads,
+            end_asked: None,
         })
     }
 
-    /// Until stdin ends; then no child and no half-written file is left. An error is a broken stream.
-    pub fn run(mut self) -> Result<(), String> {
-        let result = self.serve();
-        for pid in &self.children {
-            let _ = sys::send_signal(*pid, libc::SIGKILL);
+    /// Readable when `reap` has something to do
+    pub fn child_events(&self) -> RawFd {
+        self.child_events.as_raw_fd()
+    }
+
+    pub fn has_children(&self) -> bool {
+        !self.children.is_empty()
+    }
+
+    pub fn end_is_asked(&self) -> bool {
+        self.end_asked.is_some()
+    }
+
+    /// Serves this client from now on, and no other.
+    pub fn welcome(&mut self, client: Arc<Link>) {
+        self.part();
+        self.client = Some(client);
+    }
+
+    /// The client is gone: what it had begun is undone, children go on.
+    pub fn part(&mut self) {
+        if let Some(client) = self.client.take() {
+            self.sessions.client_left();
+            for ended in client.close() {
+                self.children.keep(ended);
+            }
+            self.children.client_left();
         }
-        unfinished::remove_all();
+    }
+
+    /// Leaves no child and no half-written file.
+    pub fn end_all(&mut self) {
+        for pid in self.children.pids() {
+            let _ = sys::send_signal(pid, libc::SIGKILL);
+        }
+        if let Some(client) = &self.client {
+            client.files().abandon();
+        }
         while sys::reap(true).is_some() {}
-        result
     }
 
-    fn serve(&mut self) -> Result<(), String> {
-        let mut splitter = Splitter::default();
-        let mut buffer = vec![0; 64 * 1024];
-        loop {
-            let (request, child) = match sys::wait_readable(0, self.child_events.as_raw_fd()) {
-                Ok(ready) => ready,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => return Err(error.to_string()),
-            };
-            if child {
-                self.reap();
-            }
-            if !request {
-                continue;
-            }
-            match sys::read_stdin(&mut buffer) {
-                Ok(0) => return Ok(()),
-                Ok(length) => splitter.push(&buffer[..length]),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => return Ok(()),
-            }
-            while let Some(message) = splitter.next()? {
-                self.handle(&message);
-            }
+    /// To whoever asked for the end, if somebody did: it is done.
+    pub fn answer_end(&self) {
+        if let (Some(client), Some(id)) = (&self.client, self.end_asked) {
+            client.reply(id, Ok(Writer::new()));
+            client.drain(LAST_WORDS);
         }
     }
 
-    fn reap(&mut self) {
+    pub fn reap(&mut self) {
         // one read takes one pending SIGCHLD; they do not queue, so one is all there is
         let mut signal = [0; 128];
         let _ = self.child_events.read(&mut signal);
         while let Some((pid, code, signal)) = sys::reap(false) {
-            if self.children.remove(&pid) {
+            if let Some((ended, known)) = self.children.end(pid, code, signal) {
                 self.sessions.process_ended(pid);
-                let payload = Writer::new().u32(pid as u32).i32(code).u32(signal as u32);
-                self.out.send(EXIT, 0, payload);
+                self.report(ended, known);
             }
         }
     }
 
-    fn handle(&mut self, message: &Message) {
+    /// A client that has not listed a child that it did not start could not make sense of its end.
+    fn report(&mut self, ended: Ended, known: bool) {
+        match &self.client {
+            Some(client) if known => client.tell_end(ended),
+            _ => self.children.keep(ended),
+        }
+    }
+
+    /// Does what has come in whole messages; an error when the stream cannot be one of messages.
+    pub fn receive(&mut self, incoming: &mut Splitter) -> Result<(), String> {
+        while let Some(client) = self.attended() {
+            match incoming.next()? {
+                Some(message) => self.handle(&client, &message),
+                None => break,
+            }
+        }
+        Ok(())
+    }
+
+    /// The client, unless nothing more is to be done for it
+    fn attended(&self) -> Option<Arc<Link>> {
+        let client = self.client.as_ref()?;
+        if self.end_is_asked() || client.is_broken() {
+            return None;
+        }
+        Some(Arc::clone(client))
+    }
+
+    fn handle(&mut self, client: &Arc<Link>, message: &Message) {
         let mut reader = Reader::new(&message.payload);
-        match self.dispatch(message.op, message.id, &mut reader) {
-            Ok(Answer::Now(payload)) => self.out.reply(message.id, Ok(payload)),
+        match self.dispatch(client, message.op, message.id, &mut reader) {
+            Ok(Answer::Now(payload)) => client.reply(message.id, Ok(payload)),
             Ok(Answer::Later) => {}
-            Err(fault) => self.out.reply(message.id, Err(fault)),
+            Err(fault) => client.reply(message.id, Err(fault)),
         }
     }
 
-    fn dispatch(&mut self, code: u8, id: u32, reader: &mut Reader) -> Outcome<Answer> {
+    fn dispatch(&mut self, client: &Arc<Link>, code: u8, id: u32, reader: &mut Reader) -> Outcome<Answer> {
         match code {
-            op::SPAWN => {
-                let pid = spawn(&Spec::read(reader)?)?;
-                self.children.insert(pid);
-                Ok(Answer::Now(Writer::new().u32(pid as u32)))
-            }
+            op::SPAWN => self.spawn(reader),
             op::SIGNAL => self.signal(reader),
-            op::CAPTURE_BEGIN => self.capture_begin(id, reader),
+            op::CAPTURE_BEGIN => self.capture_begin(client, id, reader),
             op::CAPTURE_FINISH => self.order(reader, Order::Finish(id)),
             op::CAPTURE_COMMIT => self.order(reader, Order::Commit(id)),
             op::CAPTURE_ABORT => self.order(reader, Order::Abort(id)),
-            op::FLATTEN => self.flatten(id, reader),
+            op::FLATTEN => self.flatten(client, id, reader),
             op::INFO => Ok(Answer::Now(self.info())),
-            op::TRIM => self.trim(id, reader),
+            op::TRIM => self.trim(client, id, reader),
+            op::LIST => {
+                let (list, ends) = self.children.list();
+                client.reply_with_ends(id, list, ends);
+                Ok(Answer::Later)
+            }
+            op::END => {
+                self.end_asked = Some(id);
+                Ok(Answer::Later)
+            }
             other => Err(Fault::new("ENOSYS", format!("unknown operation {other}"))),
         }
     }
 
+    fn spawn(&mut self, reader: &mut Reader) -> Outcome<Answer> {
+        self.children.check_room()?;
+        let (pid, start_time) = spawn(&Spec::read(reader)?)?;
+        self.children.add(pid, start_time);
+        Ok(Answer::Now(Writer::new().u32(pid as u32).u64(start_time)))
+    }
+
     fn child(&self, reader: &mut Reader) -> Outcome<i32> {
         let pid = reader.u32()? as i32;
-        if !self.children.contains(&pid) {
+        if !self.children.contains(pid) {
             return Err(Fault::new("ESRCH", format!("no child {pid}")));
         }
         Ok(pid)
@@ -160,14 +215,14 @@ impl Server {
         Ok(Answer::Now(Writer::new()))
     }
 
-    fn capture_begin(&self, id: u32, reader: &mut Reader) -> Outcome<Answer> {
+    fn capture_begin(&self, client: &Arc<Link>, id: u32, reader: &mut Reader) -> Outcome<Answer> {
         let request = Request {
             pid: self.child(reader)?,
             ram: reader.path()?,
             ram_bytes: reader.u64()?,
             delta: reader.path()?,
         };
-        self.sessions.begin(id, request)?;
+        self.sessions.begin(client, id, request)?;
         Ok(Answer::Later)
     }
 
@@ -176,29 +231,39 @@ impl Server {
         Ok(Answer::Later)
     }
 
-    fn flatten(&self, id: u32, reader: &mut Reader) -> Outcome<Answer> {
+    fn flatten(&self, client: &Arc<Link>, id: u32, reader: &mut Reader) -> Outcome<Answer> {
         let base = reader.path()?;
         let deltas = reader.list(Reader::path)?;
         let target = reader.path()?;
         let threads = self.threads.min(COPY_THREADS);
-        self.job(id, move |started| {
-            let done = image::flatten(&base, &deltas, &target, threads)?;
-            let payload = Writer::new().u64(done.written).u8(done.reflinked.into());
-            Ok(payload.u64(micros(started)))
+        self.job(client, move |client| {
+            let started = Instant::now();
+            let flattened = image::flatten(&base, &deltas, &target, client.files(), threads);
+            let reply = |done: image::Flattened| {
+                let payload = Writer::new().u64(done.written).u8(done.reflinked.into());
+                (payload.u64(micros(started)), done.file)
+            };
+            client.reply_with_file(id, flattened.map(reply));
         })
     }
 
-    fn trim(&self, id: u32, reader: &mut Reader) -> Outcome<Answer> {
+    fn trim(&self, client: &Arc<Link>, id: u32, reader: &mut Reader) -> Outcome<Answer> {
         let path = reader.path()?;
-        self.job(id, move |started| {
-            let freed = image::trim(&path)?;
-            Ok(Writer::new().u64(freed).u64(micros(started)))
+        self.job(client, move |client| {
+            let started = Instant::now();
+            let trimmed = image::trim(&path);
+            client.reply(id, trimmed.map(|freed| Writer::new().u64(freed).u64(micros(started))));
         })
     }
 
-    fn job(&self, id: u32, work: impl FnOnce(Instant) -> Outcome<Writer> + Send + 'static) -> Outcome<Answer> {
-        let out = Arc::clone(&self.out);
-        self.jobs.run(Box::new(move || out.reply(id, work(Instant::now()))))?;
+    fn job(&self, client: &Arc<Link>, work: impl FnOnce(&Link) + Send + 'static) -> Outcome<Answer> {
+        let client = Arc::clone(client);
+        self.jobs.run(Box::new(move || {
+            // it may have waited for longer than its client has stayed
+            if !client.is_closed() {
+                work(&client);
+            }
+        }))?;
         Ok(Answer::Later)
     }
 
@@ -211,6 +276,7 @@ impl Server {
             Finder::Ioctl => "pagemap-scan",
             Finder::Table => "pagemap",
         };
-        Writer::new().str(method).str(finder).u32(self.threads as u32)
+        let info = Writer::new().str(method).str(finder).u32(self.threads as u32);
+        info.u32(std::process::id())
     }
 }

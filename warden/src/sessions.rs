@@ -1,9 +1,10 @@
 //! The captures that are under way, a thread each.
 
-use crate::capture::{Capture, Request};
+use crate::capture::{Capture, Committed, Request};
 use crate::fault::{Fault, Outcome};
+use crate::link::Link;
 use crate::scan::Abilities;
-use crate::wire::{Outbox, Writer};
+use crate::wire::Writer;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{channel, Receiver, Sender};
@@ -38,7 +39,6 @@ struct Table {
 #[derive(Clone)]
 pub struct Sessions {
     table: Arc<Mutex<Table>>,
-    out: Arc<Outbox>,
     abilities: Abilities,
     threads: usize,
 }
@@ -47,6 +47,7 @@ struct Session {
     id: u64,
     orders: Receiver<Order>,
     gone: Arc<AtomicBool>,
+    client: Arc<Link>,
     owner: Sessions,
 }
 
@@ -59,16 +60,15 @@ pub fn micros(since: Instant) -> u64 {
 }
 
 impl Sessions {
-    pub fn new(out: Arc<Outbox>, abilities: Abilities, threads: usize) -> Sessions {
+    pub fn new(abilities: Abilities, threads: usize) -> Sessions {
         Sessions {
             table: Arc::default(),
-            out,
             abilities,
             threads,
         }
     }
 
-    pub fn begin(&self, request_id: u32, request: Request) -> Outcome<()> {
+    pub fn begin(&self, client: &Arc<Link>, request_id: u32, request: Request) -> Outcome<()> {
         let mut table = self.table.lock().unwrap();
         if table.entries.len() >= MAX_CAPTURES {
             return Err(Fault::new("EBUSY", "too many captures at once"));
@@ -86,6 +86,7 @@ impl Sessions {
             id,
             orders,
             gone,
+            client: Arc::clone(client),
             owner: self.clone(),
         };
         thread::Builder::new()
@@ -109,20 +110,25 @@ impl Sessions {
             let _ = entry.orders.send(Order::Gone);
         }
     }
+
+    /// The client is gone. A capture that can get no more orders ends, and no other client can name it.
+    pub fn client_left(&self) {
+        self.table.lock().unwrap().entries.clear();
+    }
 }
 
 impl Session {
     fn run(self, request_id: u32, request: &Request) {
-        let out = Arc::clone(&self.owner.out);
+        let client = Arc::clone(&self.client);
         let started = Instant::now();
-        let begun = Capture::begin(request, self.owner.abilities, self.owner.threads);
+        let begun = Capture::begin(request, client.files(), self.owner.abilities, self.owner.threads);
         match begun.and_then(|capture| self.still_there(capture)) {
             Ok(capture) => {
                 let payload = Writer::new().u64(self.id).u64(capture.pages());
-                out.reply(request_id, Ok(payload.u64(micros(started))));
+                client.reply(request_id, Ok(payload.u64(micros(started))));
                 self.serve(capture);
             }
-            Err(fault) => out.reply(request_id, Err(fault)),
+            Err(fault) => client.reply(request_id, Err(fault)),
         }
         self.owner.table.lock().unwrap().entries.remove(&self.id);
         for order in self.orders.try_iter() {
@@ -139,7 +145,7 @@ impl Session {
     }
 
     fn serve(&self, mut capture: Capture) {
-        let out = &self.owner.out;
+        let client = &self.client;
         while let Ok(order) = self.orders.recv() {
             match order {
                 Order::Finish(request) if !capture.is_finished() => {
@@ -148,22 +154,21 @@ impl Session {
                     match finished.and_then(|finished| self.still_there(finished)) {
                         Ok(done) => {
                             let payload = Writer::new().u64(done.pages).u64(done.recopied);
-                            out.reply(request, Ok(payload.u64(micros(started))));
+                            client.reply(request, Ok(payload.u64(micros(started))));
                         }
                         Err(fault) => {
                             drop(capture);
-                            return out.reply(request, Err(fault));
+                            return client.reply(request, Err(fault));
                         }
                     }
                 }
                 Order::Commit(request) if capture.is_finished() => {
-                    let written = capture.commit();
-                    let payload = written.map(|(bytes, pages)| Writer::new().u64(bytes).u64(pages));
-                    return out.reply(request, payload);
+                    let reply = |done: Committed| (Writer::new().u64(done.bytes).u64(done.pages), done.file);
+                    return client.reply_with_file(request, capture.commit().map(reply));
                 }
                 Order::Abort(request) => {
                     drop(capture);
-                    return out.reply(request, Ok(Writer::new()));
+                    return client.reply(request, Ok(Writer::new()));
                 }
                 Order::Gone if !capture.is_finished() => return,
                 Order::Gone => {}
@@ -174,7 +179,7 @@ impl Session {
 
     fn refuse(&self, order: Order, fault: Fault) {
         if let Order::Finish(request) | Order::Commit(request) | Order::Abort(request) = order {
-            self.owner.out.reply(request, Err(fault));
+            self.client.reply(request, Err(fault));
         }
     }
 }

@@ -1,6 +1,8 @@
 //! Starts a VMM process that dies with the warden.
 
+use crate::children::start_time;
 use crate::fault::{Context, Fault, Outcome};
+use crate::sys;
 use crate::wire::Reader;
 use std::ffi::CString;
 use std::fs::{File, OpenOptions};
@@ -65,8 +67,9 @@ fn c_string(reader: &mut Reader) -> Outcome<CString> {
     CString::new(reader.bytes()?).map_err(|_| Fault::new("EINVAL", "a string holds a NUL"))
 }
 
+/// A running child and its start time.
 /// Must be called on the main thread: the death signal is bound to the thread that creates the child.
-pub fn spawn(spec: &Spec) -> Outcome<i32> {
+pub fn spawn(spec: &Spec) -> Outcome<(i32, u64)> {
     let files = spec
         .files
         .iter()
@@ -98,7 +101,15 @@ pub fn spawn(spec: &Spec) -> Outcome<i32> {
     };
     let pid = start(&mut plan).during(|| "clone")?;
     match plan.failed {
-        None => Ok(pid),
+        // it may have ended already, but nobody else reaps it
+        None => match start_time(pid) {
+            Ok(start_time) => Ok((pid, start_time)),
+            Err(fault) => {
+                let _ = sys::send_signal(pid, libc::SIGKILL);
+                reap_failed(pid);
+                Err(fault)
+            }
+        },
         Some((step, number)) => {
             reap_failed(pid);
             let what = match step {
@@ -260,6 +271,6 @@ unsafe fn close_between(places: &[(RawFd, RawFd)]) {
 }
 
 fn reap_failed(pid: i32) {
-    // SAFETY: waits for a child that has called _exit and that nobody else knows of.
+    // SAFETY: waits for a child that has called _exit or was killed, and that nobody else knows of.
     unsafe { libc::waitpid(pid, ptr::null_mut(), 0) };
 }

@@ -1,10 +1,13 @@
 //! The system calls std does not have, each behind a safe function.
 
+use std::fmt::Display;
 use std::fs::File;
-use std::io;
+use std::io::{self, Read, Write};
 use std::os::raw::c_void;
 use std::os::unix::io::{AsRawFd, FromRawFd, RawFd};
+use std::os::unix::net::UnixStream;
 use std::ptr;
+use std::time::Duration;
 
 pub const PAGE: usize = 4096;
 
@@ -226,17 +229,19 @@ pub fn settle() {
     }
 }
 
-/// Waits until one of two descriptors can be read: (first, second).
-pub fn wait_readable(first: RawFd, second: RawFd) -> io::Result<(bool, bool)> {
-    let watch = |fd| libc::pollfd {
-        fd,
-        events: libc::POLLIN,
-        revents: 0,
-    };
-    let mut fds = [watch(first), watch(second)];
-    // SAFETY: `fds` is an array of two.
-    check(unsafe { libc::poll(fds.as_mut_ptr(), 2, -1) }.into())?;
-    Ok((fds[0].revents != 0, fds[1].revents != 0))
+pub fn watch(fd: RawFd, events: i16) -> libc::pollfd {
+    libc::pollfd { fd, events, revents: 0 }
+}
+
+/// Waits until something happens at one of them, which is then seen in its `revents`.
+pub fn poll(fds: &mut [libc::pollfd], timeout: Option<Duration>) -> io::Result<()> {
+    // rounded up: a caller that waits for a deadline must not spin just before it
+    let millis = timeout.map_or(-1, |time| time.as_millis().saturating_add(1).min(1 << 30) as i32);
+    // SAFETY: `fds` is an array of that length.
+    match check(unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as _, millis) }.into()) {
+        Err(error) if error.kind() != io::ErrorKind::Interrupted => Err(error),
+        _ => Ok(()),
+    }
 }
 
 pub fn read_stdin(buffer: &mut [u8]) -> io::Result<usize> {
@@ -250,21 +255,10 @@ pub fn write_stdout(mut bytes: &[u8]) -> io::Result<()> {
         match check(unsafe { libc::write(1, bytes.as_ptr().cast(), bytes.len()) } as _) {
             Ok(written) => bytes = &bytes[written as usize..],
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => wait_writable(1)?,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => poll(&mut [watch(1, libc::POLLOUT)], None)?,
             Err(error) => return Err(error),
         }
     }
-    Ok(())
-}
-
-fn wait_writable(fd: RawFd) -> io::Result<()> {
-    let mut watched = libc::pollfd {
-        fd,
-        events: libc::POLLOUT,
-        revents: 0,
-    };
-    // SAFETY: an array of one.
-    check(unsafe { libc::poll(&mut watched, 1, -1) }.into())?;
     Ok(())
 }
 
@@ -294,4 +288,85 @@ pub fn reap(block: bool) -> Option<(i32, i32, i32)> {
             return None;
         }
     }
+}
+
+/// Makes the main loop look again; readable when it was rung.
+pub struct Wake {
+    event: File,
+}
+
+impl Wake {
+    pub fn new() -> io::Result<Wake> {
+        // SAFETY: makes a descriptor, no memory.
+        let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+        check(fd.into())?;
+        // SAFETY: the descriptor is new and owned by nobody else.
+        let event = unsafe { File::from_raw_fd(fd) };
+        Ok(Wake { event })
+    }
+
+    pub fn ring(&self) {
+        // fails only when it was rung so often that it cannot be counted, and is readable then
+        let _ = (&self.event).write(&1u64.to_ne_bytes());
+    }
+
+    pub fn hush(&self) {
+        // fails only when it was not rung
+        let _ = (&self.event).read(&mut [0; 8]);
+    }
+}
+
+impl AsRawFd for Wake {
+    fn as_raw_fd(&self) -> RawFd {
+        self.event.as_raw_fd()
+    }
+}
+
+/// The user at the other end of a socket, as of when it connected.
+pub fn peer_uid(socket: &UnixStream) -> io::Result<u32> {
+    let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut length = std::mem::size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `length` bytes into `peer`.
+    let result = unsafe {
+        let into = (&mut peer as *mut libc::ucred).cast::<c_void>();
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            into,
+            &mut length,
+        )
+    };
+    check(result.into())?;
+    Ok(peer.uid)
+}
+
+pub fn own_uid() -> u32 {
+    // SAFETY: reads this process's user.
+    unsafe { libc::geteuid() }
+}
+
+/// An exclusive lock on an open file or folder, until it is closed; false when somebody else has it.
+pub fn try_lock(file: &File) -> io::Result<bool> {
+    // SAFETY: works on an open file, no memory.
+    match check(unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) }.into()) {
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Keeps nothing of the starter's: not its pipes, not its folder. Stderr stays, for complaints.
+pub fn leave_starter() -> io::Result<()> {
+    let null = File::options().read(true).write(true).open("/dev/null")?;
+    for fd in [0, 1] {
+        // SAFETY: stdin and stdout are std's, which only uses them by number.
+        check(unsafe { libc::dup2(null.as_raw_fd(), fd) }.into())?;
+    }
+    std::env::set_current_dir("/")
+}
+
+/// To stderr, which may be anybody's pipe: eprintln would end the warden, and all VMs, when it is broken.
+pub fn complain(why: impl Display) {
+    let _ = writeln!(io::stderr(), "forkd-warden: {why}");
 }

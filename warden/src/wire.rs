@@ -2,10 +2,8 @@
 
 use crate::fault::{Fault, Outcome};
 use std::ffi::OsString;
-use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
-use std::sync::Mutex;
 
 pub const MAX_MESSAGE: usize = 1 << 20;
 /// op and request id
@@ -148,42 +146,21 @@ impl Writer {
         writer.bytes.extend_from_slice(value.as_bytes());
         writer
     }
+
+    #[cfg(test)]
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
 }
 
-/// Where replies go; whole messages only, from any thread.
-pub struct Outbox {
-    write: Mutex<WriteAll>,
-}
-
-type WriteAll = fn(&[u8]) -> io::Result<()>;
-
-impl Outbox {
-    pub fn new(write: WriteAll) -> Outbox {
-        Outbox {
-            write: Mutex::new(write),
-        }
-    }
-
-    pub fn send(&self, op: u8, id: u32, payload: Writer) {
-        let mut message = Vec::with_capacity(4 + HEAD + payload.bytes.len());
-        message.extend_from_slice(&((HEAD + payload.bytes.len()) as u32).to_le_bytes());
-        message.push(op);
-        message.extend_from_slice(&id.to_le_bytes());
-        message.extend_from_slice(&payload.bytes);
-        let write = self.write.lock().unwrap();
-        // a reader that is gone has closed stdin too, and that ends the warden
-        let _ = write(&message);
-    }
-
-    pub fn reply(&self, id: u32, outcome: Outcome<Writer>) {
-        match outcome {
-            Ok(payload) => self.send(RESULT, id, payload),
-            Err(fault) => {
-                let payload = Writer::new().str(&fault.code).str(&fault.message);
-                self.send(ERROR, id, payload);
-            }
-        }
-    }
+/// A whole message, as it goes over the wire.
+pub fn frame(op: u8, id: u32, payload: &Writer) -> Vec<u8> {
+    let mut message = Vec::with_capacity(4 + HEAD + payload.bytes.len());
+    message.extend_from_slice(&((HEAD + payload.bytes.len()) as u32).to_le_bytes());
+    message.push(op);
+    message.extend_from_slice(&id.to_le_bytes());
+    message.extend_from_slice(&payload.bytes);
+    message
 }
 
 #[cfg(test)]

@@ -7,4 +7,10 @@ export type Cli = {
   json: boolean;
   /** exit code of a command that ended without throwing */
   exitCode: number;
+  /** address of a daemon somewhere else; undefined: this user's own, through its socket */
+  daemonUrl: string | undefined;
+  /** never printed, and never passed to another process */
+  daemonToken: string | undefined;
+  /** whether a daemon that does not run is started */
+  autostart: boolean;
 };

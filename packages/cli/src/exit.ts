@@ -5,10 +5,12 @@ import { printJson, printNote } from "./output.ts";
 
 export const EXIT_FAILURE = 1;
 const EXIT_USAGE = 2;
+/** Of `forkd status` only, as systemctl has it */
+export const EXIT_NOT_RUNNING = 3;
 /** How long a command may clean up after a signal; VMs end with the process in any case */
 const CLEAN_UP_MS = 15_000;
 
-type Problem = { error: string; code: string; hint: string };
+export type Problem = { error: string; code: string; hint: string };
 
 /** First signal: abort and let the command clean up. Second: end at once. */
 export function installSignals(): { signal: AbortSignal; receivedSignal: () => NodeJS.Signals | undefined } {
@@ -37,13 +39,19 @@ export function reportFailure(error: unknown, opts: { json: boolean; interrupted
 }
 
 /** Prints a command line that could not be understood and returns the exit code */
-export function reportUsage(error: Error & { code: string }, opts: { json: boolean }): number {
+export function reportUsage(error: Error & { code: string }, opts: { json: boolean; hint: string }): number {
   // Commander prints the help itself when a group is called without a verb.
   if (error.code === "commander.help") return EXIT_USAGE;
   const [first = "", ...rest] = error.message.replace(/^error: /, "").split("\n");
   const guess = rest.join(" ").replace(/^\((.*)\)$/, "$1");
-  report({ error: sentence(first), code: "USAGE", hint: `${guess ? `${guess} ` : ""}Run 'forkd --help'.` }, opts.json);
+  report({ error: sentence(first), code: "USAGE", hint: `${guess ? `${guess} ` : ""}${opts.hint}` }, opts.json);
   return EXIT_USAGE;
+}
+
+/** Becomes another program, which keeps the process id and the standard streams */
+export function becomeProgram(file: string, args: string[], env: NodeJS.ProcessEnv): never {
+  if (!process.execve) throw new Error("This Node cannot replace itself: process.execve is missing.");
+  return process.execve(file, [file, ...args], env);
 }
 
 /** Ends the process once everything printed has been handed over */
@@ -53,26 +61,32 @@ export function exit(code: number): void {
 }
 
 function report(problem: Problem, json: boolean): void {
-  if (json) {
-    printJson(problem);
-    return;
-  }
+  if (json) printJson(problem);
+  else printProblem(problem);
+}
+
+/** The one form of a failure for people */
+export function printProblem(problem: Problem): void {
   printNote(`forkd: ${problem.error}`);
   printNote(`${problem.hint} [${problem.code}]`);
 }
 
-/** Recognised by shape, not by class: importing the daemon just to print an error would make every command slow */
-function problemOf(error: unknown): Problem {
+/** Recognised by shape, not by class: the daemon's, the SDK's and the CLI's own errors have it */
+export function problemOf(error: unknown): Problem {
   if (!(error instanceof Error)) return { error: sentence(String(error)), code: "INTERNAL", hint: INTERNAL_HINT };
   const { code, hint } = error as Error & { code?: unknown; hint?: unknown };
-  if (error.name === "ForkdError" && typeof code === "string" && typeof hint === "string") {
-    return { error: sentence(error.message), code, hint };
-  }
+  if (typeof code === "string" && typeof hint === "string") return { error: sentence(error.message), code, hint };
   if (typeof code === "string" && /^E[A-Z]+$/.test(code))
-    return { error: sentence(error.message), code, hint: "Run 'forkd doctor' to check the host." };
+    return {
+      error: sentence(error.message),
+      code,
+      hint: PATH_CODES.has(code) ? "Check the path." : "Run 'forkd doctor' to check the host.",
+    };
   return { error: sentence(error.message || error.name), code: "INTERNAL", hint: INTERNAL_HINT };
 }
 
+/** Errors of the operating system that mostly mean a mistyped path */
+const PATH_CODES = new Set(["ENOENT", "EACCES", "EISDIR", "ENOTDIR"]);
 const INTERNAL_HINT = "This is a fault in forkd. Set FORKD_DEBUG=1 to see where, and report it.";
 
 function sentence(text: string): string {

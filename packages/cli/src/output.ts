@@ -34,6 +34,56 @@ export function printJson(value: unknown): void {
   process.stdout.write(`${JSON.stringify(value, null, 2)}\n`);
 }
 
+/** A line that may hold what a guest or another user chose */
+export function printPlain(text: string): void {
+  printLine(plain(text));
+}
+
+/** Titles and values, one pair a line */
+export function printFacts(facts: readonly (readonly [title: string, value: string])[]): void {
+  const width = Math.max(...facts.map(([title]) => title.length)) + 2;
+  for (const [title, value] of facts) printPlain(`${title.padEnd(width)}${value}`.trimEnd());
+}
+
+/** One value per line, for what has no end */
+export function printJsonLine(value: unknown): void {
+  process.stdout.write(`${JSON.stringify(value)}\n`);
+}
+
+/** What was accepted and has no effect, and the like: each once */
+export function printWarnings(answers: readonly { warnings: readonly string[] }[]): void {
+  for (const warning of new Set(answers.flatMap((answer) => answer.warnings))) printNote(`Note: ${warning}`);
+}
+
+/** Bytes as they are. Resolves when more can be taken, and never rejects for a reader that went away */
+export async function writeBytes(to: "stdout" | "stderr", bytes: Uint8Array): Promise<void> {
+  const stream = process[to];
+  if (bytes.length === 0 || stream.write(bytes) || stream.destroyed) return;
+  await new Promise<void>((done) => {
+    const settle = (): void => {
+      for (const event of ["drain", "close", "error"]) stream.off(event, settle);
+      done();
+    };
+    for (const event of ["drain", "close", "error"]) stream.on(event, settle);
+  });
+}
+
+/** Text of a guest: as it is into a pipe, without what could steer a terminal otherwise */
+export async function writeGuestText(text: string, to: "stdout" | "stderr" = "stdout"): Promise<void> {
+  // oxlint-disable-next-line no-control-regex -- control characters are what is looked for
+  const safe = process[to].isTTY ? text.replace(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f]+/g, "") : text;
+  await writeBytes(to, Buffer.from(safe));
+}
+
+/** A screenful that replaces the one before; only for terminals */
+export function rewriteScreen(text: string): void {
+  process.stdout.write(`\x1b[H\x1b[2J${text}\n`);
+}
+
+export function isTerminal(): boolean {
+  return process.stdout.isTTY;
+}
+
 /** Columns as wide as their content; the last one is never padded */
 export function printTable<Row>(rows: readonly Row[], columns: readonly Column<Row>[]): void {
   printLine(formatTable(rows, columns));

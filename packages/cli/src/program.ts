@@ -1,34 +1,80 @@
-// Registers the commands, nothing else. A new verb is a new file in commands/ and one line here.
+// The program: the verb that was called with its module, all others by name only.
 
-import { Command } from "commander";
-import { benchCommand } from "./commands/bench.ts";
-import { completionCommand } from "./commands/completion.ts";
-import { demoCommand } from "./commands/demo.ts";
-import { doctorCommand } from "./commands/doctor.ts";
-import { imageCommand } from "./commands/image.ts";
-import { versionCommand } from "./commands/version.ts";
+import { Command, Option } from "commander";
+import { VERB_GROUPS } from "./verbs.ts";
 import { VERSION } from "./version.ts";
 
 import type { Cli } from "./cli.ts";
+import type { Verb } from "./verbs.ts";
 
-const COMMANDS: ((cli: Cli) => Command)[] = [benchCommand, demoCommand, doctorCommand, imageCommand, completionCommand, versionCommand];
+/** Options that hold for every verb, before it or after it */
+const GLOBAL_OPTIONS: [flags: string, about: string][] = [
+  ["--daemon-url <address>", "use the daemon at this address (default: FORKD_URL, else your own, which is started when needed)"],
+  ["--daemon-token <token>", "token for that daemon; FORKD_TOKEN is better, as others cannot see it"],
+  ["--no-autostart", "do not start a daemon (also FORKD_NO_AUTOSTART=1)"],
+  ["--guest-kernel <file>", "boot this guest kernel (default: FORKD_GUEST_KERNEL, else the distribution's newest)"],
+];
 
-export function buildProgram(cli: Cli): Command {
+/** `load`: the verb to load, or all of them */
+export async function buildProgram(cli: Cli, load: { verb: string | undefined } | "all"): Promise<Command> {
   const program = new Command("forkd")
     .description("fork() for virtual machines: boot one, warm it, freeze it, fork it as often as you like.")
     .version(VERSION, "-V, --version", "print the version")
-    .option("--guest-kernel <file>", "boot this guest kernel (default: FORKD_GUEST_KERNEL, else the distribution's newest)")
     .helpOption("-h, --help", "print this help")
-    .helpCommand("help [command]", "print the help of a command")
+    .addHelpCommand(new Command("help").argument("[command]").description("print the help of a command").helpGroup("More:"))
+    .enablePositionalOptions()
     .showSuggestionAfterError()
-    .hook("preAction", (_program, command) => {
-      cli.json = command.opts()["json"] === true;
-      const guestKernel: unknown = command.optsWithGlobals()["guestKernel"];
-      if (typeof guestKernel === "string") process.env["FORKD_GUEST_KERNEL"] = guestKernel;
-    });
-  for (const command of COMMANDS) program.addCommand(command(cli));
+    .hook("preAction", (_program, command) => applyGlobalOptions(cli, command));
+  for (const [flags, about] of GLOBAL_OPTIONS) program.option(flags, about);
+  for (const { title, verbs } of VERB_GROUPS) {
+    for (const verb of verbs) {
+      const wanted = load === "all" || load.verb === verb.name;
+      program.addCommand((wanted ? await loadVerb(cli, verb) : new Command(verb.name).description(verb.about)).helpGroup(title));
+    }
+  }
   throwInsteadOfExit(program);
   return program;
+}
+
+/** The first word that is no option: the verb, or the one that help is asked for */
+export function verbOf(args: readonly string[]): string | undefined {
+  const takesValue = new Set(GLOBAL_OPTIONS.flatMap(([flags]) => (flags.includes("<") ? [flags.split(" ")[0]] : [])));
+  const words: string[] = [];
+  for (let i = 0; i < args.length && args[i] !== "--"; i++) {
+    const arg = args[i] ?? "";
+    if (takesValue.has(arg)) i++;
+    else if (!arg.startsWith("-")) words.push(arg);
+  }
+  return words[0] === "help" ? words[1] : words[0];
+}
+
+async function loadVerb(cli: Cli, { load }: Verb): Promise<Command> {
+  const command = (await load())(cli);
+  acceptGlobalOptions(command);
+  return command;
+}
+
+/** After the verb as well, where the help does not repeat them */
+function acceptGlobalOptions(command: Command): void {
+  command.enablePositionalOptions();
+  for (const [flags, about] of GLOBAL_OPTIONS) command.addOption(new Option(flags, about).hideHelp());
+  for (const child of command.commands) acceptGlobalOptions(child);
+}
+
+function applyGlobalOptions(cli: Cli, command: Command): void {
+  let guestKernel: unknown;
+  for (let at: Command | null = command; at; at = at.parent) {
+    const opts: Record<string, unknown> = at.opts();
+    if (opts["json"] === true) cli.json = true;
+    if (opts["autostart"] === false) cli.autostart = false;
+    if (typeof opts["daemonUrl"] === "string") cli.daemonUrl ??= opts["daemonUrl"];
+    if (typeof opts["daemonToken"] === "string") cli.daemonToken ??= opts["daemonToken"];
+    guestKernel ??= opts["guestKernel"];
+  }
+  cli.daemonUrl ??= process.env["FORKD_URL"] || undefined;
+  cli.daemonToken ??= process.env["FORKD_TOKEN"] || undefined;
+  if (process.env["FORKD_NO_AUTOSTART"] === "1") cli.autostart = false;
+  if (typeof guestKernel === "string") process.env["FORKD_GUEST_KERNEL"] = guestKernel;
 }
 
 /** addCommand does not inherit these settings, and a command must never end the process by itself */

@@ -2,7 +2,7 @@
 
 import { formatBytes } from "./output.ts";
 
-import type { ProgressEvent } from "@forkd/daemon";
+import type { Progress as ProgressEvent } from "forkd";
 
 const QUIET_MS = 1000;
 const TTY_INTERVAL_MS = 100;
@@ -23,6 +23,18 @@ export function showProgress(opts: { sink?: Sink; now?: () => number } = {}): Pr
   const sink = opts.sink ?? process.stderr;
   const now = opts.now ?? Date.now;
   return sink.isTTY ? rewritingLine(sink, now) : plainLines(sink, now);
+}
+
+/** Work of one step; it may report further ones */
+export async function working<T>(step: string, work: (progress: (event: ProgressEvent) => void) => Promise<T>): Promise<T> {
+  using display = showProgress();
+  display.onEvent({ step });
+  return await work(display.onEvent);
+}
+
+/** For work whose own messages go to stderr: a file or a pipe gets those and nothing else */
+export async function workingOnTerminal<T>(step: string, work: (progress: (event: ProgressEvent) => void) => Promise<T>): Promise<T> {
+  return process.stderr.isTTY ? working(step, work) : work(() => {});
 }
 
 function rewritingLine(sink: Sink, now: () => number): ProgressDisplay {

@@ -1,41 +1,64 @@
 // The one error class and the table of its codes.
 
-/** Every stable code: what kind of failure it is, and what to do when the thrower knows nothing better */
+/** Every stable code: its HTTP status, and what to do when the thrower knows nothing better */
 export const ERROR_CODES = {
-  BAD_NAME: { hint: "Use 1 to 64 letters, digits, '.', '_' or '-', starting with a letter or a digit." },
-  BAD_REQUEST: { hint: "Correct the request; nothing was changed." },
-  NOT_FOUND: { hint: "List what exists with 'ls'." },
-  EXISTS: { hint: "Choose another name or remove the existing one first." },
-  IN_USE: { hint: "End what uses it first." },
-  CANCELLED: { hint: "Run the command again to go on." },
-  HOST_TOOL_MISSING: { hint: "Run 'forkd doctor' to see what is missing and how to install it." },
-  HOST_COMMAND_FAILED: { hint: "The output above says why." },
-  IMAGE_INVALID: { hint: "The image was not stored. Get it from its source again." },
-  IMAGE_TOO_LARGE: { hint: "Raise the limit with --max-bytes if you trust this image." },
-  DIGEST_MISMATCH: { hint: "Nothing was stored. Download it again; if it repeats, do not trust this source." },
-  REGISTRY_FAILED: { hint: "Check the reference and that the registry is reachable." },
-  REGISTRY_AUTH: { hint: "Give a user name and password (FORKD_REGISTRY_USER, FORKD_REGISTRY_PASSWORD)." },
-  GUEST_KERNEL_MISSING: { hint: "Run 'make setup', or name one with --guest-kernel or FORKD_GUEST_KERNEL." },
-  BOOT_FAILED: { hint: "The console output above is the guest's own; 'forkd doctor' checks the host." },
-  VMM_FAILED: { hint: "The VMM's log above says why; 'forkd doctor' checks the host." },
-  VMM_EXITED: { hint: "The sandbox is gone; fork another one." },
-  SNAPSHOT_INCOMPATIBLE: { hint: "Make the snapshot again on this host." },
-  SNAPSHOT_INVALID: { hint: "Remove the snapshot and make it again." },
-  FORK_FAILED: { hint: "Nothing of the failed child remains; try again." },
-  BRANCH_FAILED: { hint: "The source goes on running and no snapshot was made." },
-  AGENT_LOST: { hint: "The guest no longer answers; kill the sandbox and fork another one." },
-  AGENT_TIMEOUT: { hint: "Raise the time-out if the guest is only slow." },
-  AGENT_PROTOCOL: { hint: "The guest's agent does not speak this protocol; make the snapshot again." },
-  EXEC_FAILED: { hint: "Check the program, its working folder and the user." },
-  FILE_FAILED: { hint: "Check the path inside the guest." },
-  KERNEL_MISSING: { hint: "The snapshot was made without this kernel; name it in the warm-up." },
-  KERNEL_DIED: { hint: "The interpreter ended and its state is gone; fork another sandbox." },
-  EVAL_TIMEOUT: { hint: "Raise timeoutMs; the kernel is still usable." },
-  WARMUP_FAILED: { hint: "The log above is the warm-up's own. No snapshot was made." },
-  NO_SPACE: { hint: "Free disk space in FORKD_HOME and try again." },
-  HOME_UNSAFE: { hint: "FORKD_HOME must be a folder that you own and others cannot write." },
-  WARDEN_FAILED: { hint: "Run 'make setup' to build it again; 'forkd doctor' checks the host." },
-} as const satisfies Record<string, { hint: string }>;
+  BAD_NAME: { status: 400, hint: "Use 1 to 64 letters, digits, '.', '_' or '-', starting with a letter or a digit." },
+  BAD_REQUEST: { status: 400, hint: "Correct the request; nothing was changed." },
+  NOT_FOUND: { status: 404, hint: "List what exists with 'ls'." },
+  EXISTS: { status: 409, hint: "Choose another name or remove the existing one first." },
+  IN_USE: { status: 409, hint: "End what uses it first." },
+  CANCELLED: { status: 499, hint: "Run the command again to go on." },
+  HOST_TOOL_MISSING: { status: 500, hint: "Run 'forkd doctor' to see what is missing and how to install it." },
+  HOST_COMMAND_FAILED: { status: 500, hint: "The output above says why." },
+  IMAGE_INVALID: { status: 422, hint: "The image was not stored. Get it from its source again." },
+  IMAGE_TOO_LARGE: { status: 413, hint: "Raise the limit with --max-bytes if you trust this image." },
+  DIGEST_MISMATCH: { status: 502, hint: "Nothing was stored. Download it again; if it repeats, do not trust this source." },
+  REGISTRY_FAILED: { status: 502, hint: "Check the reference and that the registry is reachable." },
+  REGISTRY_AUTH: { status: 502, hint: "Give a user name and password (FORKD_REGISTRY_USER, FORKD_REGISTRY_PASSWORD)." },
+  GUEST_KERNEL_MISSING: { status: 500, hint: "Run 'make setup', or name one with --guest-kernel or FORKD_GUEST_KERNEL." },
+  BOOT_FAILED: { status: 500, hint: "The console output above is the guest's own; 'forkd doctor' checks the host." },
+  VMM_FAILED: { status: 500, hint: "The VMM's log above says why; 'forkd doctor' checks the host." },
+  VMM_EXITED: { status: 410, hint: "The sandbox is gone; fork another one." },
+  SNAPSHOT_INCOMPATIBLE: { status: 409, hint: "Make the snapshot again on this host." },
+  SNAPSHOT_INVALID: { status: 409, hint: "Remove the snapshot and make it again." },
+  FORK_FAILED: { status: 500, hint: "Nothing of the failed child remains; try again." },
+  BRANCH_FAILED: { status: 500, hint: "The source goes on running and no snapshot was made." },
+  AGENT_LOST: { status: 502, hint: "The guest no longer answers; kill the sandbox and fork another one." },
+  AGENT_TIMEOUT: { status: 504, hint: "Raise the time-out if the guest is only slow." },
+  AGENT_PROTOCOL: { status: 502, hint: "The guest's agent does not speak this protocol; make the snapshot again." },
+  EXEC_FAILED: { status: 422, hint: "Check the program, its working folder and the user." },
+  FILE_FAILED: { status: 422, hint: "Check the path inside the guest." },
+  KERNEL_MISSING: { status: 422, hint: "The snapshot was made without this kernel; name it in the warm-up." },
+  KERNEL_DIED: { status: 409, hint: "The interpreter ended and its state is gone; fork another sandbox." },
+  EVAL_TIMEOUT: { status: 408, hint: "Raise timeoutMs; the kernel is still usable." },
+  WARMUP_FAILED: { status: 422, hint: "The log above is the warm-up's own. No snapshot was made." },
+  NO_SPACE: { status: 507, hint: "Free disk space in FORKD_HOME and try again." },
+  HOME_UNSAFE: { status: 500, hint: "FORKD_HOME must be a folder that you own and others cannot write." },
+  WARDEN_FAILED: { status: 503, hint: "Run 'make setup' to build it again; 'forkd doctor' checks the host." },
+  UNAUTHORIZED: { status: 401, hint: "Give a token: 'forkd token create', then FORKD_TOKEN or Authorization: Bearer." },
+  FORBIDDEN: { status: 403, hint: "The token's scope does not allow this; use one with a wider scope." },
+  RATE_LIMITED: { status: 429, hint: "Too many wrong tokens came from this address; wait for the time in Retry-After." },
+  METHOD_NOT_ALLOWED: { status: 405, hint: "See spec/openapi.json for what this path takes." },
+  REQUEST_TIMEOUT: { status: 408, hint: "Send the request faster." },
+  TOO_LARGE: { status: 413, hint: "Send less, or write large data with PUT …/files." },
+  UNSUPPORTED_MEDIA_TYPE: { status: 415, hint: "Send JSON with Content-Type: application/json." },
+  IDEMPOTENCY_MISMATCH: { status: 422, hint: "Use a new Idempotency-Key for a new request." },
+  OUTCOME_UNKNOWN: { status: 409, hint: "Look at what exists, then ask again with a new Idempotency-Key." },
+  SNAPSHOT_NOT_READY: { status: 409, hint: "Wait until its status is 'ready'; one that failed must be made again." },
+  SANDBOX_PAUSED: { status: 409, hint: "Resume it first." },
+  SANDBOX_LOST: { status: 410, hint: "Fork another one from its snapshot." },
+  LIMIT_REACHED: { status: 503, hint: "End sandboxes that are not needed, or raise the limit." },
+  LIMIT_UNAVAILABLE: { status: 422, hint: "Leave the limit out, or fork a snapshot whose memory is not larger than it." },
+  BUSY: { status: 503, hint: "Try again in a moment." },
+  STOPPING: { status: 503, hint: "The daemon is stopping; try again when it is back." },
+  DAEMON_RUNNING: { status: 500, hint: "Use the one that runs ('forkd status'), or stop it with 'forkd down'." },
+  DAEMON_UNREACHABLE: { status: 503, hint: "Start it with 'forkd up', or check FORKD_URL." },
+  DAEMON_FAILED: { status: 500, hint: "Its log says why; 'forkd doctor' checks the host." },
+  STATE_TOO_NEW: { status: 500, hint: "Use the forkd that wrote it, or another FORKD_HOME." },
+  BAD_CONFIG: { status: 500, hint: "Correct the setting; 'forkd config' shows where each one comes from." },
+  WEAK_TOKEN: { status: 400, hint: "Use at least 16 bytes of randomness; 'forkd token create' makes one." },
+  INTERNAL: { status: 500, hint: "This is a fault in forkd. Its log has the details under the request id." },
+} as const satisfies Record<string, { status: number; hint: string }>;
 
 export type ErrorCode = keyof typeof ERROR_CODES;
 
@@ -43,12 +66,19 @@ export type ErrorCode = keyof typeof ERROR_CODES;
 export class ForkdError extends Error {
   readonly code: ErrorCode;
   readonly hint: string;
+  /** facts for programs, such as what is free */
+  readonly details: Record<string, unknown> | undefined;
 
-  constructor(code: ErrorCode, message: string, opts: { hint?: string; cause?: unknown } = {}) {
+  constructor(code: ErrorCode, message: string, opts: { hint?: string; cause?: unknown; details?: Record<string, unknown> } = {}) {
     super(message, opts.cause === undefined ? undefined : { cause: opts.cause });
     this.name = "ForkdError";
     this.code = code;
     this.hint = opts.hint ?? ERROR_CODES[code].hint;
+    this.details = opts.details;
+  }
+
+  get status(): number {
+    return ERROR_CODES[this.code].status;
   }
 }
 

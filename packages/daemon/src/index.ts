@@ -4,6 +4,7 @@ import { Writer } from "./guest/codec.ts";
 import { attachRecord, CHANNEL, encodeFrame, T } from "./guest/protocol.ts";
 import { restoreArgs } from "./vmm/qemu/args.ts";
 
+export { resolveConfig } from "./config.ts";
 export { ERROR_CODES, ForkdError, messageOf } from "./errors.ts";
 export { prepareHome, resolveHome } from "./home.ts";
 export { runDoctor } from "./host/doctor.ts";
@@ -17,6 +18,7 @@ export { ImageStore } from "./image/store.ts";
 export { Runtime } from "./sandbox/runtime.ts";
 export { SnapshotStore } from "./snapshot/store.ts";
 export { checkName } from "./util/name.ts";
+export { DEFAULT_PARALLELISM } from "./util/parallelism.ts";
 export { findQemu } from "./vmm/qemu/binary.ts";
 
 export type { ErrorCode } from "./errors.ts";

@@ -1,16 +1,41 @@
-// forkd bench: the group of measurements.
+// forkd bench: the group of measurements. With --tag and no verb: one snapshot, through the daemon.
 
 import { Command } from "commander";
+import { benchDaemon, printDaemonBench } from "../bench-daemon.ts";
+import { connect } from "../daemon.ts";
+import { positiveInteger } from "../options.ts";
+import { printJson } from "../output.ts";
+import { acceptPlumbing, notePlumbing } from "../plumbing.ts";
+import { working } from "../progress.ts";
 import { benchBranchCommand } from "./bench/branch.ts";
+import { benchDaemonCommand } from "./bench/daemon.ts";
 import { benchEvalCommand } from "./bench/eval.ts";
 import { benchFanoutCommand } from "./bench/fanout.ts";
 
 import type { Cli } from "../cli.ts";
 
+const PLUMBING = ["--per-child-netns [yes]"];
+
 export function benchCommand(cli: Cli): Command {
-  return new Command("bench")
-    .description("measure this machine: fan-out, branch pause, call latency")
+  const command = new Command("bench")
+    .description("measure this machine: fan-out, branch pause, call latency; with --tag, one snapshot through the daemon")
+    .usage("[command] | --tag <tag>")
     .addCommand(benchFanoutCommand(cli))
     .addCommand(benchBranchCommand(cli))
-    .addCommand(benchEvalCommand(cli));
+    .addCommand(benchEvalCommand(cli))
+    .addCommand(benchDaemonCommand(cli))
+    .option("--tag <tag>", "measure spawn, exec, branch, fan-out and clean-up of this snapshot")
+    .option("-n, --n <count>", "how many sandboxes", positiveInteger, 5)
+    .option("--json", "print JSON");
+  return acceptPlumbing(command, PLUMBING).action(async (opts: { tag?: string; n: number }) => {
+    const { tag } = opts;
+    if (tag === undefined) command.help({ error: true });
+    else {
+      notePlumbing(command, PLUMBING);
+      const forkd = await connect(cli);
+      const report = await working(`Measuring ${tag}`, async (progress) => benchDaemon(cli, forkd, { tag, n: opts.n, progress }));
+      if (cli.json) printJson(report);
+      else printDaemonBench(report);
+    }
+  });
 }

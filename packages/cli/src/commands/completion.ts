@@ -7,16 +7,13 @@ import type { Cli } from "../cli.ts";
 
 type Shell = "bash" | "zsh" | "fish";
 
-export function completionCommand(_cli: Cli): Command {
+export function completionCommand(cli: Cli): Command {
   return new Command("completion")
     .description("print a completion script: source it from your shell's start-up file")
     .addArgument(new Argument("<shell>", "which shell").choices(["bash", "zsh", "fish"]))
-    .action(async (shell: Shell, _opts: unknown, command: Command) => {
+    .action(async (shell: Shell) => {
       const { completionScript } = await import("../completion-script.ts");
-      printLine(completionScript(shell, rootOf(command)));
+      const { buildProgram } = await import("../program.ts");
+      printLine(completionScript(shell, await buildProgram(cli, "all")));
     });
-}
-
-function rootOf(command: Command): Command {
-  return command.parent ? rootOf(command.parent) : command;
 }

@@ -25,27 +25,23 @@ export async function makeRunDir(run: string): Promise<string> {
   return dir;
 }
 
-/** Ends the VMMs and removes the folders whose owner is gone; says whether any other owner is alive */
-export async function sweepRunDirs(run: string, own: string): Promise<{ ended: number; othersAlive: boolean }> {
+/** Ends the VMMs and removes the folders whose owner is gone; returns how many VMMs there were */
+export async function sweepRunDirs(run: string, own: string): Promise<number> {
   let ended = 0;
-  let othersAlive = false;
   for (const name of await readdir(run)) {
     const dir = join(run, name);
     if (name.startsWith(UNCLAIMED) && (await folderAgeMs(dir)) > UNCLAIMED_MS) await rm(dir, { recursive: true, force: true });
     if (!name.startsWith("rt-") || dir === own) continue;
     const owner = await ownerOf(dir);
-    if (owner && (await isAlive(owner))) {
-      othersAlive = true;
-      continue;
-    }
+    if (owner && (await isAlive(owner))) continue;
     ended += await endVmmsOf(dir);
     await rm(dir, { recursive: true, force: true });
   }
-  return { ended, othersAlive };
+  return ended;
 }
 
-/** Each is looked at again before the kill: its number may have gone to another process meanwhile */
-async function endVmmsOf(dir: string): Promise<number> {
+/** Ends every VMM that works in a folder. Each is looked at again before the kill: its number may have gone to another process meanwhile */
+export async function endVmmsOf(dir: string): Promise<number> {
   let ended = 0;
   for (const vmm of await vmmsOf(dir)) {
     if (!(await isAlive(vmm))) continue;

@@ -63,3 +63,9 @@ export function isLoopback(host: string): boolean {
     .toLowerCase();
   return name === "localhost" || name === "::1" || /^127(\.\d{1,3}){3}$/.test(name);
 }
+
+/** The name an image gets by itself: example.org/owner/python:3.13-slim@sha256:… is python-3.13-slim */
+export function imageNameOf(reference: string): string {
+  const [withoutDigest = ""] = reference.split("@");
+  return withoutDigest.slice(withoutDigest.lastIndexOf("/") + 1).replace(":", "-");
+}

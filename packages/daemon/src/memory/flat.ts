@@ -1,11 +1,10 @@
 // Flat memory images: what a child maps. A base is one already; for a delta it is made once, kept, and may be thrown away.
 
-import { rename, rm, stat, readdir } from "node:fs/promises";
+import { mkdir, readdir, rename, rm, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { ForkdError } from "../errors.ts";
-import type { Home } from "../home.ts";
 import type { Snapshot, SnapshotStore } from "../snapshot/store.ts";
-import type { Warden } from "./warden.ts";
+import type { WardenSource } from "./warden-source.ts";
 
 /** Unused flat images are kept up to this many bytes of disk */
 const KEEP_BYTES = 4 * 1024 ** 3;
@@ -16,14 +15,15 @@ type Entry = { path: Promise<string>; uses: number; lastUsed: number };
 export type FlatImage = { path: string; release: () => void };
 
 export class FlatCache {
-  readonly #home: Home;
-  readonly #warden: Warden;
+  readonly #dir: string;
+  readonly #warden: WardenSource;
   readonly #snapshots: SnapshotStore;
   readonly #entries = new Map<string, Entry>();
   #evicting: Promise<void> = Promise.resolve();
 
-  constructor(opts: { home: Home; warden: Warden; snapshots: SnapshotStore }) {
-    this.#home = opts.home;
+  /** @param opts.dir folder of nobody else */
+  constructor(opts: { dir: string; warden: WardenSource; snapshots: SnapshotStore }) {
+    this.#dir = opts.dir;
     this.#warden = opts.warden;
     this.#snapshots = opts.snapshots;
   }
@@ -44,6 +44,12 @@ export class FlatCache {
       if (this.#entries.get(id) === entry) this.#entries.delete(id);
       throw error;
     }
+  }
+
+  /** Of images that no VM uses */
+  async unused(): Promise<{ id: string; bytes: number }[]> {
+    const unused = [...this.#entries].filter(([, entry]) => entry.uses === 0);
+    return Promise.all(unused.map(async ([id, entry]) => ({ id, bytes: await diskBytes(await entry.path) })));
   }
 
   /** Removes images that no VM uses, oldest first, until at most `keepBytes` of them remain */
@@ -70,13 +76,29 @@ export class FlatCache {
     await rm(this.#pathOf(id), { force: true });
   }
 
-  /** Removes what an earlier process left; only right when nobody else uses this store */
+  /** The image that a VM of an earlier process still maps, or undefined when it is gone */
+  async reacquire(snapshot: Snapshot): Promise<FlatImage | undefined> {
+    const { id, memory } = snapshot.manifest;
+    if (memory.kind === "delta" && !this.#entries.has(id)) {
+      const path = this.#pathOf(id);
+      if ((await diskBytes(path)) === 0) return undefined;
+      this.#entries.set(id, { path: Promise.resolve(path), uses: 0, lastUsed: 0 });
+    }
+    return this.acquire(snapshot);
+  }
+
+  /** Removes what an earlier process left and no VM uses */
   async sweep(): Promise<void> {
-    for (const name of await readdir(this.#home.flat)) await rm(join(this.#home.flat, name), { force: true });
+    await mkdir(this.#dir, { recursive: true, mode: 0o700 });
+    const known = new Set([...this.#entries.keys()].map((id) => this.#pathOf(id)));
+    for (const name of await readdir(this.#dir)) {
+      const path = join(this.#dir, name);
+      if (name.includes(".ram") && !known.has(path)) await rm(path, { force: true });
+    }
   }
 
   #pathOf(id: string): string {
-    return join(this.#home.flat, `${id}.ram`);
+    return join(this.#dir, `${id}.ram`);
   }
 
   async #make(snapshot: Snapshot): Promise<string> {
@@ -86,7 +108,8 @@ export class FlatCache {
     try {
       const base = await this.#nearestFlat(snapshot, deltas, held);
       const temporary = `${path}.${process.pid}.tmp`;
-      await this.#warden.flatten({ base, deltas, out: temporary });
+      const warden = await this.#warden();
+      await warden.flatten({ base, deltas, out: temporary });
       await rename(temporary, path);
       return path;
     } finally {

@@ -1,10 +1,11 @@
 // Client of the warden, the small host process that is the parent of all VMMs and does the memory work of branches.
 
-import { spawn, type ChildProcess } from "node:child_process";
 import { constants } from "node:os";
-import { ForkdError, messageOf, type ErrorCode } from "../errors.ts";
-import { CodecError, Reader, Writer } from "../guest/codec.ts";
+import { ForkdError, type ErrorCode } from "../errors.ts";
+import { Writer, type Reader } from "../guest/codec.ts";
 import { signalName } from "../util/signal-name.ts";
+import { WardenChannel, WardenFault, type Failure } from "./warden-channel.ts";
+import { dial, startAtPipes, startListening, type ListenOptions, type Transport } from "./warden-transport.ts";
 
 const OP = {
   spawn: 1,
@@ -16,15 +17,16 @@ const OP = {
   flatten: 7,
   info: 8,
   trim: 9,
+  list: 10,
+  end: 11,
 } as const;
-const REPLY = { result: 0x80, error: 0x81, exit: 0x82 } as const;
 const FILE_MODE = { read: 0, "read-write": 1, create: 2, listen: 3 } as const;
 
-const MAX_MESSAGE = 1024 * 1024;
-/** op and request id */
-const HEAD = 5;
 /** A warden that was told to end only has to kill and reap */
 const CLOSE_WITHIN_MS = 10_000;
+/** It is never busy for long, but it may be stopped */
+const GREET_WITHIN_MS = 10_000;
+const CONNECT_ATTEMPTS = 3;
 
 /** A file the child finds open at `fd` (3 to 255); "listen" makes a Unix socket at the path, connectable at once */
 export type ChildFile = { fd: number; path: string; mode: keyof typeof FILE_MODE };
@@ -43,7 +45,9 @@ export type Exit = { code: number | null; signal: string | null };
 
 export type VmmProcess = {
   readonly pid: number;
-  /** Always resolves; when the warden died, the process died with it and nobody knows how */
+  /** In clock ticks since boot, as in /proc; with the pid it names one process until the next boot */
+  readonly startTime: string;
+  /** When the warden died, the process died with it and nobody knows how; after disconnect() it never resolves */
   readonly exited: Promise<Exit>;
   /** Resolves when the signal is sent or the process is gone already */
   kill(signal?: NodeJS.Signals): Promise<void>;
@@ -63,36 +67,27 @@ export type Capture = {
   abort(): Promise<void>;
 };
 
-export type WardenInfo = { captureMethod: string; scanMethod: string; threads: number };
+export type WardenInfo = { captureMethod: string; scanMethod: string; threads: number; pid: number };
 
-/** What the warden itself answered: `code` is an errno name or a word */
-export class WardenFault extends Error {
-  readonly code: string;
+/** A process that the warden has started, for this client or an earlier one; `exit` when it runs no more */
+export type WardenChild = { pid: number; startTime: string; running: boolean; exit?: Exit };
 
-  constructor(code: string, message: string) {
-    super(message);
-    this.name = "WardenFault";
-    this.code = code;
-  }
-}
-
-type Pending = { receive: (payload: Reader) => void; reject: (error: ForkdError) => void; failure: Failure };
-type Failure = { code: ErrorCode; what: string };
+type Child = { process: VmmProcess; settle: (exit: Exit) => void };
 
 export class Warden implements AsyncDisposable {
-  readonly #child: ChildProcess;
-  readonly #pending = new Map<number, Pending>();
-  readonly #exits = new Map<number, (exit: Exit) => void>();
-  readonly #ended: Promise<void>;
-  #lastId = 0;
-  #received: Buffer = Buffer.alloc(0);
-  /** Why nothing can be asked any more */
-  #over: string | undefined;
+  readonly #channel: WardenChannel;
+  /** Those that run */
+  readonly #children = new Map<number, Child>();
+  /** Those that ran when the warden was last asked, also if they have ended since */
+  #listed = new Map<number, VmmProcess>();
+  #pid: number | undefined;
+  #left = false;
+  /** It was there already, maybe with processes of an earlier client */
+  readonly adopted: boolean;
 
+  /** Starts a warden that ends with this process */
   static async start(opts: { binary: string }): Promise<Warden> {
-    // detached: a terminal's Ctrl-C must not reach it, it lives as long as its stdin
-    const child = spawn(opts.binary, [], { stdio: ["pipe", "pipe", "inherit"], detached: true, env: {} });
-    const warden = new Warden(child);
+    const warden = new Warden(startAtPipes(opts.binary), false);
     try {
       await warden.info();
     } catch (error) {
@@ -102,20 +97,29 @@ export class Warden implements AsyncDisposable {
     return warden;
   }
 
-  private constructor(child: ChildProcess) {
-    this.#child = child;
-    this.#ended = new Promise((resolve) => {
-      const end = (why: string): void => {
-        this.#fail(why);
-        resolve();
-      };
-      child.once("error", (error) => end(messageOf(error)));
-      // "close" and not "exit": what it wrote last is read first
-      child.once("close", (code, signal) => end(signal === null ? `it ended with code ${code}` : `it was killed by ${signal}`));
+  /** Connects to the warden at a socket, which is started when there is none and outlives this process; its client until now loses it */
+  static async connect(opts: ListenOptions): Promise<Warden> {
+    for (let attempt = 1; ; attempt++) {
+      try {
+        return await join(opts, async (transport, adopted) => new Warden(transport, adopted).#greet());
+      } catch (error) {
+        // it may have been about to end when we came, or another starter was faster than ours: then the next attempt is better
+        if (attempt === CONNECT_ATTEMPTS) throw error;
+      }
+    }
+  }
+
+  private constructor(transport: Transport, adopted: boolean) {
+    this.adopted = adopted;
+    this.#channel = new WardenChannel(transport, {
+      exit: (pid, code, signal) => this.#exited(pid, exitOf(code, signal)),
+      over: () => this.#forgetAll(),
     });
-    // a write to a warden that is gone; "close" tells everybody
-    child.stdin?.on("error", () => undefined);
-    child.stdout?.on("data", (chunk: Buffer) => this.#receive(chunk));
+  }
+
+  /** Resolves with the reason when the warden, or the connection to it, is gone and nobody here wanted that */
+  get lost(): Promise<string> {
+    return this.#channel.lost;
   }
 
   async spawn(spec: SpawnSpec, failure: ErrorCode = "VMM_FAILED"): Promise<VmmProcess> {
@@ -126,19 +130,22 @@ export class Warden implements AsyncDisposable {
       .str(spec.log)
       .list(spec.files ?? [], (writer, file) => void writer.u32(file.fd).str(file.path).u8(FILE_MODE[file.mode]));
     const what = `Cannot start ${spec.argv[0]}`;
-    return this.#request(OP.spawn, payload, { code: failure, what }, (reader) => this.#adopt(reader.u32()));
+    return this.#channel.request(OP.spawn, payload, { code: failure, what }, (reader) =>
+      this.#processOf(reader.u32(), String(reader.u64())),
+    );
   }
 
   /** Copies the private pages of a running VM's RAM into a delta file that commit() completes */
   async captureBegin(spec: CaptureSpec, failure: ErrorCode = "BRANCH_FAILED"): Promise<Capture> {
     const payload = new Writer().u32(spec.pid).str(spec.ramPath).u64(BigInt(spec.ramBytes)).str(spec.deltaPath);
     const failed = { code: failure, what: `Cannot capture the memory of process ${spec.pid}` };
-    const begun = await this.#request(OP.captureBegin, payload, failed, (reader) => ({
+    const begun = await this.#channel.request(OP.captureBegin, payload, failed, (reader) => ({
       id: reader.u64(),
       pages: Number(reader.u64()),
       micros: Number(reader.u64()),
     }));
-    const step = <T>(op: number, parse: (reader: Reader) => T): Promise<T> => this.#request(op, new Writer().u64(begun.id), failed, parse);
+    const step = <T>(op: number, parse: (reader: Reader) => T): Promise<T> =>
+      this.#channel.request(op, new Writer().u64(begun.id), failed, parse);
     return {
       pages: begun.pages,
       micros: begun.micros,
@@ -159,7 +166,7 @@ export class Warden implements AsyncDisposable {
       .str(spec.base)
       .list(spec.deltas, (writer, path) => void writer.str(path))
       .str(spec.out);
-    return this.#request(OP.flatten, payload, { code: failure, what: `Cannot write the memory image ${spec.out}` }, (reader) => ({
+    return this.#channel.request(OP.flatten, payload, { code: failure, what: `Cannot write the memory image ${spec.out}` }, (reader) => ({
       bytes: Number(reader.u64()),
       reflinked: reader.u8() === 1,
       micros: Number(reader.u64()),
@@ -168,7 +175,7 @@ export class Warden implements AsyncDisposable {
 
   /** Gives back the disk space of the zero pages of a file */
   async trim(path: string, failure: ErrorCode = "BRANCH_FAILED"): Promise<{ freed: number; micros: number }> {
-    return this.#request(OP.trim, new Writer().str(path), { code: failure, what: `Cannot trim ${path}` }, (reader) => ({
+    return this.#channel.request(OP.trim, new Writer().str(path), { code: failure, what: `Cannot trim ${path}` }, (reader) => ({
       freed: Number(reader.u64()),
       micros: Number(reader.u64()),
     }));
@@ -176,126 +183,140 @@ export class Warden implements AsyncDisposable {
 
   async info(): Promise<WardenInfo> {
     const failure: Failure = { code: "WARDEN_FAILED", what: "Cannot ask the warden" };
-    return this.#request(OP.info, new Writer(), failure, (reader) => ({
+    return this.#channel.request(OP.info, new Writer(), failure, (reader) => ({
       captureMethod: reader.str(),
       scanMethod: reader.str(),
       threads: reader.u32(),
+      pid: reader.u32(),
     }));
   }
 
-  /** Ends the warden and with it every process it started; resolves when all are gone */
-  async close(): Promise<void> {
-    this.#over ??= "it was closed";
-    this.#child.stdin?.end();
-    const timer = setTimeout(() => this.#child.kill("SIGKILL"), CLOSE_WITHIN_MS);
-    await this.#ended;
+  /** All processes that run, and how others ended that nobody was told of yet, which is told only once */
+  async list(): Promise<WardenChild[]> {
+    const failure: Failure = { code: "WARDEN_FAILED", what: "Cannot list the warden's processes" };
+    return this.#channel.request(OP.list, new Writer(), failure, (reader) => {
+      const children = reader.list(readChild);
+      const running = children.filter((child) => child.running);
+      this.#listed = new Map(running.map(({ pid, startTime }) => [pid, this.#processOf(pid, startTime)]));
+      return children;
+    });
+  }
+
+  /** A process that was running when list() was last called, as if this client had started it */
+  adopt(pid: number, startTime: string): VmmProcess {
+    const process = this.#listed.get(pid);
+    if (process?.startTime === startTime) return process;
+    throw new ForkdError("NOT_FOUND", `Cannot adopt process ${pid}, started at ${startTime}: the warden has not listed it as running.`);
+  }
+
+  /** Leaves a warden at a socket alone, with all its processes */
+  async disconnect(): Promise<void> {
+    if (!this.#channel.isDurable) throw new ForkdError("BAD_REQUEST", "Cannot leave the warden alone: it ends with its client.");
+    if (this.#channel.retire("it was left alone")) {
+      this.#left = true;
+      this.#channel.cut("it was left alone");
+    }
+    await this.#channel.ended;
+  }
+
+  /** Ends the warden and with it every process it started; resolves when all are gone, or nothing can be asked any more */
+  async end(): Promise<void> {
+    if (this.#channel.retire("it was closed")) this.#channel.askToEnd(OP.end);
+    const timer = setTimeout(() => this.#kill(), CLOSE_WITHIN_MS);
+    await this.#channel.ended;
     clearTimeout(timer);
+  }
+
+  async close(): Promise<void> {
+    await this.end();
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.close();
   }
 
-  async #request<T>(op: number, payload: Writer, failure: Failure, parse: (reader: Reader) => T): Promise<T> {
-    if (this.#over !== undefined) throw wardenFailed(failure.what, this.#over);
-    const body = payload.done();
-    if (body.length + HEAD > MAX_MESSAGE) throw new ForkdError(failure.code, `${failure.what}: the request has ${body.length} bytes.`);
-    this.#lastId = (this.#lastId + 1) >>> 0;
-    const id = this.#lastId;
-    const head = Buffer.allocUnsafe(4 + HEAD);
-    head.writeUInt32LE(HEAD + body.length, 0);
-    head.writeUInt8(op, 4);
-    head.writeUInt32LE(id, 5);
-    return new Promise<T>((resolve, reject) => {
-      // parsed when it is received, not later: an exit that follows at once must find its process known
-      this.#pending.set(id, { receive: (reader) => resolve(parse(reader)), reject, failure });
-      this.#child.stdin?.write(Buffer.concat([head, body]));
-    });
-  }
-
-  #receive(chunk: Buffer): void {
-    this.#received = this.#received.length === 0 ? chunk : Buffer.concat([this.#received, chunk]);
-    while (this.#received.length >= 4) {
-      const length = this.#received.readUInt32LE(0);
-      if (length < HEAD || length > MAX_MESSAGE) return this.#confused(`a message of ${length} bytes`);
-      if (this.#received.length < 4 + length) return;
-      const body = this.#received.subarray(4, 4 + length);
-      this.#received = this.#received.subarray(4 + length);
-      try {
-        this.#handle(body.readUInt8(0), body.readUInt32LE(1), new Reader(body.subarray(HEAD)));
-      } catch (error) {
-        if (!(error instanceof CodecError)) throw error;
-        return this.#confused(error.message);
-      }
+  async #greet(): Promise<this> {
+    const timer = setTimeout(() => this.#channel.cut("it does not answer"), GREET_WITHIN_MS);
+    try {
+      ({ pid: this.#pid } = await this.info());
+      return this;
+    } finally {
+      clearTimeout(timer);
     }
   }
 
-  #handle(op: number, id: number, payload: Reader): void {
-    if (op === REPLY.exit) return this.#exited(payload.u32(), payload.i32(), payload.u32());
-    const pending = this.#pending.get(id);
-    if (!pending) return;
-    if (op === REPLY.error) pending.reject(failed(pending.failure, payload.str(), payload.str()));
-    else pending.receive(payload);
-    this.#pending.delete(id);
+  #kill(): void {
+    // while the connection stands the pid is the warden's and no other's
+    if (this.#pid !== undefined) killIfThere(this.#pid);
+    this.#channel.cut("it does not end");
   }
 
-  #adopt(pid: number): VmmProcess {
+  #processOf(pid: number, startTime: string): VmmProcess {
+    const known = this.#children.get(pid);
+    if (known?.process.startTime === startTime) return known.process;
+    const { promise: exited, resolve } = Promise.withResolvers<Exit>();
     let gone = false;
-    const exited = new Promise<Exit>((resolve) => {
-      this.#exits.set(pid, (exit) => {
-        gone = true;
-        resolve(exit);
-      });
-    });
+    const settle = (exit: Exit): void => {
+      gone = true;
+      resolve(exit);
+    };
     const kill = async (signal: NodeJS.Signals = "SIGTERM"): Promise<void> => {
       if (gone) return;
-      if (this.#over !== undefined) return void (await exited); // the warden ends all of them
+      // the warden ends all of them, unless it was left alone
+      if (this.#channel.over !== undefined && !this.#left) return void (await exited);
       const payload = new Writer().u32(pid).u32(constants.signals[signal]);
       try {
-        await this.#request(OP.signal, payload, { code: "VMM_FAILED", what: `Cannot signal process ${pid}` }, () => undefined);
+        await this.#channel.request(OP.signal, payload, { code: "VMM_FAILED", what: `Cannot signal process ${pid}` }, () => undefined);
       } catch (error) {
         if (!gone && !(error instanceof ForkdError && isGone(error.cause))) throw error;
       }
     };
-    return { pid, exited, kill };
+    const process = { pid, startTime, exited, kill };
+    this.#children.set(pid, { process, settle });
+    return process;
   }
 
-  #exited(pid: number, code: number, signal: number): void {
-    const resolve = this.#exits.get(pid);
-    this.#exits.delete(pid);
-    resolve?.(signal === 0 ? { code, signal: null } : { code: null, signal: signalName(signal) });
+  #exited(pid: number, exit: Exit): void {
+    const child = this.#children.get(pid);
+    this.#children.delete(pid);
+    child?.settle(exit);
   }
 
-  #confused(why: string): void {
-    this.#fail(`it sent ${why}`);
-    this.#child.kill("SIGKILL");
+  #forgetAll(): void {
+    const children = [...this.#children.values()];
+    this.#children.clear();
+    // of processes that were left alone nobody here will know the end
+    if (!this.#left) for (const { settle } of children) settle({ code: null, signal: "SIGKILL" });
   }
+}
 
-  #fail(why: string): void {
-    this.#over ??= why;
-    const reason = this.#over;
-    const exits = [...this.#exits.values()];
-    this.#exits.clear();
-    for (const resolve of exits) resolve({ code: null, signal: "SIGKILL" });
-    const pending = [...this.#pending.values()];
-    this.#pending.clear();
-    for (const { reject, failure } of pending) reject(wardenFailed(failure.what, reason));
-  }
+async function join(opts: ListenOptions, greet: (transport: Transport, adopted: boolean) => Promise<Warden>): Promise<Warden> {
+  const there = await dial(opts.socket);
+  if (there) return greet(there, true);
+  await startListening(opts);
+  const started = await dial(opts.socket);
+  if (!started) throw new ForkdError("WARDEN_FAILED", `Cannot connect to the warden at ${opts.socket}: it ended at once.`);
+  return greet(started, false);
+}
+
+function readChild(reader: Reader): WardenChild {
+  const [pid, startTime, running] = [reader.u32(), String(reader.u64()), reader.u8() === 1];
+  const exit = exitOf(reader.i32(), reader.u32());
+  return running ? { pid, startTime, running } : { pid, startTime, running, exit };
+}
+
+function exitOf(code: number, signal: number): Exit {
+  return signal === 0 ? { code, signal: null } : { code: null, signal: signalName(signal) };
 }
 
 function isGone(cause: unknown): boolean {
   return cause instanceof WardenFault && cause.code === "ESRCH";
 }
 
-function wardenFailed(what: string, why: string): ForkdError {
-  return new ForkdError("WARDEN_FAILED", `${what}: the warden is gone, ${why}.`);
-}
-
-function failed(failure: Failure, code: string, message: string): ForkdError {
-  return new ForkdError(publicCode(failure.code, code), `${failure.what}: ${message}.`, { cause: new WardenFault(code, message) });
-}
-
-function publicCode(failure: ErrorCode, code: string): ErrorCode {
-  if (code === "ENOSPC" || code === "EDQUOT") return "NO_SPACE";
-  return code === "bad_delta" ? "SNAPSHOT_INVALID" : failure;
+function killIfThere(pid: number): void {
+  try {
+    process.kill(pid, "SIGKILL");
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== "ESRCH") throw error;
+  }
 }

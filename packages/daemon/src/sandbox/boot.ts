@@ -13,7 +13,7 @@ import type { Home } from "../home.ts";
 import type { GuestKernel } from "../image/guest-kernel.ts";
 import { withStaging } from "../host/staging.ts";
 import type { StoredImage } from "../image/store.ts";
-import type { Warden } from "../memory/warden.ts";
+import type { WardenSource } from "../memory/warden-source.ts";
 import { SNAPSHOT_VERSION, type SnapshotManifest } from "../snapshot/manifest.ts";
 import type { Snapshot, SnapshotStore } from "../snapshot/store.ts";
 import { newId } from "../util/id.ts";
@@ -30,15 +30,17 @@ const MAX_SHOWN_OUTPUT = 4096;
 /** What is done to a parent between its boot and its freeze */
 export type WarmUp = {
   /** programs, in order; each must exit with 0 */
-  exec?: string[][];
-  /** interpreters to keep warm, with the code that warms them */
-  kernels?: { language: Language; code?: string }[];
+  exec?: string[][] | undefined;
+  /** interpreters to keep warm, with the code that warms them; "auto": python where the image has it */
+  kernels?: { language: Language; code?: string | undefined }[] | "auto" | undefined;
   /** for each program and each code */
-  timeoutMs?: number;
+  timeoutMs?: number | undefined;
 };
 
 export type SnapshotRequest = {
   tag: string;
+  /** of the new snapshot */
+  id?: string | undefined;
   image: StoredImage;
   guestKernel: GuestKernel;
   shape: MachineShape;
@@ -48,7 +50,7 @@ export type SnapshotRequest = {
   progress?: Progress | undefined;
 };
 
-export type BootContext = { home: Home; engine: Engine; warden: Warden; snapshots: SnapshotStore; runDir: string };
+export type BootContext = { home: Home; engine: Engine; warden: WardenSource; snapshots: SnapshotStore; runDir: string };
 
 export type SnapshotTimings = { bootMs: number; warmUpMs: number; freezeMs: number };
 
@@ -109,12 +111,13 @@ async function bootWarmFreeze(
   await vm.pause();
   await vm.saveDeviceState(deviceState);
   await vm.kill();
-  await context.warden.trim(memory);
+  const warden = await context.warden();
+  await warden.trim(memory);
   const frozen = performance.now();
 
   const manifest: SnapshotManifest = {
     version: SNAPSHOT_VERSION,
-    id: newId("sn"),
+    id: request.id ?? newId("sn"),
     tag: request.tag,
     createdAt: new Date().toISOString(),
     shape,
@@ -146,7 +149,8 @@ async function warm(agent: AgentConnection, request: SnapshotRequest): Promise<S
   const timeoutMs = warmUp.timeoutMs ?? WARMUP_WITHIN_MS;
   for (const argv of warmUp.exec ?? []) await warmExec(agent, argv, timeoutMs, signal);
   const kernels: Kernel[] = [];
-  for (const { language, code } of warmUp.kernels ?? []) {
+  const wanted = warmUp.kernels === "auto" ? await interpretersIn(agent, timeoutMs, signal) : (warmUp.kernels ?? []);
+  for (const { language, code } of wanted) {
     const kernel = await Kernel.start(agent, language, { timeoutMs, signal });
     if (code) await warmEval(kernel, code, timeoutMs, signal);
     await kernel.settled();
@@ -154,6 +158,20 @@ async function warm(agent: AgentConnection, request: SnapshotRequest): Promise<S
   }
   for (const { dead } of kernels) if (dead) throw new ForkdError("WARMUP_FAILED", `The warm-up failed: ${dead.message}`, { cause: dead });
   return kernels.map((kernel) => kernel.facts);
+}
+
+async function interpretersIn(
+  agent: AgentConnection,
+  timeoutMs: number,
+  signal: AbortSignal | undefined,
+): Promise<{ language: Language; code?: string }[]> {
+  try {
+    const { code } = await runProgram(agent, ["python3", "--version"], { timeoutMs, signal });
+    return code === 0 ? [{ language: "python" }] : [];
+  } catch (error) {
+    if (error instanceof ForkdError && error.code === "EXEC_FAILED") return [];
+    throw error;
+  }
 }
 
 async function warmExec(agent: AgentConnection, argv: string[], timeoutMs: number, signal: AbortSignal | undefined): Promise<void> {

@@ -6,7 +6,7 @@ import { ForkdError, messageOf } from "../errors.ts";
 import { within } from "../guest/connection.ts";
 import type { KernelFacts } from "../guest/kernel.ts";
 import type { Home } from "../home.ts";
-import type { Warden } from "../memory/warden.ts";
+import type { WardenSource } from "../memory/warden-source.ts";
 import { SNAPSHOT_VERSION, type SnapshotManifest } from "../snapshot/manifest.ts";
 import type { Snapshot, SnapshotStore } from "../snapshot/store.ts";
 import { newId } from "../util/id.ts";
@@ -17,7 +17,7 @@ import type { Sandbox } from "./sandbox.ts";
 const STEP_WITHIN_MS = 900;
 const PAGE_WITHIN_MS = 0.002;
 
-export type BranchContext = { home: Home; warden: Warden; snapshots: SnapshotStore; engineVersion: string };
+export type BranchContext = { home: Home; warden: WardenSource; snapshots: SnapshotStore; engineVersion: string };
 
 export type BranchResult = {
   snapshot: Snapshot;
@@ -31,43 +31,55 @@ export type BranchResult = {
   deltaBytes: number;
 };
 
+export type BranchOptions = {
+  tag: string;
+  /** of the new snapshot */
+  id?: string | undefined;
+  /** called as soon as the source runs again, before the snapshot is complete */
+  onResumed?: ((pauseMs: number) => void) | undefined;
+  /** the source stays stopped unless something fails: it is about to be ended */
+  stayPaused?: boolean | undefined;
+};
+
 /** Makes a snapshot; when anything fails the source runs on and no snapshot of that tag exists */
-export async function branchSandbox(context: BranchContext, sandbox: Sandbox, tag: string): Promise<BranchResult> {
-  await context.snapshots.reserve(tag);
+export async function branchSandbox(context: BranchContext, sandbox: Sandbox, opts: BranchOptions): Promise<BranchResult> {
+  await context.snapshots.reserve(opts.tag);
   try {
-    return await sandbox.branching.run(async () => withStaging(context.home, async (staging) => capture(context, sandbox, tag, staging)));
+    return await sandbox.branching.run(async () => withStaging(context.home, async (staging) => capture(context, sandbox, opts, staging)));
   } catch (error) {
     if (error instanceof ForkdError && error.code !== "VMM_FAILED") throw error;
     throw new ForkdError("BRANCH_FAILED", `Cannot branch sandbox ${sandbox.id}: ${messageOf(error)}`, { cause: error });
   } finally {
-    await context.snapshots.release(tag);
+    await context.snapshots.release(opts.tag);
   }
 }
 
-async function capture(context: BranchContext, sandbox: Sandbox, tag: string, staging: string): Promise<BranchResult> {
+async function capture(context: BranchContext, sandbox: Sandbox, opts: BranchOptions, staging: string): Promise<BranchResult> {
   const { vm, snapshot: source } = sandbox;
   const dir = join(staging, "snapshot");
   await mkdir(dir, { mode: 0o700 });
   const deltaPath = join(dir, "memory.delta");
   const deviceState = join(dir, "device.state");
   await step("prepare", vm.prepare());
-  const begun = await context.warden.captureBegin({
+  const warden = await context.warden();
+  const begun = await warden.captureBegin({
     pid: vm.pid,
     ramPath: sandbox.memoryPath,
     ramBytes: source.manifest.shape.memoryMiB * 1024 * 1024,
     deltaPath,
   });
   try {
-    const { pauseMs, recopiedPages, kernels } = await pauseAndFinish(sandbox, deviceState, async () =>
+    const { pauseMs, recopiedPages, kernels } = await pauseAndFinish(sandbox, deviceState, opts, async () =>
       step("memory", begun.finish(), begun.pages * PAGE_WITHIN_MS),
     );
-    void sandbox.setClock();
+    if (!opts.stayPaused) void sandbox.setClock();
+    opts.onResumed?.(pauseMs);
     const { bytes, pages } = await begun.commit();
     const manifest: SnapshotManifest = {
       ...source.manifest,
       version: SNAPSHOT_VERSION,
-      id: newId("sn"),
-      tag,
+      id: opts.id ?? newId("sn"),
+      tag: opts.tag,
       createdAt: new Date().toISOString(),
       // the device state was written by the engine of now
       shape: { ...source.manifest.shape, engineVersion: context.engineVersion },
@@ -81,6 +93,7 @@ async function capture(context: BranchContext, sandbox: Sandbox, tag: string, st
     return { snapshot: await context.snapshots.publish(dir, manifest), pauseMs, changedPages: pages, recopiedPages, deltaBytes: bytes };
   } catch (error) {
     await begun.abort();
+    if (opts.stayPaused && sandbox.alive) await goOn(sandbox);
     throw error;
   }
 }
@@ -88,10 +101,16 @@ async function capture(context: BranchContext, sandbox: Sandbox, tag: string, st
 type Pause = { pauseMs: number; recopiedPages: number; kernels: KernelFacts[] };
 
 /** The pause itself: device state and changed pages are saved at the same time, and the guest goes on whatever happens */
-async function pauseAndFinish(sandbox: Sandbox, deviceState: string, finish: () => Promise<{ recopied: number }>): Promise<Pause> {
+async function pauseAndFinish(
+  sandbox: Sandbox,
+  deviceState: string,
+  opts: BranchOptions,
+  finish: () => Promise<{ recopied: number }>,
+): Promise<Pause> {
   const { vm } = sandbox;
   const from = performance.now();
   let recopiedPages = 0;
+  let complete = false;
   // an eval that is under way before or after the stop may be in the snapshot
   const before = sandbox.kernelFacts;
   let kernels = before;
@@ -101,8 +120,9 @@ async function pauseAndFinish(sandbox: Sandbox, deviceState: string, finish: () 
     kernels = sandbox.kernelFacts.map((facts) => ({ ...facts, busy: facts.busy || wasBusy.has(facts.language) }));
     const [, finished] = await Promise.all([step("device state", vm.saveDeviceState(deviceState)), finish()]);
     recopiedPages = finished.recopied;
+    complete = true;
   } finally {
-    await goOn(sandbox);
+    if (!complete || !opts.stayPaused) await goOn(sandbox);
   }
   return { pauseMs: performance.now() - from, recopiedPages, kernels };
 }

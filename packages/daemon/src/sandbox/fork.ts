@@ -87,6 +87,20 @@ export async function handOver(child: RawChild, opts: HandOver): Promise<Sandbox
   }
 }
 
+/** A sandbox from a VMM of the pool, or nothing when that VMM ended while it waited: then a new one does */
+export async function letGo(pooled: RawChild, over: HandOver): Promise<Sandbox | undefined> {
+  const ready = handOver(pooled, over);
+  try {
+    await Promise.all([pooled.vm.resume(), ready]);
+    return await ready;
+  } catch {
+    over.signal?.throwIfAborted();
+    await pooled.vm.kill();
+    await ready.catch(() => undefined); // it removes what is left
+    return undefined;
+  }
+}
+
 async function makeItsOwn(child: RawChild, opts: HandOver): Promise<Sandbox> {
   const { manifest } = opts.snapshot;
   const agent = child.agent.attach(Buffer.from(manifest.agentKey, "hex"));

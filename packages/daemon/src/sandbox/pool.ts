@@ -55,6 +55,11 @@ export class Pool {
     return [...this.#waiting.values()].reduce((sum, list) => sum + list.length, 0);
   }
 
+  /** how many are wanted, over all snapshots */
+  get size(): number {
+    return [...this.#sizes.values()].reduce((sum, { size }) => sum + size, 0);
+  }
+
   async close(): Promise<void> {
     this.#closed = true;
     clearTimeout(this.#timer);

@@ -1,17 +1,17 @@
 // Everything forkd does, in one process: owns the VMs and ends them all when it is disposed.
 
-import { rm } from "node:fs/promises";
+import { readdir, rm } from "node:fs/promises";
 import { availableParallelism } from "node:os";
+import { join } from "node:path";
 import { ForkdError, messageOf } from "../errors.ts";
 import { prepareHome, resolveHome, type Home } from "../home.ts";
 import { installation } from "../host/installation.ts";
-import { makeRunDir, sweepRunDirs } from "../host/run-dir.ts";
 import { ensureGuestKernel, type GuestKernel } from "../image/guest-kernel.ts";
 import { sweepStaging } from "../host/staging.ts";
 import { ImageStore } from "../image/store.ts";
 import { FlatCache } from "../memory/flat.ts";
-import { Warden } from "../memory/warden.ts";
 import { SnapshotStore, type Snapshot } from "../snapshot/store.ts";
+import { DEFAULT_PARALLELISM } from "../util/parallelism.ts";
 import type { Progress } from "../util/progress.ts";
 import { Semaphore } from "../util/semaphore.ts";
 import type { MachineShape } from "../vmm/driver.ts";
@@ -20,11 +20,15 @@ import { findQemu, type QemuBinary } from "../vmm/qemu/binary.ts";
 import { checkCompatible } from "../vmm/qemu/compatible.ts";
 import { QemuEngine } from "../vmm/qemu/engine.ts";
 import { probeAccelerator, type AcceleratorChoice } from "../vmm/qemu/probe.ts";
+import { adoptSandbox, type SandboxRecord } from "./adopt.ts";
 import { makeSnapshot, type SnapshotTimings, type WarmUp } from "./boot.ts";
-import { branchSandbox, type BranchResult } from "./branch.ts";
-import { handOver, startRawChild, type ForkContext, type HandOver, type RawChild } from "./fork.ts";
+import { branchSandbox, type BranchOptions, type BranchResult } from "./branch.ts";
+import { handOver, letGo, startRawChild, type ForkContext, type HandOver } from "./fork.ts";
+import { compactSnapshot } from "./compact.ts";
+import { Holds } from "./holds.ts";
 import { Pool } from "./pool.ts";
 import type { Sandbox } from "./sandbox.ts";
+import { durableWorkplace, endChildrenOf, ownWorkplace, type Workplace } from "./workplace.ts";
 
 const DEFAULT_MEMORY_MIB = 512;
 const MAX_MEMORY_MIB = 1024 * 1024;
@@ -32,25 +36,33 @@ const MAX_FORK = 1000;
 
 export type RuntimeOptions = {
   home?: Home;
-  /** how many children start at the same time; more than the cores can do only makes all of them late */
-  parallelism?: number;
+  /** how many children start at the same time */
+  parallelism?: number | undefined;
   /** a guest kernel of the user's own */
   guestKernel?: string | undefined;
   /** asks for one accelerator instead of the best that works */
   accelerator?: "kvm" | "tcg" | undefined;
   onWarning?: (message: string) => void;
+  /** "own": VMs end with this process. "durable": they outlive it and are adopted; one such runtime at a time, the caller sees to it */
+  life?: "own" | "durable";
+  /** hears of every sandbox that is gone, for whatever reason */
+  onGone?: ((sandbox: Sandbox) => void) | undefined;
+  /** hears that the parent of all VMs died, and they with it */
+  onLost?: ((why: string) => void) | undefined;
   progress?: Progress | undefined;
   signal?: AbortSignal | undefined;
 };
 
 export type CreateSnapshotOptions = {
   tag: string;
+  /** of the new snapshot */
+  id?: string | undefined;
   /** name or id of a stored image */
   image: string;
-  memoryMiB?: number;
-  vcpus?: number;
-  warmUp?: WarmUp;
-  env?: Record<string, string>;
+  memoryMiB?: number | undefined;
+  vcpus?: number | undefined;
+  warmUp?: WarmUp | undefined;
+  env?: Record<string, string> | undefined;
   progress?: Progress | undefined;
   signal?: AbortSignal | undefined;
 };
@@ -59,7 +71,7 @@ export type ForkOptions = {
   n?: number;
   /** one failed child fails all */
   allOrNothing?: boolean;
-  env?: Record<string, string>;
+  env?: Record<string, string> | undefined;
   signal?: AbortSignal | undefined;
 };
 
@@ -71,10 +83,10 @@ type RuntimeParts = {
   qemu: QemuBinary;
   guestKernel: GuestKernel;
   accelerator: AcceleratorChoice;
-  warden: Warden;
-  runDir: string;
+  workplace: Workplace;
   parallelism: number;
   onWarning: (message: string) => void;
+  onGone: (sandbox: Sandbox) => void;
 };
 
 export class Runtime {
@@ -87,16 +99,15 @@ export class Runtime {
   readonly guestKernel: GuestKernel;
   readonly runDir: string;
   readonly pool: Pool;
-  readonly #warden: Warden;
+  readonly #workplace: Workplace;
+  readonly #onGone: (sandbox: Sandbox) => void;
   readonly #engine: QemuEngine;
   readonly #forking: Semaphore;
   readonly #capturing: Semaphore;
   /** images are content-addressed, so a path once looked up stays right */
   readonly #rootfs = new Map<string, string>();
   readonly #sandboxes = new Map<string, Sandbox>();
-  /** ids of snapshots from which something is being made, with how often */
-  readonly #held = new Map<string, number>();
-  readonly #removing = new Set<string>();
+  readonly #holds = new Holds();
   #requests = 0;
   #idleSince = performance.now();
   #closing: Promise<void> | undefined;
@@ -106,12 +117,14 @@ export class Runtime {
     this.accelerator = parts.accelerator;
     this.qemuVersion = parts.qemu.version;
     this.guestKernel = parts.guestKernel;
-    this.runDir = parts.runDir;
+    this.runDir = parts.workplace.runDir;
+    this.#workplace = parts.workplace;
+    this.#onGone = parts.onGone;
     this.images = new ImageStore(parts.home);
     this.snapshots = new SnapshotStore(parts.home);
-    this.#warden = parts.warden;
-    this.flats = new FlatCache({ home: parts.home, warden: parts.warden, snapshots: this.snapshots });
-    this.#engine = new QemuEngine({ qemu: parts.qemu, warden: parts.warden });
+    const { flatDir, warden } = parts.workplace;
+    this.flats = new FlatCache({ dir: flatDir, warden, snapshots: this.snapshots });
+    this.#engine = new QemuEngine({ qemu: parts.qemu, warden });
     this.#forking = new Semaphore(parts.parallelism);
     this.#capturing = new Semaphore(Math.max(1, availableParallelism()));
     const idleSince = (): number | undefined => (this.#requests === 0 ? this.#idleSince : undefined);
@@ -133,22 +146,25 @@ export class Runtime {
     const accelerator: AcceleratorChoice = opts.accelerator
       ? { accelerator: opts.accelerator, reason: "asked for" }
       : await probeAccelerator(home, { qemu, guestKernel, warden: installation.warden, signal: opts.signal });
-    // claimed before looking for others: of two that start together at least one sees the other
-    const runDir = await makeRunDir(home.run);
+    const durable = opts.life === "durable";
+    const workplace = durable ? await durableWorkplace(home, opts.onLost ?? (() => undefined)) : await ownWorkplace(home, onWarning);
     try {
-      const { ended, othersAlive } = await sweepRunDirs(home.run, runDir);
-      if (ended > 0) onWarning(`Ended ${ended} VMM processes that an earlier run had left.`);
+      const parallelism = opts.parallelism ?? DEFAULT_PARALLELISM;
+      const runtime = new Runtime({
+        home,
+        qemu,
+        guestKernel,
+        accelerator,
+        workplace,
+        parallelism,
+        onWarning,
+        onGone: opts.onGone ?? (() => undefined),
+      });
       await sweepStaging(home);
-      const warden = await Warden.start({ binary: installation.warden });
-      const parallelism = opts.parallelism ?? availableParallelism() + 1;
-      const runtime = new Runtime({ home, qemu, guestKernel, accelerator, warden, runDir, parallelism, onWarning });
-      if (!othersAlive) {
-        await runtime.snapshots.releaseAll();
-        await runtime.flats.sweep();
-      }
+      await runtime.snapshots.sweep();
       return runtime;
     } catch (error) {
-      await rm(runDir, { recursive: true, force: true });
+      await (workplace.leave ?? workplace.end)();
       throw error;
     }
   }
@@ -163,9 +179,10 @@ export class Runtime {
     const image = await this.images.get(opts.image);
     return this.#request(async () =>
       makeSnapshot(
-        { home: this.home, engine: this.#engine, warden: this.#warden, snapshots: this.snapshots, runDir: this.runDir },
+        { home: this.home, engine: this.#engine, warden: this.#workplace.warden, snapshots: this.snapshots, runDir: this.runDir },
         {
           tag: opts.tag,
+          id: opts.id,
           image,
           guestKernel: this.guestKernel,
           shape,
@@ -189,7 +206,7 @@ export class Runtime {
       accelerator: this.accelerator.accelerator,
     });
     const forkAll = async (): Promise<ForkOutcome[]> => Promise.all(Array.from({ length: n }, async () => this.#forkOne(snapshot, opts)));
-    const outcomes = await this.#request(async () => this.#holding(snapshot, forkAll));
+    const outcomes = await this.#request(async () => this.#holds.whileMaking(snapshot, forkAll));
     const failed = outcomes.find((outcome) => outcome.error);
     if (!failed?.error || !opts.allOrNothing) return outcomes;
     await Promise.all(outcomes.map(async (outcome) => outcome.sandbox?.kill()));
@@ -204,11 +221,19 @@ export class Runtime {
   }
 
   /** Takes a snapshot of a running sandbox, which goes on running */
-  async branch(sandbox: Sandbox, tag: string): Promise<BranchResult> {
+  async branch(sandbox: Sandbox, tag: string | BranchOptions): Promise<BranchResult> {
     if (!sandbox.alive) throw new ForkdError("VMM_EXITED", `Cannot branch sandbox ${sandbox.id}: it has ended.`);
-    const context = { home: this.home, warden: this.#warden, snapshots: this.snapshots, engineVersion: this.qemuVersion };
-    const capture = async (): Promise<BranchResult> => this.#capturing.run(async () => branchSandbox(context, sandbox, tag));
-    return this.#request(async () => this.#holding(sandbox.snapshot, capture));
+    const opts = typeof tag === "string" ? { tag } : tag;
+    const { warden } = this.#workplace;
+    const context = { home: this.home, warden, snapshots: this.snapshots, engineVersion: this.qemuVersion };
+    const capture = async (): Promise<BranchResult> => this.#capturing.run(async () => branchSandbox(context, sandbox, opts));
+    return this.#request(async () => this.#holds.whileMaking(sandbox.snapshot, capture));
+  }
+
+  /** A copy of a snapshot that builds on no other */
+  async compact(from: Snapshot, opts: { tag: string; id?: string | undefined }): Promise<Snapshot> {
+    const context = { home: this.home, snapshots: this.snapshots, flats: this.flats, warden: this.#workplace.warden };
+    return this.#request(async () => this.#holds.whileMaking(from, async () => compactSnapshot(context, from, opts)));
   }
 
   /** Removes a snapshot that nothing uses */
@@ -216,15 +241,51 @@ export class Runtime {
     const id = await this.snapshots.idOf(name);
     const users = this.sandboxes.filter((sandbox) => sandbox.snapshot.manifest.id === id);
     if (users.length > 0) throw new ForkdError("IN_USE", `Cannot remove snapshot ${name}: ${users.length} sandboxes run from it.`);
-    if (this.#held.has(id)) throw new ForkdError("IN_USE", `Cannot remove snapshot ${name}: it is being forked or branched from.`);
-    this.#removing.add(id);
-    try {
+    await this.#holds.whileRemoving(id, name, async () => {
       await this.snapshots.remove(name);
       await this.pool.drop(id);
       await this.flats.remove(id);
-    } finally {
-      this.#removing.delete(id);
+    });
+  }
+
+  /** whether something is being made from it, or it is being removed */
+  isHeld(snapshotId: string): boolean {
+    return this.#holds.isHeld(snapshotId);
+  }
+
+  /** Takes over a sandbox of an earlier process, or says why it is no more */
+  async adopt(record: SandboxRecord): Promise<Sandbox | string> {
+    const { warden } = this.#workplace;
+    const onGone = (gone: Sandbox): void => this.#forget(gone);
+    const context = { engine: this.#engine, warden, flats: this.flats, runDir: this.runDir, onGone };
+    const adopted = await adoptSandbox(context, record);
+    if (typeof adopted !== "string" && adopted.alive) this.#sandboxes.set(adopted.id, adopted);
+    return adopted;
+  }
+
+  /** Ends the VMs of an earlier process that nobody adopted, and removes what they left; returns how many */
+  async endOthers(): Promise<number> {
+    const own = new Set(this.sandboxes.map((sandbox) => sandbox.vm.pid));
+    const ended = await endChildrenOf(await this.#workplace.warden(), own);
+    for (const name of await readdir(this.runDir)) {
+      if (name.startsWith("sb-") && !this.#sandboxes.has(name)) await rm(join(this.runDir, name), { recursive: true, force: true });
     }
+    await this.flats.sweep();
+    return ended;
+  }
+
+  /** Leaves the sandboxes running for the next process */
+  async leave(): Promise<void> {
+    const { leave } = this.#workplace;
+    if (!leave) throw new ForkdError("BAD_REQUEST", "Cannot leave these sandboxes: they end with this process.");
+    this.#closing ??= this.#leave(leave);
+    return this.#closing;
+  }
+
+  async #leave(disconnect: () => Promise<void>): Promise<void> {
+    await this.pool.close();
+    for (const sandbox of this.sandboxes) sandbox.detach();
+    await disconnect();
   }
 
   /** Ends every sandbox and removes every file of this runtime; snapshots and images stay */
@@ -240,8 +301,7 @@ export class Runtime {
   async #release(): Promise<void> {
     const ends = await Promise.allSettled([this.pool.close(), ...this.sandboxes.map(async (sandbox) => sandbox.kill())]);
     // whatever could not be ended one by one ends with the warden
-    await this.#warden.close();
-    await rm(this.runDir, { recursive: true, force: true });
+    await this.#workplace.end();
     const failed = ends.find((end) => end.status === "rejected");
     if (failed) throw failed.reason;
   }
@@ -271,22 +331,10 @@ export class Runtime {
     }
   }
 
-  /** Keeps a snapshot from being removed while something is made from it */
-  async #holding<V>({ manifest: { id, tag } }: Snapshot, work: () => Promise<V>): Promise<V> {
-    if (this.#removing.has(id)) throw new ForkdError("NOT_FOUND", `Snapshot ${tag} is being removed.`);
-    this.#held.set(id, (this.#held.get(id) ?? 0) + 1);
-    try {
-      return await work();
-    } finally {
-      const others = (this.#held.get(id) ?? 1) - 1;
-      if (others > 0) this.#held.set(id, others);
-      else this.#held.delete(id);
-    }
-  }
-
   #forget(sandbox: Sandbox): void {
     this.#sandboxes.delete(sandbox.id);
     void this.flats.evict();
+    this.#onGone(sandbox);
   }
 
   #forkContext(): ForkContext {
@@ -329,19 +377,5 @@ export class Runtime {
       this.#requests--;
       this.#idleSince = performance.now();
     }
-  }
-}
-
-/** A sandbox from a VMM of the pool, or nothing when that VMM ended while it waited: then a new one does */
-async function letGo(pooled: RawChild, over: HandOver): Promise<Sandbox | undefined> {
-  const ready = handOver(pooled, over);
-  try {
-    await Promise.all([pooled.vm.resume(), ready]);
-    return await ready;
-  } catch {
-    over.signal?.throwIfAborted();
-    await pooled.vm.kill();
-    await ready.catch(() => undefined); // it removes what is left
-    return undefined;
   }
 }

@@ -13,7 +13,7 @@ import { runProgram } from "../guest/run.ts";
 import type { FlatImage } from "../memory/flat.ts";
 import type { Snapshot } from "../snapshot/store.ts";
 import { Semaphore } from "../util/semaphore.ts";
-import type { Vm } from "../vmm/driver.ts";
+import type { Vm, VmExit } from "../vmm/driver.ts";
 import type { ForkCertificate } from "./certificate.ts";
 
 const CALL_TIMEOUT_MS = 30_000;
@@ -52,6 +52,7 @@ export type SandboxParts = {
   /** what every process in it gets; its branches begin with the same */
   env: Record<string, string>;
   forkMs: number;
+  createdAt?: Date | undefined;
   onGone: (sandbox: Sandbox) => void;
 };
 
@@ -61,20 +62,25 @@ export class Sandbox {
   readonly certificate: ForkCertificate;
   /** from the request to the moment it was handed over */
   readonly forkMs: number;
-  readonly createdAt = new Date();
+  readonly createdAt: Date;
   readonly #parts: SandboxParts;
   /** branches of one sandbox come one after another */
   readonly branching = new Semaphore(1);
   #killed: Promise<void> | undefined;
+  #exit: VmExit | undefined;
 
   constructor(parts: SandboxParts) {
     this.id = parts.id;
     this.snapshot = parts.snapshot;
     this.certificate = parts.certificate;
     this.forkMs = parts.forkMs;
+    this.createdAt = parts.createdAt ?? new Date();
     this.#parts = parts;
     // a VMM that ends by itself takes its sandbox along
-    void parts.vm.exited.then(async () => this.kill());
+    void parts.vm.exited.then(async (exit) => {
+      this.#exit = exit;
+      return this.kill();
+    });
   }
 
   get isolation(): "kvm" | "emulated" {
@@ -101,6 +107,15 @@ export class Sandbox {
   /** of the interpreters that live */
   get kernelFacts(): KernelFacts[] {
     return [...this.#parts.kernels.values()].filter((kernel) => !kernel.dead).map((kernel) => kernel.facts);
+  }
+
+  /** how its VMM ended, once it has */
+  get exit(): VmExit | undefined {
+    return this.#exit;
+  }
+
+  get kernels(): Language[] {
+    return [...this.#parts.kernels.keys()];
   }
 
   get alive(): boolean {
@@ -184,6 +199,13 @@ export class Sandbox {
   async kill(): Promise<void> {
     this.#killed ??= this.#release();
     return this.#killed;
+  }
+
+  /** Lets go of it without ending it: its VM is left to the next process */
+  detach(): void {
+    this.#killed ??= Promise.resolve();
+    this.#parts.agent.close();
+    this.#parts.vm.detach();
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

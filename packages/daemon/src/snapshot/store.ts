@@ -1,13 +1,15 @@
-// Snapshots on disk: a folder per id, a small file per tag.
+// Snapshots on disk: a folder per id, a name or none for each.
 
-import { mkdir, readdir, readFile, rename, rm } from "node:fs/promises";
+import { readFile, rename, rm } from "node:fs/promises";
 import { join } from "node:path";
 import * as z from "zod";
 import { ForkdError, messageOf } from "../errors.ts";
 import type { Home } from "../home.ts";
 import { writeFileAtomic } from "../util/atomic-file.ts";
 import { checkName } from "../util/name.ts";
+import { durability, markUnsynced, syncSnapshot } from "./durable.ts";
 import { snapshotManifest, type SnapshotManifest } from "./manifest.ts";
+import { namesIn, Tags } from "./tags.ts";
 
 /** A snapshot and where its parts lie */
 export type Snapshot = {
@@ -18,41 +20,34 @@ export type Snapshot = {
   memory: string;
 };
 
+type ListOptions = { onInvalid?: (error: ForkdError) => void };
+
 export class SnapshotStore {
   readonly #home: Home;
-  readonly #tags: string;
+  readonly #tags: Tags;
 
   constructor(home: Home) {
     this.#home = home;
-    this.#tags = join(home.snapshots, "tags");
+    this.#tags = new Tags(join(home.snapshots, "tags"));
   }
 
-  /** Reserves a tag; throws EXISTS when it is taken, so that two branches never write the same one */
+  /** Throws EXISTS when the tag is taken or being given */
   async reserve(tag: string): Promise<void> {
-    checkName("Tag", tag);
-    await mkdir(this.#tags, { recursive: true, mode: 0o700 });
-    try {
-      // mkdir is atomic: exactly one of two simultaneous callers succeeds
-      await mkdir(join(this.#tags, `${tag}.reserved.tmp`));
-    } catch (error) {
-      if ((error as NodeJS.ErrnoException).code !== "EEXIST") throw error;
-      throw new ForkdError("EXISTS", `Cannot make snapshot ${tag}: another one of that name is being made.`);
-    }
-    if ((await this.#idOf(tag)) !== undefined) {
-      await this.release(tag);
-      throw new ForkdError("EXISTS", `Cannot make snapshot ${tag}: it exists already.`);
-    }
+    await this.#tags.reserve(tag);
   }
 
   async release(tag: string): Promise<void> {
-    await rm(join(this.#tags, `${tag}.reserved.tmp`), { recursive: true, force: true });
+    await this.#tags.release(tag);
   }
 
-  /** Forgets reservations; only right when nobody else uses this store */
-  async releaseAll(): Promise<void> {
-    for (const name of await namesIn(this.#tags)) {
-      if (name.endsWith(".reserved.tmp")) await rm(join(this.#tags, name), { recursive: true, force: true });
-    }
+  /** Whether somebody is giving the tag to a snapshot now, whose folder may be there before its tag is */
+  async isReserved(tag: string): Promise<boolean> {
+    return this.#tags.isReserved(tag);
+  }
+
+  /** Forgets the reservations of processes that are gone */
+  async sweep(): Promise<void> {
+    await this.#tags.sweep();
   }
 
   /** Paths of the parts inside a folder, staged or final */
@@ -63,18 +58,24 @@ export class SnapshotStore {
 
   /** Makes a staged folder the snapshot of its tag: first the folder, then the tag, so that a tag never names half a thing */
   async publish(staged: string, manifest: SnapshotManifest): Promise<Snapshot> {
-    snapshotManifest.parse(manifest);
-    // waiting for the disk here would protect the name of a memory image that is not yet on it
-    await writeFileAtomic(join(staged, "manifest.json"), `${JSON.stringify(manifest, undefined, 2)}\n`, "quick");
+    await this.#writeManifest(staged, manifest);
+    await markUnsynced(staged);
     const dir = join(this.#home.snapshots, checkName("Snapshot id", manifest.id));
     await rename(staged, dir);
     try {
-      await writeFileAtomic(join(this.#tags, checkName("Tag", manifest.tag)), manifest.id, "quick");
+      await this.#tags.set(manifest.tag, manifest.id);
     } catch (error) {
       await rm(dir, { recursive: true, force: true });
       throw error;
     }
     return this.partsIn(dir, manifest);
+  }
+
+  /** Waits until a snapshot is on disk; one that is not is refused after a power cut */
+  async sync(snapshot: Snapshot): Promise<void> {
+    const { dir, memory, deviceState } = snapshot;
+    if ((await durability(dir)) !== "unsynced") return;
+    await syncSnapshot(dir, [memory, deviceState, join(dir, "manifest.json")]);
   }
 
   /** By tag or id */
@@ -87,6 +88,8 @@ export class SnapshotStore {
       if ((error as NodeJS.ErrnoException).code !== "ENOENT") throw error;
       throw new ForkdError("NOT_FOUND", `There is no snapshot ${name}.`);
     }
+    if ((await durability(dir)) === "lost")
+      throw new ForkdError("SNAPSHOT_INVALID", `Cannot use snapshot ${name}: the host went down before it was on disk.`);
     try {
       return this.partsIn(dir, snapshotManifest.parse(JSON.parse(text)));
     } catch (error) {
@@ -99,69 +102,104 @@ export class SnapshotStore {
   /** The id behind a tag, or the name itself; also for a snapshot that is damaged or gone */
   async idOf(name: string): Promise<string> {
     checkName("Snapshot", name);
-    return (await this.#idOf(name)) ?? name;
+    return (await this.#tags.idOf(name)) ?? name;
   }
 
-  /** Every readable snapshot; `onInvalid` hears of the others */
-  async list(opts: { onInvalid?: (error: ForkdError) => void } = {}): Promise<Snapshot[]> {
+  /** The id behind a tag, if there is one */
+  async tagged(tag: string): Promise<string | undefined> {
+    return this.#tags.idOf(checkName("Tag", tag));
+  }
+
+  /** Every tag with the id of its snapshot */
+  async tags(): Promise<Map<string, string>> {
+    return this.#tags.all();
+  }
+
+  /** Every readable snapshot that has a tag; `onInvalid` hears of the others */
+  async list(opts: ListOptions = {}): Promise<Snapshot[]> {
+    return this.#read([...(await this.#tags.all()).keys()], opts);
+  }
+
+  /** Every readable snapshot, also those that are only kept because something builds on them */
+  async everything(opts: ListOptions = {}): Promise<Snapshot[]> {
+    return this.#read(await this.ids(), opts);
+  }
+
+  /** Of every folder, readable or not */
+  async ids(): Promise<string[]> {
+    return (await namesIn(this.#home.snapshots)).filter((name) => name.startsWith("sn-"));
+  }
+
+  /** Those that store only what differs from this one */
+  async dependentsOf(id: string): Promise<Snapshot[]> {
+    return (await this.everything()).filter(({ manifest: { memory } }) => memory.kind === "delta" && memory.base === id);
+  }
+
+  /** Gives a snapshot another tag */
+  async rename(tag: string, to: string): Promise<Snapshot> {
+    const snapshot = await this.get(tag);
+    await this.reserve(to);
+    try {
+      const manifest = { ...snapshot.manifest, tag: to };
+      await this.#writeManifest(snapshot.dir, manifest);
+      await this.#tags.set(to, manifest.id);
+      await this.#tags.remove(tag);
+      return this.partsIn(snapshot.dir, manifest);
+    } finally {
+      await this.release(to);
+    }
+  }
+
+  /** Takes every tag away; the data stays */
+  async untag(id: string): Promise<boolean> {
+    let found = false;
+    for (const [tag, named] of await this.#tags.all()) {
+      if (named !== id) continue;
+      found = true;
+      await this.#tags.remove(tag);
+    }
+    return found;
+  }
+
+  /** Removes a snapshot that no other one builds on; a damaged one too */
+  async remove(name: string): Promise<void> {
+    const id = await this.idOf(name);
+    const dependents = await this.dependentsOf(id);
+    if (dependents.length > 0) {
+      const names = dependents.map((other) => other.manifest.tag).join(", ");
+      throw new ForkdError("IN_USE", `Cannot remove snapshot ${name}: ${names} ${dependents.length === 1 ? "builds" : "build"} on it.`);
+    }
+    const hasData = (await this.ids()).includes(id);
+    const hadTag = await this.untag(id);
+    if (!hasData && !hadTag) throw new ForkdError("NOT_FOUND", `There is no snapshot ${name}.`);
+    await rm(this.#dirOf(id), { recursive: true, force: true });
+  }
+
+  async #read(names: readonly string[], opts: ListOptions): Promise<Snapshot[]> {
     const snapshots: Snapshot[] = [];
-    for (const tag of await this.#tagNames()) {
+    for (const name of names) {
       try {
-        snapshots.push(await this.get(tag));
+        snapshots.push(await this.get(name));
       } catch (error) {
         if (!(error instanceof ForkdError)) throw error;
-        // one that was removed since its tag was read is no fault
+        // one that was removed since its name was read is no fault
         if (error.code !== "NOT_FOUND") opts.onInvalid?.(error);
       }
     }
     return snapshots;
   }
 
-  /** Removes a snapshot that no other one builds on; a damaged one too */
-  async remove(name: string): Promise<void> {
-    const id = await this.idOf(name);
-    const dependents = (await this.list()).filter((other) => other.manifest.memory.kind === "delta" && other.manifest.memory.base === id);
-    if (dependents.length > 0) {
-      const names = dependents.map((other) => other.manifest.tag).join(", ");
-      throw new ForkdError("IN_USE", `Cannot remove snapshot ${name}: ${names} ${dependents.length === 1 ? "builds" : "build"} on it.`);
-    }
-    let found = (await namesIn(this.#home.snapshots)).includes(id);
-    for (const tag of await this.#tagNames()) {
-      if ((await this.#idOf(tag)) !== id) continue;
-      found = true;
-      await rm(join(this.#tags, tag), { force: true });
-    }
-    if (!found) throw new ForkdError("NOT_FOUND", `There is no snapshot ${name}.`);
-    await rm(this.#dirOf(id), { recursive: true, force: true });
+  async #writeManifest(dir: string, manifest: SnapshotManifest): Promise<void> {
+    snapshotManifest.parse(manifest);
+    // waiting for the disk here would protect the name of a memory image that is not yet on it
+    await writeFileAtomic(join(dir, "manifest.json"), `${JSON.stringify(manifest, undefined, 2)}\n`, "quick");
   }
 
   #dirOf(id: string): string {
     return join(this.#home.snapshots, checkName("Snapshot id", id));
   }
-
-  async #tagNames(): Promise<string[]> {
-    return (await namesIn(this.#tags)).filter((name) => !name.endsWith(".tmp"));
-  }
-
-  async #idOf(tag: string): Promise<string | undefined> {
-    try {
-      return await readFile(join(this.#tags, tag), "utf8");
-    } catch (error) {
-      if ((error as NodeJS.ErrnoException).code === "ENOENT") return undefined;
-      throw error;
-    }
-  }
 }
 
 function reasonOf(error: unknown): string {
   return error instanceof z.ZodError ? z.prettifyError(error) : messageOf(error);
-}
-
-async function namesIn(dir: string): Promise<string[]> {
-  try {
-    return await readdir(dir);
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === "ENOENT") return [];
-    throw error;
-  }
 }

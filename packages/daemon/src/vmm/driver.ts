@@ -1,5 +1,7 @@
 // What an engine can do. A second engine is a second folder beside qemu/ and touches nothing else.
 
+import type { ProcessId } from "../util/process-id.ts";
+
 /** The shape of a machine: everything that must be equal between a snapshot and its forks */
 export type MachineShape = {
   engine: "qemu";
@@ -33,8 +35,12 @@ export type RestoreSpec = VmFiles & {
 /** One VM */
 export interface Vm {
   readonly pid: number;
+  /** with the pid this names the process for ever */
+  readonly startTime: string;
   /** Unix socket of the agent's port; connectable as soon as the VM exists */
   readonly agentSocket: string;
+  /** the VMM's own log */
+  readonly log: string;
   /** settles when the VMM process has ended, with the end of its log */
   readonly exited: Promise<VmExit>;
   /** stops the CPUs; resolves when guest memory no longer changes */
@@ -46,8 +52,14 @@ export interface Vm {
   loaded(): Promise<void>;
   /** opens the control channel ahead of time, so that pause() costs one round trip */
   prepare(): Promise<void>;
+  /** whether its CPUs run */
+  isRunning(): Promise<boolean>;
+  /** what the guest wrote to its console since the last call, or the end of it */
+  drainConsole(): Promise<Buffer>;
   /** ends the VMM process and waits for it */
   kill(): Promise<void>;
+  /** lets go of it without ending it */
+  detach(): void;
 }
 
 export type VmExit = { code: number | null; signal: string | null; log: string };
@@ -55,4 +67,6 @@ export type VmExit = { code: number | null; signal: string | null; log: string }
 export interface Engine {
   boot(spec: BootSpec): Promise<Vm>;
   restore(spec: RestoreSpec): Promise<Vm>;
+  /** a VM that an earlier process of ours started */
+  adopt(id: ProcessId, dir: string): Promise<Vm>;
 }

@@ -5,7 +5,8 @@ import { execFileSync } from "node:child_process";
 import { closeSync, existsSync, mkdirSync, openSync, readFileSync, readSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
-import { WardenFault, type Capture } from "../../src/memory/warden.ts";
+import type { Capture } from "../../src/memory/warden.ts";
+import { WardenFault } from "../../src/memory/warden-channel.ts";
 import { makeBase, MIB, PAGE, Scratch, startTarget, type Target } from "./target.ts";
 
 const RAM = 32 * MIB;

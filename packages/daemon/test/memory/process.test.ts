@@ -6,29 +6,10 @@ import { existsSync, readdirSync, readFileSync, readlinkSync, statSync, writeFil
 import { connect } from "node:net";
 import { test } from "node:test";
 import { ForkdError } from "../../src/errors.ts";
-import { Warden, WardenFault, type SpawnSpec } from "../../src/memory/warden.ts";
-import { makeBase, MIB, Scratch, startTarget, wardenBinary } from "./target.ts";
-
-function spec(scratch: Scratch, script: string, more: Partial<SpawnSpec> = {}): SpawnSpec {
-  return { argv: ["/bin/sh", "-c", script], env: {}, cwd: scratch.dir, log: scratch.path("log"), ...more };
-}
-
-/** True when the process exists and is no zombie */
-function isAlive(pid: number): boolean {
-  try {
-    return !/^State:\s+[ZX]/m.test(readFileSync(`/proc/${pid}/status`, "utf8"));
-  } catch {
-    return false;
-  }
-}
-
-async function until(condition: () => boolean): Promise<void> {
-  const deadline = performance.now() + 5000;
-  while (!condition()) {
-    assert.ok(performance.now() < deadline, "it did not happen within 5 s");
-    await new Promise((resolve) => setTimeout(resolve, 5));
-  }
-}
+import { Warden, type SpawnSpec } from "../../src/memory/warden.ts";
+import { WardenFault } from "../../src/memory/warden-channel.ts";
+import { startTimeOf } from "../../src/util/process-id.ts";
+import { isAlive, makeBase, MIB, Scratch, shell, startTarget, until, wardenBinary } from "./target.ts";
 
 /** The warden's own process, found as the parent of one of its children */
 function parentOf(pid: number): number {
@@ -37,13 +18,14 @@ function parentOf(pid: number): number {
 
 test("exit codes, signals and the log", async () => {
   await using scratch = await Scratch.make();
-  const first = spec(scratch, "echo out; echo err >&2; echo $GREETING; pwd; exit 7", { env: { GREETING: "hello world" } });
+  const first = shell(scratch, "echo out; echo err >&2; echo $GREETING; pwd; exit 7", { env: { GREETING: "hello world" } });
   const child = await scratch.warden.spawn(first);
   assert.deepEqual(await child.exited, { code: 7, signal: null });
   assert.equal(readFileSync(first.log, "utf8"), `out\nerr\nhello world\n${scratch.dir}\n`);
   assert.equal(statSync(first.log).mode & 0o777, 0o600);
 
-  const slept = await scratch.warden.spawn(spec(scratch, "exec sleep 100"));
+  const slept = await scratch.warden.spawn(shell(scratch, "exec sleep 100"));
+  assert.equal(slept.startTime, await startTimeOf(slept.pid));
   await slept.kill();
   assert.deepEqual(await slept.exited, { code: null, signal: "SIGTERM" });
   await slept.kill("SIGKILL");
@@ -51,7 +33,7 @@ test("exit codes, signals and the log", async () => {
 
 test("a child that ends at once is not missed", async () => {
   await using scratch = await Scratch.make();
-  const children = await Promise.all(Array.from({ length: 50 }, (_, code) => scratch.warden.spawn(spec(scratch, `exit ${code}`))));
+  const children = await Promise.all(Array.from({ length: 50 }, (_, code) => scratch.warden.spawn(shell(scratch, `exit ${code}`))));
   const exits = await Promise.all(children.map((child) => child.exited));
   assert.deepEqual(
     exits.map((exit) => exit.code),
@@ -66,7 +48,7 @@ test("what a child starts with", async () => {
   const output = scratch.path("output");
   const socket = scratch.path("socket");
   const child = await scratch.warden.spawn(
-    spec(scratch, "cat <&5; echo written >&7; touch made; exec sleep 100", {
+    shell(scratch, "cat <&5; echo written >&7; touch made; exec sleep 100", {
       files: [
         { fd: 7, path: output, mode: "create" },
         { fd: 5, path: input, mode: "read" },
@@ -105,15 +87,15 @@ test("what cannot be started is an error with the reason", async () => {
     [{ env: { NUL: "a\0b" } }, "EINVAL"],
   ];
   for (const [wrong, code] of attempts) {
-    await assert.rejects(scratch.warden.spawn(spec(scratch, "exit 0", wrong)), (error: unknown) => {
+    await assert.rejects(scratch.warden.spawn(shell(scratch, "exit 0", wrong)), (error: unknown) => {
       assert.ok(error instanceof ForkdError && error.cause instanceof WardenFault);
       assert.deepEqual([error.code, error.cause.code], ["VMM_FAILED", code]);
       return true;
     });
   }
-  const tooLong = spec(scratch, "x".repeat(2 * MIB));
+  const tooLong = shell(scratch, "x".repeat(2 * MIB));
   await assert.rejects(scratch.warden.spawn(tooLong), { code: "VMM_FAILED" });
-  assert.deepEqual(await (await scratch.warden.spawn(spec(scratch, "exit 0"))).exited, { code: 0, signal: null });
+  assert.deepEqual(await (await scratch.warden.spawn(shell(scratch, "exit 0"))).exited, { code: 0, signal: null });
 });
 
 test("only own children can be signalled or captured", async () => {
@@ -132,7 +114,7 @@ test("closing ends all children, and half-written files go", async () => {
     const delta = scratch.path("delta");
     await scratch.warden.captureBegin({ pid: target.process.pid, ramPath: base, ramBytes: 8 * MIB, deltaPath: delta });
     assert.ok(existsSync(delta));
-    const stubborn = await scratch.warden.spawn(spec(scratch, "trap '' TERM INT HUP; while :; do sleep 1; done"));
+    const stubborn = await scratch.warden.spawn(shell(scratch, "trap '' TERM INT HUP; while :; do sleep 1; done"));
     await Promise.all([scratch.warden.close(), scratch.warden.close()]);
     assert.deepEqual([isAlive(stubborn.pid), isAlive(target.process.pid), existsSync(delta)], [false, false, false]);
     await stubborn.exited;
@@ -157,9 +139,19 @@ test("a warden that is killed takes its children with it, and everybody hears of
   await assert.rejects(scratch.warden.info(), { code: "WARDEN_FAILED" });
 });
 
+test("a warden at pipes cannot be left alone, and lists its children", async () => {
+  await using scratch = await Scratch.make();
+  const child = await scratch.warden.spawn(shell(scratch, "exec sleep 100"));
+  await assert.rejects(scratch.warden.disconnect(), { code: "BAD_REQUEST" });
+  assert.equal(scratch.warden.adopted, false);
+  assert.deepEqual(await scratch.warden.list(), [{ pid: child.pid, startTime: child.startTime, running: true }]);
+  assert.equal(scratch.warden.adopt(child.pid, child.startTime), child);
+  assert.equal((await scratch.warden.info()).pid, parentOf(child.pid));
+});
+
 test("the terminal's signals do not end it", async () => {
   await using scratch = await Scratch.make();
-  const child = await scratch.warden.spawn(spec(scratch, "exec sleep 100"));
+  const child = await scratch.warden.spawn(shell(scratch, "exec sleep 100"));
   const pid = parentOf(child.pid);
   for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) process.kill(pid, signal);
   assert.equal((await scratch.warden.info()).threads > 0, true);

@@ -1,12 +1,13 @@
 // What the memory tests share: a warden with a folder, RAM files, and processes that map them.
 
+import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
-import { closeSync, existsSync, ftruncateSync, mkdtempSync, openSync, rmSync, writeSync } from "node:fs";
+import { closeSync, existsSync, ftruncateSync, mkdtempSync, openSync, readFileSync, rmSync, writeSync } from "node:fs";
 import { connect } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
-import { Warden, type VmmProcess } from "../../src/memory/warden.ts";
+import { Warden, type SpawnSpec, type VmmProcess } from "../../src/memory/warden.ts";
 
 export const PAGE = 4096;
 export const MIB = 1024 * 1024;
@@ -19,12 +20,18 @@ const python = execFileSync("python3", ["-c", "import sys; print(sys.executable)
 
 /** A warden and a folder that both go in the end */
 export class Scratch implements AsyncDisposable {
-  readonly warden: Warden;
+  warden: Warden;
   readonly dir: string;
   #count = 0;
 
   static async make(parent = tmpdir()): Promise<Scratch> {
     return new Scratch(await Warden.start({ binary: wardenBinary }), mkdtempSync(join(parent, "forkd-memory-")));
+  }
+
+  /** With a warden that outlives its clients */
+  static async listening(): Promise<Scratch> {
+    const dir = mkdtempSync(join(tmpdir(), "forkd-memory-"));
+    return new Scratch(await Warden.connect(listenOptions(dir)), dir);
   }
 
   private constructor(warden: Warden, dir: string) {
@@ -36,13 +43,49 @@ export class Scratch implements AsyncDisposable {
     return join(this.dir, `${name}-${++this.#count}`);
   }
 
+  /** A new client of the listening warden, which takes the place of the one until now */
+  async connect(): Promise<Warden> {
+    this.warden = await Warden.connect(listenOptions(this.dir));
+    return this.warden;
+  }
+
   async remove(): Promise<void> {
     await this.warden.close();
+    // its clients may all have left it alone
+    const options = listenOptions(this.dir);
+    if (existsSync(options.socket)) await (await Warden.connect(options)).end();
     rmSync(this.dir, { recursive: true, force: true });
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.remove();
+  }
+}
+
+/** Of the warden that listens in a folder */
+export function listenOptions(dir: string): { binary: string; socket: string; log: string } {
+  return { binary: wardenBinary, socket: join(dir, "warden.sock"), log: join(dir, "warden.log") };
+}
+
+/** A shell script as a child */
+export function shell(scratch: Scratch, script: string, more: Partial<SpawnSpec> = {}): SpawnSpec {
+  return { argv: ["/bin/sh", "-c", script], env: {}, cwd: scratch.dir, log: scratch.path("log"), ...more };
+}
+
+/** True when the process exists and is no zombie */
+export function isAlive(pid: number): boolean {
+  try {
+    return !/^State:\s+[ZX]/m.test(readFileSync(`/proc/${pid}/status`, "utf8"));
+  } catch {
+    return false;
+  }
+}
+
+export async function until(condition: () => boolean): Promise<void> {
+  const deadline = performance.now() + 30_000;
+  while (!condition()) {
+    assert.ok(performance.now() < deadline, "it did not happen within 30 s");
+    await new Promise((resolve) => setTimeout(resolve, 5));
   }
 }
 

@@ -18,14 +18,18 @@ export async function printReport(report: Report, opts: { json: boolean; svgFile
     printJson(report);
     return;
   }
-  const { machine } = report;
   opts.table();
+  printMethod(report);
+  printLine(`Chart: ${file}`);
+}
+
+/** How it was measured, and on what */
+export function printMethod({ machine, method }: Report): void {
   printLine();
-  printLine(`Method: ${report.method}.`);
+  printLine(`Method: ${method}.`);
   printLine(
     `Machine: ${machine.cpu}, ${machine.cores} cores, ${machine.memory_gib} GiB, Linux ${machine.host_kernel}, QEMU ${machine.qemu} (${machine.accelerator}).`,
   );
-  printLine(`Chart: ${file}`);
 }
 
 export function positiveInteger(text: string): number {

@@ -1,12 +1,13 @@
 // forkd image pull
 
 import { Command } from "commander";
+import { imageNameOf } from "../../image-name.ts";
 import { showProgress } from "../../progress.ts";
 import { parseBytes, printStored } from "./stored.ts";
 
 import type { Cli } from "../../cli.ts";
 
-type Options = { name?: string; maxBytes?: number; insecureHttp?: boolean };
+type Options = { name?: string | undefined; maxBytes?: number; insecureHttp?: boolean };
 
 export function imagePullCommand(cli: Cli): Command {
   return new Command("pull")
@@ -16,26 +17,22 @@ export function imagePullCommand(cli: Cli): Command {
     .option("--max-bytes <bytes>", "limit of the unpacked size", parseBytes)
     .option("--insecure-http", "plain http to a registry that is not this machine")
     .option("--json", "print JSON")
-    .action(async (reference: string, opts: Options) => {
-      const { checkName, prepareHome, pullImage, resolveHome } = await import("@forkd/daemon");
-      const name = checkName("Image name", opts.name ?? nameOf(reference));
-      using display = showProgress();
-      const home = await prepareHome(resolveHome());
-      const image = await pullImage(home, reference, {
-        ...opts,
-        name,
-        username: process.env["FORKD_REGISTRY_USER"] || undefined,
-        password: process.env["FORKD_REGISTRY_PASSWORD"] || undefined,
-        signal: cli.signal,
-        progress: display.onEvent,
-      });
-      display[Symbol.dispose]();
-      printStored(image, { name, json: cli.json });
-    });
+    .action(async (reference: string, opts: Options) => pullNamed(cli, reference, opts));
 }
 
-/** example.org/owner/python:3.13-slim@sha256:… is python-3.13-slim */
-function nameOf(reference: string): string {
-  const [withoutDigest = ""] = reference.split("@");
-  return withoutDigest.slice(withoutDigest.lastIndexOf("/") + 1).replace(":", "-");
+export async function pullNamed(cli: Cli, reference: string, opts: Options): Promise<void> {
+  const { checkName, prepareHome, pullImage, resolveHome } = await import("@forkd/daemon");
+  const name = checkName("Image name", opts.name ?? imageNameOf(reference));
+  using display = showProgress();
+  const home = await prepareHome(resolveHome());
+  const image = await pullImage(home, reference, {
+    ...opts,
+    name,
+    username: process.env["FORKD_REGISTRY_USER"] || undefined,
+    password: process.env["FORKD_REGISTRY_PASSWORD"] || undefined,
+    signal: cli.signal,
+    progress: display.onEvent,
+  });
+  display[Symbol.dispose]();
+  printStored(image, { name, json: cli.json });
 }

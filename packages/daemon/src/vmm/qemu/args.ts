@@ -13,6 +13,9 @@ export const BASELINE_CPU = "Nehalem-v1";
 /** Translated code kept per VM, in `MiB`: what one guest kernel and one interpreter need, with room */
 const TB_SIZE_MIB = 32;
 
+/** How much of a child's console QEMU keeps; a power of two */
+export const CONSOLE_BYTES = 64 * 1024;
+
 /** From here on a private mapping of a file does not need the right to write the file */
 const OPENS_READ_ONLY = "8.2";
 
@@ -38,8 +41,8 @@ export function restoreArgs(spec: RestoreSpec, qemuVersion: string): string[] {
   return [
     ...commonArgs(spec.shape),
     ...memoryArgs(spec, compareVersions(qemuVersion, OPENS_READ_ONLY) >= 0 ? "off,readonly=on,rom=off" : "off"),
-    // nobody watches it, and a guest could fill the host's disk with it
-    ...deviceArgs(spec, "null,id=console"),
+    // a guest could fill the host's disk with it, so QEMU keeps only the end of it
+    ...deviceArgs(spec, `ringbuf,id=console,size=${CONSOLE_BYTES}`),
     ...(spec.start === "hold" ? ["-S"] : []),
     "-incoming",
     `fd:${FD.state}`,

@@ -2,10 +2,12 @@
 
 import { join } from "node:path";
 import { ForkdError } from "../../errors.ts";
+import type { ProcessId } from "../../util/process-id.ts";
 import { tailOf } from "../../util/tail.ts";
-import type { VmmProcess, Warden } from "../../memory/warden.ts";
+import type { VmmProcess } from "../../memory/warden.ts";
+import type { WardenSource } from "../../memory/warden-source.ts";
 import type { BootSpec, Engine, RestoreSpec, Vm, VmExit } from "../driver.ts";
-import { bootArgs, FD, restoreArgs } from "./args.ts";
+import { bootArgs, CONSOLE_BYTES, FD, restoreArgs } from "./args.ts";
 import type { QemuBinary } from "./binary.ts";
 import { Qmp } from "./qmp.ts";
 
@@ -14,9 +16,9 @@ const LOADED_WITHIN_MS = 30_000;
 
 export class QemuEngine implements Engine {
   readonly #qemu: QemuBinary;
-  readonly #warden: Warden;
+  readonly #warden: WardenSource;
 
-  constructor(opts: { qemu: QemuBinary; warden: Warden }) {
+  constructor(opts: { qemu: QemuBinary; warden: WardenSource }) {
     this.#qemu = opts.qemu;
     this.#warden = opts.warden;
   }
@@ -30,19 +32,27 @@ export class QemuEngine implements Engine {
   }
 
   async #start(dir: string, args: string[], files: { fd: number; path: string; mode: "read" }[]): Promise<Vm> {
-    const qmpSocket = join(dir, "qmp");
-    const agentSocket = join(dir, "agent");
-    const log = join(dir, "vmm.log");
-    const process = await this.#warden.spawn({
+    const paths = pathsIn(dir);
+    const warden = await this.#warden();
+    const process = await warden.spawn({
       argv: [this.#qemu.path, ...args],
       // QEMU needs nothing of our environment
       env: { LC_ALL: "C" },
       cwd: dir,
-      log,
-      files: [...files, { fd: FD.qmp, path: qmpSocket, mode: "listen" }, { fd: FD.agent, path: agentSocket, mode: "listen" }],
+      log: paths.log,
+      files: [...files, { fd: FD.qmp, path: paths.qmpSocket, mode: "listen" }, { fd: FD.agent, path: paths.agentSocket, mode: "listen" }],
     });
-    return new QemuVm({ process, qmpSocket, agentSocket, log });
+    return new QemuVm({ process, ...paths });
   }
+
+  async adopt(id: ProcessId, dir: string): Promise<Vm> {
+    const warden = await this.#warden();
+    return new QemuVm({ process: warden.adopt(id.pid, id.startTime), ...pathsIn(dir) });
+  }
+}
+
+function pathsIn(dir: string): { qmpSocket: string; agentSocket: string; log: string } {
+  return { qmpSocket: join(dir, "qmp"), agentSocket: join(dir, "agent"), log: join(dir, "vmm.log") };
 }
 
 class QemuVm implements Vm {
@@ -50,14 +60,18 @@ class QemuVm implements Vm {
   readonly #qmpSocket: string;
   #qmp: Qmp | undefined;
   readonly pid: number;
+  readonly startTime: string;
   readonly agentSocket: string;
+  readonly log: string;
   readonly exited: Promise<VmExit>;
 
   constructor(opts: { process: VmmProcess; qmpSocket: string; agentSocket: string; log: string }) {
     this.#process = opts.process;
     this.#qmpSocket = opts.qmpSocket;
     this.agentSocket = opts.agentSocket;
+    this.log = opts.log;
     this.pid = opts.process.pid;
+    this.startTime = opts.process.startTime;
     this.exited = opts.process.exited.then(async (exit) => ({ ...exit, log: await tailOf(opts.log) }));
   }
 
@@ -89,9 +103,23 @@ class QemuVm implements Vm {
     await this.#qmp.ready();
   }
 
+  async isRunning(): Promise<boolean> {
+    const { running } = (await this.#execute("query-status")) as { running: boolean };
+    return running;
+  }
+
+  async drainConsole(): Promise<Buffer> {
+    const text = (await this.#execute("ringbuf-read", { device: "console", size: CONSOLE_BYTES, format: "base64" })) as string;
+    return Buffer.from(text, "base64");
+  }
+
   async kill(): Promise<void> {
     await this.#process.kill("SIGKILL");
     await this.#process.exited;
+    this.detach();
+  }
+
+  detach(): void {
     this.#qmp?.close();
   }
 

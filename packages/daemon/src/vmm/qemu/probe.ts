@@ -67,7 +67,7 @@ async function tryKvm(home: Home, opts: ProbeOptions): Promise<string | undefine
   const dir = await makeRunDir(home.run);
   cleanup.defer(async () => rm(dir, { recursive: true, force: true }));
   const warden = cleanup.use(await Warden.start({ binary: opts.warden }));
-  const engine = new QemuEngine({ qemu: opts.qemu, warden });
+  const engine = new QemuEngine({ qemu: opts.qemu, warden: async () => warden });
   const key = randomBytes(16);
   const vm = await engine.boot({
     shape: {

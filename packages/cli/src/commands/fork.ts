@@ -1,0 +1,126 @@
+// forkd fork, and spawn, which is the same
+
+import { setTimeout as sleep } from "node:timers/promises";
+import { Command } from "commander";
+import { connect } from "../daemon.ts";
+import { usageError } from "../errors.ts";
+import { EXIT_FAILURE, printProblem } from "../exit.ts";
+import { addPair, duration, positiveInteger, positiveNumber } from "../options.ts";
+import { printJson, printLine, printNote, printWarnings } from "../output.ts";
+import { acceptPlumbing, notePlumbing } from "../plumbing.ts";
+import { working } from "../progress.ts";
+import { printForks } from "../sandbox-table.ts";
+
+import type { Controller, ForkOutcome, SandboxInfo, SpawnOptions } from "forkd";
+import type { Cli } from "../cli.ts";
+
+type Options = {
+  tag?: string;
+  count: number;
+  name?: string;
+  env?: Record<string, string>;
+  metadata?: Record<string, string>;
+  ttl?: number;
+  idleTimeout?: number;
+  perItem?: boolean;
+  settleSecs?: number;
+  memoryLimitMib?: number;
+  perChildNetns?: boolean;
+  liveFork?: boolean;
+  hugepages?: boolean;
+  prewarm?: boolean;
+  quiet?: boolean;
+};
+
+/** Sent to the daemon, which answers that they have no effect */
+const SENT_PLUMBING = ["--per-child-netns", "--live-fork", "--hugepages", "--prewarm"];
+const OWN_PLUMBING = ["--keep-workdir"];
+const KILL_MS = 30_000;
+
+export function forkCommand(cli: Cli): Command {
+  return build(cli, "fork", "fork a snapshot: n sandboxes that run at once and go on until they are ended");
+}
+
+export function spawnCommand(cli: Cli): Command {
+  return build(cli, "spawn", "the same as fork");
+}
+
+function build(cli: Cli, name: string, about: string): Command {
+  const command = new Command(name)
+    .description(about)
+    .argument("[snapshot]", "tag of the snapshot")
+    .option("--tag <tag>", "tag of the snapshot, as an option")
+    .option("-n, --count <count>", "how many", positiveInteger, 1)
+    .option("--name <name>", "a name for it; only with -n 1")
+    .option("--env <key=value>", "environment of every process in it; may be repeated", addPair)
+    .option("--metadata <key=value>", "kept for you; may be repeated", addPair)
+    .option("--ttl <time>", "ends after this time: 90, 90s, 10m, 2h, 1d", duration)
+    .option("--idle-timeout <time>", "ends when nobody used it for this time", duration)
+    .option("--memory-limit-mib <mib>", "limit of its memory", positiveInteger)
+    .option("--per-item", "keep those that worked when others failed; exit code 1 then")
+    .option("--settle-secs <secs>", "end them again after so many seconds", positiveNumber)
+    .option("-q, --quiet", "print ids only")
+    .option("--json", "print JSON");
+  return acceptPlumbing(command, [...SENT_PLUMBING, ...OWN_PLUMBING]).action(async (snapshot: string | undefined, opts: Options) => {
+    notePlumbing(command, OWN_PLUMBING);
+    const tag = tagOf(snapshot, opts);
+    const forkd = await connect(cli);
+    const request = { ...requestOf(opts), signal: cli.signal };
+    const results = await working(`Forking ${opts.count} of ${tag}`, async () =>
+      opts.perItem ? forkd.trySpawnSandboxes(tag, request) : (await forkd.spawnSandboxes(tag, request)).map((sandbox) => ({ sandbox })),
+    );
+    const sandboxes = printForked(cli, results, opts);
+    if (opts.settleSecs !== undefined) await settle(cli, forkd, sandboxes, opts.settleSecs);
+  });
+}
+
+function tagOf(snapshot: string | undefined, opts: Options): string {
+  if (snapshot && opts.tag && snapshot !== opts.tag) throw usageError("The snapshot is named twice, differently.");
+  const tag = snapshot ?? opts.tag;
+  if (!tag) throw usageError("Name the snapshot to fork: forkd fork TAG.");
+  if (opts.name !== undefined && opts.count !== 1) throw usageError("--name is only possible with -n 1.");
+  return tag;
+}
+
+function requestOf(opts: Options): SpawnOptions {
+  return {
+    n: opts.count,
+    name: opts.name,
+    env: opts.env,
+    metadata: opts.metadata,
+    ttlSecs: opts.ttl,
+    idleTimeoutSecs: opts.idleTimeout,
+    memoryLimitMib: opts.memoryLimitMib,
+    perChildNetns: opts.perChildNetns,
+    liveFork: opts.liveFork,
+    hugepages: opts.hugepages,
+    prewarm: opts.prewarm,
+  };
+}
+
+/** JSON: the sandboxes; with --per-item the outcomes */
+function printForked(cli: Cli, results: ForkOutcome[], opts: Options): SandboxInfo[] {
+  const sandboxes = results.flatMap((result) => ("sandbox" in result ? [result.sandbox] : []));
+  const problems = results.flatMap((result) => ("error" in result ? [result.error] : []));
+  if (problems.length > 0) cli.exitCode = EXIT_FAILURE;
+  if (cli.json) {
+    printJson(opts.perItem ? results : sandboxes);
+    return sandboxes;
+  }
+  printWarnings(sandboxes);
+  if (opts.quiet) for (const sandbox of sandboxes) printLine(sandbox.id);
+  else if (sandboxes.length > 0) printForks(sandboxes);
+  for (const problem of problems) printProblem(problem);
+  return sandboxes;
+}
+
+/** They end in any case, after Ctrl-C at once */
+async function settle(cli: Cli, forkd: Controller, sandboxes: SandboxInfo[], secs: number): Promise<void> {
+  printNote(`They end in ${secs} s.`);
+  try {
+    await sleep(secs * 1000, undefined, { signal: cli.signal });
+  } finally {
+    const signal = AbortSignal.timeout(KILL_MS);
+    await Promise.all(sandboxes.map(async (sandbox) => forkd.killSandbox(sandbox.id, { signal })));
+  }
+}

@@ -1,0 +1,39 @@
+// forkd kill
+
+import { Command } from "commander";
+import { connect } from "../daemon.ts";
+import { forEach } from "../each.ts";
+import { usageError } from "../errors.ts";
+import { printJson, printLine } from "../output.ts";
+import { working } from "../progress.ts";
+
+import type { Controller } from "forkd";
+import type { Cli } from "../cli.ts";
+
+type Options = { all?: boolean; tag?: string; quiet?: boolean };
+
+export function killCommand(cli: Cli): Command {
+  return new Command("kill")
+    .description("end sandboxes; returns when their processes and files are gone")
+    .argument("[ids...]", "ids or names")
+    .option("--all", "all of them")
+    .option("--tag <tag>", "all forks of this snapshot")
+    .option("-q, --quiet", "print ids only")
+    .option("--json", "print JSON")
+    .action(async (ids: string[], opts: Options) => {
+      const ways = [ids.length > 0, opts.all === true, opts.tag !== undefined].filter(Boolean).length;
+      if (ways !== 1) throw usageError("Name sandboxes, or give --all or --tag.");
+      const forkd = await connect(cli);
+      await working("Ending sandboxes", async () => {
+        if (ids.length === 0) await killMany(cli, forkd, opts);
+        else await forEach(cli, ids, async (id) => forkd.killSandbox(id, { signal: cli.signal }), { done: "Ended %s.", quiet: opts.quiet });
+      });
+    });
+}
+
+async function killMany(cli: Cli, forkd: Controller, opts: Options): Promise<void> {
+  const ids = await forkd.killSandboxes({ ...(opts.tag === undefined ? { all: true } : { tag: opts.tag }), signal: cli.signal });
+  if (cli.json) printJson(ids.map((id) => ({ id, ok: true })));
+  else if (ids.length === 0 && !opts.quiet) printLine("There were no sandboxes.");
+  else for (const id of ids) printLine(opts.quiet ? id : `Ended ${id}.`);
+}

@@ -1,0 +1,34 @@
+// forkd pause and forkd resume
+
+import { Command } from "commander";
+import { connect } from "../daemon.ts";
+import { forEach } from "../each.ts";
+import { working } from "../progress.ts";
+
+import type { Cli } from "../cli.ts";
+
+export function pauseCommand(cli: Cli): Command {
+  return new Command("pause")
+    .description("stop the CPUs of sandboxes; their memory stays")
+    .argument("<ids...>", "ids or names")
+    .option("-q, --quiet", "print ids only")
+    .option("--json", "print JSON")
+    .action(async (ids: string[], opts: { quiet?: boolean }) => {
+      const forkd = await connect(cli);
+      const pause = async (id: string): Promise<unknown> => forkd.pauseSandbox(id, { signal: cli.signal });
+      await working("Pausing", async () => forEach(cli, ids, pause, { done: "Paused %s.", ...opts }));
+    });
+}
+
+export function resumeCommand(cli: Cli): Command {
+  return new Command("resume")
+    .description("let paused sandboxes go on, with their clocks set")
+    .argument("<ids...>", "ids or names")
+    .option("-q, --quiet", "print ids only")
+    .option("--json", "print JSON")
+    .action(async (ids: string[], opts: { quiet?: boolean }) => {
+      const forkd = await connect(cli);
+      const resume = async (id: string): Promise<unknown> => forkd.resumeSandbox(id, { signal: cli.signal });
+      await working("Resuming", async () => forEach(cli, ids, resume, { done: "Resumed %s.", ...opts }));
+    });
+}

@@ -1,0 +1,40 @@
+// forkd snapshot-diff: a snapshot with one more command done
+
+import { Command } from "commander";
+import { connect } from "../daemon.ts";
+import { failure } from "../errors.ts";
+import { positiveNumber } from "../options.ts";
+import { writeGuestText } from "../output.ts";
+import { working } from "../progress.ts";
+import { printBranch } from "../snapshot-table.ts";
+import { withSandbox } from "../temporary.ts";
+
+import type { Cli } from "../cli.ts";
+
+type Options = { from: string; tag: string; exec: string; execTimeoutSecs: number; quiet?: boolean };
+
+export function snapshotDiffCommand(cli: Cli): Command {
+  return new Command("snapshot-diff")
+    .description("fork a snapshot, run a shell command in the fork, branch it under a new tag and end it")
+    .requiredOption("--from <tag>", "the snapshot to start from")
+    .requiredOption("--tag <tag>", "tag of the new snapshot")
+    .requiredOption("--exec <command>", "shell command")
+    .option("--exec-timeout-secs <secs>", "limit of the command", positiveNumber, 600)
+    .option("-q, --quiet", "print the tag only")
+    .option("--json", "print JSON")
+    .action(async (opts: Options) => {
+      const forkd = await connect(cli);
+      const snapshot = await working(`Running the command in a fork of ${opts.from}`, async () =>
+        withSandbox(cli, forkd, opts.from, async (id) => {
+          const { signal } = cli;
+          const result = await forkd.execCommand(id, ["sh", "-c", opts.exec], { timeoutSecs: opts.execTimeoutSecs, signal });
+          if (!cli.json && !opts.quiet) await writeGuestText(result.stdout, "stderr");
+          if (result.stderr) await writeGuestText(result.stderr, "stderr");
+          if (result.exit_code !== 0)
+            throw failure("EXEC_FAILED", `The command ended with ${result.exit_code}: no snapshot was made.`, "Mend the command.");
+          return forkd.branchSandbox(id, { tag: opts.tag, signal });
+        }),
+      );
+      printBranch(cli, `a fork of ${opts.from}`, snapshot, opts);
+    });
+}

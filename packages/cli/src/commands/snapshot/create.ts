@@ -1,0 +1,83 @@
+// forkd snapshot create
+
+import { readFile } from "node:fs/promises";
+import { text } from "node:stream/consumers";
+import { Command } from "commander";
+import { connect } from "../../daemon.ts";
+import { addCommandWords, addPair, addText, positiveInteger, positiveNumber } from "../../options.ts";
+import { working } from "../../progress.ts";
+import { printSnapshot } from "../../snapshot-table.ts";
+
+import type { WarmUpOptions } from "forkd";
+import type { Cli } from "../../cli.ts";
+
+type Options = {
+  image?: string;
+  memoryMib?: number;
+  vcpus?: number;
+  warmPython?: string;
+  code?: string;
+  warmNode?: string;
+  warmNodeCode?: string;
+  warmExec?: string[][];
+  warmSh?: string[];
+  warmTimeoutSecs?: number;
+  warmNothing?: boolean;
+  env?: Record<string, string>;
+  metadata?: Record<string, string>;
+  quiet?: boolean;
+};
+
+export function snapshotCreateCommand(cli: Cli): Command {
+  return new Command("create")
+    .description("boot an image, warm it and freeze it")
+    .argument("<tag>", "tag of the snapshot")
+    .option("--image <name>", "a stored image (default: the daemon's default image)")
+    .option("--memory-mib <mib>", "guest RAM", positiveInteger)
+    .option("--vcpus <count>", "guest CPUs", positiveInteger)
+    .option("--warm-python <file>", "keep a Python warm that has run this file; - is standard input")
+    .option("-c, --code <code>", "the same with code in place of a file")
+    .option("--warm-node <file>", "keep a Node warm that has run this file; - is standard input")
+    .option("--warm-node-code <code>", "the same with code in place of a file")
+    .option("--warm-exec <words>", "run this program first, without a shell: words or a JSON array; may be repeated", addCommandWords)
+    .option("--warm-sh <command>", "run this shell command first; may be repeated, and runs after --warm-exec", addText)
+    .option("--warm-timeout-secs <secs>", "limit for each program and each code", positiveNumber)
+    .option("--warm-nothing", "no interpreter (without any --warm option, a Python where the image has one)")
+    .option("--env <key=value>", "environment of every process; may be repeated", addPair)
+    .option("--metadata <key=value>", "kept for you; may be repeated", addPair)
+    .option("-q, --quiet", "print the tag only")
+    .option("--json", "print JSON")
+    .action(async (tag: string, opts: Options) => {
+      const warmUp = await warmUpOf(opts);
+      const forkd = await connect(cli);
+      const snapshot = await working(`Making the snapshot ${tag}`, async (onProgress) =>
+        forkd.createSnapshot(tag, {
+          image: opts.image,
+          memoryMib: opts.memoryMib,
+          vcpus: opts.vcpus,
+          warmUp,
+          env: opts.env,
+          metadata: opts.metadata,
+          onProgress,
+          signal: cli.signal,
+        }),
+      );
+      printSnapshot(cli, snapshot, opts);
+    });
+}
+
+async function warmUpOf(opts: Options): Promise<WarmUpOptions | undefined> {
+  if (opts.warmNothing) return { kernels: [] };
+  const kernels: NonNullable<WarmUpOptions["kernels"]> = [];
+  const python = opts.code ?? (opts.warmPython === undefined ? undefined : await codeOf(opts.warmPython));
+  if (python !== undefined) kernels.push({ language: "python", code: python });
+  const node = opts.warmNodeCode ?? (opts.warmNode === undefined ? undefined : await codeOf(opts.warmNode));
+  if (node !== undefined) kernels.push({ language: "node", code: node });
+  const exec = [...(opts.warmExec ?? []), ...(opts.warmSh ?? []).map((command) => ["sh", "-c", command])];
+  if (kernels.length === 0 && exec.length === 0) return undefined;
+  return { exec, kernels, timeoutSecs: opts.warmTimeoutSecs };
+}
+
+async function codeOf(file: string): Promise<string> {
+  return file === "-" ? text(process.stdin) : readFile(file, "utf8");
+}

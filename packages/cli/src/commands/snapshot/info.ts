@@ -1,0 +1,49 @@
+// forkd snapshot info
+
+import { Command } from "commander";
+import { connect } from "../../daemon.ts";
+import { formatTime } from "../../format.ts";
+import { formatBytes, printFacts, printJson } from "../../output.ts";
+
+import type { SnapshotDetails, SnapshotInfo } from "forkd";
+import type { Cli } from "../../cli.ts";
+
+export function snapshotInfoCommand(cli: Cli): Command {
+  return build(cli, "snapshot-info");
+}
+
+export function snapshotInfoSubcommand(cli: Cli): Command {
+  return build(cli, "info");
+}
+
+function build(cli: Cli, name: string): Command {
+  return new Command(name)
+    .description("print sizes and lineage of a snapshot")
+    .argument("<tag>", "tag of the snapshot")
+    .option("--json", "print JSON")
+    .action(async (tag: string) => {
+      const forkd = await connect(cli);
+      const opts = { signal: cli.signal };
+      const [info, details] = await Promise.all([forkd.getSnapshot(tag, opts), forkd.snapshotInfo(tag, opts)]);
+      if (cli.json) printJson({ ...info, ...details });
+      else printFacts(factsOf(info, details));
+    });
+}
+
+function factsOf(info: SnapshotInfo, details: SnapshotDetails): [string, string][] {
+  return [
+    ["tag", details.tag],
+    ["id", details.id],
+    ["status", info.error ? `${info.status}: ${info.error}` : info.status],
+    ["folder", details.dir],
+    ["created", formatTime(details.created_at_unix)],
+    ["image", info.image ?? "-"],
+    ["machine", `${info.vcpus} vCPU, ${info.memory_mib} MiB`],
+    ["kernels", info.kernels.join(", ") || "-"],
+    ["memory", `${formatBytes(details.memory_physical_bytes)} stored of ${formatBytes(details.memory_logical_bytes)}`],
+    ["device state", formatBytes(details.vmstate_bytes)],
+    ["builds on", details.ancestors.join(" < ") || "nothing"],
+    ["needed by", [...details.dependents, ...details.sandboxes].join(", ") || "nothing"],
+    ["pool", String(info.pool)],
+  ];
+}

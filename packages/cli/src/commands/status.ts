@@ -1,0 +1,56 @@
+// forkd status
+
+import { Command } from "commander";
+import { connectIfRunning } from "../daemon.ts";
+import { codeOf } from "../errors.ts";
+import { EXIT_NOT_RUNNING } from "../exit.ts";
+import { formatDuration } from "../format.ts";
+import { printFacts, printJson, printLine } from "../output.ts";
+
+import type { Status } from "forkd";
+import type { Cli } from "../cli.ts";
+
+/** Whoever asks for the status wants to know, not to wait */
+const TIMEOUT_MS = 10_000;
+
+export function statusCommand(cli: Cli): Command {
+  return new Command("status")
+    .description("whether the daemon runs, and on what; exit code 3 when it does not")
+    .option("--json", "print JSON")
+    .action(async () => {
+      const status = await readStatus(cli);
+      if (!status) cli.exitCode = EXIT_NOT_RUNNING;
+      if (cli.json) printJson({ running: status !== undefined, ...status });
+      else if (status) printFacts(factsOf(status));
+      else printLine("The daemon is not running. Commands that need it start it; so does 'forkd up'.");
+    });
+}
+
+async function readStatus(cli: Cli): Promise<Status | undefined> {
+  try {
+    const forkd = await connectIfRunning(cli);
+    return await forkd?.status({ signal: cli.signal, timeoutMs: TIMEOUT_MS });
+  } catch (error) {
+    if (codeOf(error) === "DAEMON_UNREACHABLE") return undefined;
+    throw error;
+  }
+}
+
+function factsOf(status: Status): [string, string][] {
+  const { limits, memory } = status;
+  return [
+    ["daemon", `${status.version}, pid ${status.pid}, up ${formatDuration(status.uptime_secs)}`],
+    ["socket", status.socket],
+    ["address", status.bind ? `${status.tls ? "https" : "http"}://${status.bind}` : "none"],
+    ["store", status.home],
+    ["accelerator", `${status.accelerator}: ${status.accelerator_reason}`],
+    ["isolation", status.isolation],
+    ["engine", status.engine],
+    ["sandboxes", `${status.sandboxes} of at most ${limits.max_sandboxes}`],
+    ["snapshots", String(status.snapshots)],
+    ["images", String(status.images)],
+    ["pool", String(status.pool_waiting)],
+    ["branches", `${status.branches_in_flight} of at most ${limits.branch_concurrency} at a time`],
+    ["memory", `${memory.committed_mib} MiB given to guests of ${limits.max_memory_mib ?? "any"}, ${memory.available_mib} MiB free`],
+  ];
+}

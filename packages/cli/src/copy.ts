@@ -1,0 +1,141 @@
+// Files between this machine and a sandbox, as streams.
+
+import { randomBytes } from "node:crypto";
+import { createReadStream } from "node:fs";
+import { mkdir, open, rename, rm, stat } from "node:fs/promises";
+import { basename, dirname, join } from "node:path";
+import { posix } from "node:path";
+import { codeOf, failure } from "./errors.ts";
+import { writeBytes } from "./output.ts";
+
+import type { Controller } from "forkd";
+
+const MODE_BITS = 0o7777;
+/** Set-user-id and its like do not leave a sandbox */
+const LOCAL_MODE_BITS = 0o777;
+
+/** `sandbox` undefined: this machine; path "-": a standard stream */
+export type Place = { sandbox: string | undefined; path: string };
+type GuestPlace = { sandbox: string; path: string };
+
+export type Transfer = {
+  signal: AbortSignal;
+  report: (done: number, total: number | undefined) => void;
+  parents: boolean;
+};
+
+export type Copied = { from: string; to: string; bytes: number };
+
+/** ID:/path is a place in a sandbox; ./a:/b is one here */
+export function parsePlace(text: string): Place {
+  const match = /^([A-Za-z0-9][A-Za-z0-9._-]{0,63}):(\/.*)$/s.exec(text);
+  return match?.[1] !== undefined && match[2] !== undefined ? { sandbox: match[1], path: match[2] } : { sandbox: undefined, path: text };
+}
+
+export async function copyIn(forkd: Controller, file: string, to: GuestPlace, opts: Transfer): Promise<Copied> {
+  const source = file === "-" ? undefined : await stat(file);
+  if (source?.isDirectory()) throw folderError(file, `tar -c ${file} | forkd exec -i ${to.sandbox} -- tar -x -C ${to.path}`);
+  const path = await guestPath(forkd, to, file === "-" ? "stdin" : basename(file), opts);
+  const content = counted(source ? createReadStream(file) : process.stdin, source?.isFile() ? source.size : undefined, opts);
+  const mode = source?.isFile() ? { mode: (source.mode & MODE_BITS).toString(8).padStart(3, "0") } : {};
+  const { bytes } = await forkd.writeFile(to.sandbox, path, content, {
+    ...mode,
+    ...(opts.parents ? { parents: true } : {}),
+    signal: opts.signal,
+  });
+  return { from: file, to: `${to.sandbox}:${path}`, bytes };
+}
+
+export async function copyOut(forkd: Controller, from: GuestPlace, file: string, opts: Transfer): Promise<Copied> {
+  const source = await forkd.statFile(from.sandbox, from.path, { signal: opts.signal });
+  if (source.kind === "directory")
+    throw folderError(`${from.sandbox}:${from.path}`, `forkd exec ${from.sandbox} -- tar -c -C ${from.path} . | tar -x`);
+  const content = counted(
+    forkd.readFileStream(from.sandbox, from.path, { signal: opts.signal }),
+    source.kind === "file" ? source.size : undefined,
+    opts,
+  );
+  if (file === "-") return { from: from.path, to: "-", bytes: await drain(content, async (chunk) => writeBytes("stdout", chunk)) };
+  const target = (await isFolder(file)) ? join(file, posix.basename(from.path)) : file;
+  if (opts.parents) await mkdir(dirname(target), { recursive: true });
+  const mode = source.kind === "file" ? Number.parseInt(source.mode, 8) & LOCAL_MODE_BITS : 0o644;
+  return { from: `${from.sandbox}:${from.path}`, to: target, bytes: await writeWhole(target, content, mode) };
+}
+
+/** A folder as the destination means a file of the same name inside it */
+async function guestPath(forkd: Controller, to: GuestPlace, name: string, opts: Transfer): Promise<string> {
+  if (to.path.endsWith("/")) return posix.join(to.path, name);
+  try {
+    const info = await forkd.statFile(to.sandbox, to.path, { signal: opts.signal });
+    return info.kind === "directory" ? posix.join(to.path, name) : to.path;
+  } catch (error) {
+    // nothing is there yet
+    if (codeOf(error) === "FILE_FAILED") return to.path;
+    throw error;
+  }
+}
+
+/** Under another name until it is whole, so that a broken copy leaves nothing. Devices and pipes are written to as they are */
+async function writeWhole(target: string, content: AsyncIterable<Uint8Array>, mode: number): Promise<number> {
+  const special = await isSpecial(target);
+  const temporary = special ? target : `${target}.${randomBytes(4).toString("hex")}.tmp`;
+  try {
+    await using handle = await open(temporary, special ? "w" : "wx", mode);
+    const bytes = await drain(content, async (chunk) => {
+      await handle.writeFile(chunk);
+    });
+    if (!special) {
+      await handle.chmod(mode);
+      await rename(temporary, target);
+    }
+    return bytes;
+  } catch (error) {
+    if (!special) await rm(temporary, { force: true });
+    throw error;
+  }
+}
+
+async function drain(content: AsyncIterable<Uint8Array>, write: (chunk: Uint8Array) => Promise<void>): Promise<number> {
+  let bytes = 0;
+  for await (const chunk of content) {
+    await write(chunk);
+    bytes += chunk.length;
+  }
+  return bytes;
+}
+
+async function* counted(
+  content: AsyncIterable<Uint8Array | string>,
+  total: number | undefined,
+  opts: Transfer,
+): AsyncGenerator<Uint8Array, void, undefined> {
+  let done = 0;
+  for await (const chunk of content) {
+    const bytes = typeof chunk === "string" ? Buffer.from(chunk) : chunk;
+    done += bytes.length;
+    opts.report(done, total);
+    yield bytes;
+  }
+}
+
+async function isFolder(path: string): Promise<boolean> {
+  return (await statOrNothing(path))?.isDirectory() === true;
+}
+
+async function isSpecial(path: string): Promise<boolean> {
+  const info = await statOrNothing(path);
+  return info !== undefined && !info.isFile();
+}
+
+async function statOrNothing(path: string): Promise<Awaited<ReturnType<typeof stat>> | undefined> {
+  try {
+    return await stat(path);
+  } catch (error) {
+    if (codeOf(error) === "ENOENT") return undefined;
+    throw error;
+  }
+}
+
+function folderError(path: string, instead: string): Error {
+  return failure("BAD_REQUEST", `Cannot copy ${path}: it is a folder, and cp copies single files.`, `Send it as an archive: ${instead}`);
+}

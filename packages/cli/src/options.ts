@@ -1,0 +1,93 @@
+// Parsers of option values that several verbs take.
+
+import { InvalidArgumentError } from "commander";
+
+const UNIT_SECS: Record<string, number> = { "": 1, s: 1, m: 60, h: 3600, d: 86_400 };
+
+export function positiveInteger(text: string): number {
+  const value = Number(text);
+  if (!/^\d+$/.test(text) || !Number.isSafeInteger(value) || value < 1)
+    throw new InvalidArgumentError("It must be a whole number of at least 1.");
+  return value;
+}
+
+export function wholeNumber(text: string): number {
+  return text === "0" ? 0 : positiveInteger(text);
+}
+
+/** Seconds, fractions allowed */
+export function positiveNumber(text: string): number {
+  const value = Number(text);
+  if (!/^\d+(\.\d+)?$/.test(text) || value <= 0) throw new InvalidArgumentError("It must be a number above 0.");
+  return value;
+}
+
+/** 90, 90s, 10m, 2h, 1d; whole seconds */
+export function duration(text: string): number {
+  const match = /^(\d+(?:\.\d+)?)([smhd]?)$/.exec(text);
+  const secs = Number(match?.[1]) * (UNIT_SECS[match?.[2] ?? ""] ?? Number.NaN);
+  if (!Number.isSafeInteger(secs) || secs < 1) throw new InvalidArgumentError("It must be a time such as 90, 90s, 10m, 2h or 1d.");
+  return secs;
+}
+
+/** A duration, or never; commander itself makes "" of null */
+export function durationOrNever(text: string): number | "never" {
+  return text === "never" ? text : duration(text);
+}
+
+/** As the wire has it */
+export function orNull(value: number | "never" | undefined): number | null | undefined {
+  return value === "never" ? null : value;
+}
+
+/** KEY=VALUE, repeated */
+export function addPair(text: string, all: Record<string, string> = {}): Record<string, string> {
+  const at = text.indexOf("=");
+  if (at < 1) throw new InvalidArgumentError("It must be KEY=VALUE.");
+  return { ...all, [text.slice(0, at)]: text.slice(at + 1) };
+}
+
+export function addText(text: string, all: string[] = []): string[] {
+  return [...all, text];
+}
+
+/** a,b and repeated */
+export function addWords(list: string, all: string[] = []): string[] {
+  const words = list.split(/[,\s]+/).filter(Boolean);
+  return [...all, ...words];
+}
+
+/** Words of a command line without a shell: blanks separate, quotes and backslashes keep together. Or a JSON array */
+export function splitWords(text: string): string[] {
+  if (text.trimStart().startsWith("[")) return jsonWords(text);
+  const words: string[] = [];
+  let word: string | undefined;
+  for (const [piece, single, double, escaped, blank] of text.matchAll(/'([^']*)'|"((?:[^"\\]|\\.)*)"|\\(.)|(\s+)|[^\s'"\\]+|./gsu)) {
+    if (blank !== undefined) {
+      if (word !== undefined) words.push(word);
+      word = undefined;
+      continue;
+    }
+    if (piece === "'" || piece === '"' || piece === "\\") throw new InvalidArgumentError("A quote or a backslash has no end.");
+    word = (word ?? "") + (single ?? double?.replace(/\\(["\\])/g, "$1") ?? escaped ?? piece);
+  }
+  if (word !== undefined) words.push(word);
+  if (words.length === 0) throw new InvalidArgumentError("It must name a program.");
+  return words;
+}
+
+export function addCommandWords(text: string, all: string[][] = []): string[][] {
+  return [...all, splitWords(text)];
+}
+
+function jsonWords(text: string): string[] {
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch {
+    value = undefined;
+  }
+  if (!Array.isArray(value) || value.length === 0 || !value.every((word) => typeof word === "string"))
+    throw new InvalidArgumentError("It must be a JSON array of text, or words.");
+  return value;
+}

@@ -1,0 +1,61 @@
+// The image that a command needs: stored already, built from packages, or pulled.
+
+import { createHash } from "node:crypto";
+import { codeOf, usageError } from "./errors.ts";
+import { imageNameOf } from "./image-name.ts";
+import { printNote } from "./output.ts";
+import { working } from "./progress.ts";
+
+import type { Controller, ImageSource } from "forkd";
+import type { Cli } from "./cli.ts";
+
+/** Short names of images that are built from packages */
+const KNOWN: Record<string, string[]> = {
+  python3: ["python3"],
+  "python-numpy": ["python3", "python3-numpy"],
+};
+const NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/;
+
+/** The name under which the daemon has it */
+export async function ensureImage(cli: Cli, forkd: Controller, image: string, opts: { packages?: string[] } = {}): Promise<string> {
+  const source = imageSource(image, opts.packages ?? []);
+  const name = source.name ?? image;
+  if (await isStored(cli, forkd, name)) return name;
+  printNote(`Getting the image ${name}; it is kept for the next time.`);
+  await working(`Getting the image ${name}`, async (onProgress) => forkd.createImage(source, { onProgress, signal: cli.signal }));
+  return name;
+}
+
+/** What the image is made of when it is not stored */
+function imageSource(image: string, packages: readonly string[]): ImageSource & { name: string } {
+  const known = KNOWN[image];
+  if (packages.length > 0) {
+    if (!NAME.test(image)) throw usageError(`Packages cannot be added to ${image}: an image is either pulled or built from packages.`);
+    return { name: withPackages(image, packages), packages: [...(known ?? []), ...packages] };
+  }
+  if (known) return { name: image, packages: known };
+  return {
+    reference: image,
+    name: NAME.test(image) ? image : imageNameOf(image),
+    username: process.env["FORKD_REGISTRY_USER"] || undefined,
+    password: process.env["FORKD_REGISTRY_PASSWORD"] || undefined,
+  };
+}
+
+/** Other packages make another image, so the name tells them apart */
+function withPackages(image: string, packages: readonly string[]): string {
+  const hash = createHash("sha256")
+    .update([...packages].sort().join("\n"))
+    .digest("hex");
+  return `${image.slice(0, 55)}-${hash.slice(0, 8)}`;
+}
+
+async function isStored(cli: Cli, forkd: Controller, name: string): Promise<boolean> {
+  try {
+    await forkd.getImage(name, { signal: cli.signal });
+    return true;
+  } catch (error) {
+    if (codeOf(error) === "NOT_FOUND") return false;
+    throw error;
+  }
+}

@@ -1,0 +1,134 @@
+// Answers of a daemon, complete.
+
+import type { SandboxInfo, SnapshotDetails, SnapshotInfo, Status, TokenInfo, WorkspaceInfo } from "forkd";
+
+export function sandbox(id: string, over: Partial<SandboxInfo> = {}): SandboxInfo {
+  return {
+    id,
+    name: null,
+    snapshot_tag: "python",
+    snapshot_id: "sn-1",
+    state: "running",
+    reason: null,
+    isolation: "kvm",
+    memory_mib: 256,
+    vcpus: 1,
+    kernels: ["python"],
+    metadata: {},
+    created_at_unix: Math.floor(Date.now() / 1000) - 90,
+    last_active_unix: Math.floor(Date.now() / 1000),
+    expires_at_unix: null,
+    idle_timeout_secs: null,
+    created_by: "local",
+    pid: 4242,
+    fork_ms: 12.34,
+    certificate: {
+      clock_skew_ms: 1,
+      guest_rng: "reseeded",
+      kernels: { python: { state: "reseeded", generators: ["random"] } },
+      identity: { hostname: id, machine_id: "m", boot_id: "b" },
+      disk: "private-overlay",
+      memory: "private-copy-on-write",
+    },
+    branch_count: 0,
+    has_branched: false,
+    memory_limit_mib: null,
+    netns: null,
+    guest_addr: "",
+    last_branch_memory_path: null,
+    warnings: [],
+    ...over,
+  };
+}
+
+export function snapshot(tag: string, over: Partial<SnapshotInfo> = {}): SnapshotInfo {
+  return {
+    tag,
+    id: `sn-${tag}`,
+    dir: `/home/snapshots/sn-${tag}`,
+    status: "ready",
+    bootable: true,
+    created_at_unix: Math.floor(Date.now() / 1000) - 3700,
+    image: "python-numpy",
+    memory_mib: 256,
+    vcpus: 1,
+    kernels: ["python"],
+    depth: 0,
+    parent_tag: null,
+    branched_from: null,
+    pause_ms: null,
+    delta_bytes: null,
+    diff_ms: null,
+    diff_physical_bytes: null,
+    diff_logical_bytes: null,
+    ephemeral: false,
+    pool: 0,
+    metadata: {},
+    error: null,
+    warning: null,
+    warnings: [],
+    ...over,
+  };
+}
+
+export function details(tag: string): SnapshotDetails {
+  return {
+    tag,
+    id: `sn-${tag}`,
+    dir: `/home/snapshots/sn-${tag}`,
+    created_at_unix: 1_700_000_000,
+    memory_logical_bytes: 268_435_456,
+    memory_physical_bytes: 1_048_576,
+    vmstate_bytes: 2048,
+    parent_tag: null,
+    parent_content_hash: null,
+    chain_depth: 1,
+    ancestors: ["base"],
+    dependents: ["child"],
+    sandboxes: ["sb-1"],
+  };
+}
+
+export function status(over: Partial<Status> = {}): Status {
+  return {
+    version: "0.1.0",
+    pid: 4242,
+    uptime_secs: 75,
+    home: "/home",
+    socket: "/run/forkd.sock",
+    bind: null,
+    tls: false,
+    accelerator: "kvm",
+    accelerator_reason: "a guest booted with it",
+    isolation: "kvm",
+    engine: "qemu",
+    sandboxes: 0,
+    snapshots: 1,
+    images: 1,
+    pool_waiting: 0,
+    branches_in_flight: 0,
+    limits: { max_sandboxes: 1000, max_memory_mib: null, min_free_mib: 512, branch_concurrency: 4 },
+    memory: { committed_mib: 0, available_mib: 4000 },
+    ...over,
+  };
+}
+
+export function workspace(name: string, over: Partial<WorkspaceInfo> = {}): WorkspaceInfo {
+  return {
+    id: `ws-${name}`,
+    name,
+    source_snapshot_tag: "python",
+    current_state_tag: null,
+    status: "running",
+    live_sandbox_id: "sb-1",
+    created_at_unix: 1_700_000_000,
+    last_active_unix: 1_700_000_000,
+    last_branch_memory_path: null,
+    warnings: [],
+    ...over,
+  };
+}
+
+export function token(name: string): TokenInfo {
+  return { name, scope: "exec", max_sandboxes: null, created_at_unix: 1_700_000_000, last_used_unix: null, source: "created" };
+}

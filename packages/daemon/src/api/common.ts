@@ -1,0 +1,68 @@
+// Pieces that several types of the API share. Schemas only: nothing in api/ does anything.
+
+import * as z from "zod";
+
+export const NAME_PATTERN = /^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/;
+
+/** Everything that is named: tags, sandboxes, images, tokens, workspaces. Lower layers check it once more before it becomes a path */
+export const name = z
+  .string()
+  .regex(NAME_PATTERN, "must be 1 to 64 letters, digits, '.', '_' or '-', starting with a letter or a digit")
+  .refine((text) => !text.endsWith(".tmp"), "must not end with .tmp")
+  .meta({ id: "Name", description: "1 to 64 letters, digits, '.', '_' or '-', starting with a letter or a digit" });
+
+export const metadata = z
+  .record(z.string().min(1).max(64), z.string().max(1024))
+  .refine((entries) => Object.keys(entries).length <= 64, "must have at most 64 entries")
+  .meta({ id: "Metadata", description: "At most 64 pairs of text, kept for you and never read by forkd" });
+
+export const env = z
+  .record(z.string().regex(/^[A-Za-z_][A-Za-z0-9_]*$/, "must be a name of letters, digits and '_'"), z.string().max(32_768))
+  .refine((entries) => Object.keys(entries).length <= 256, "must have at most 256 entries")
+  .meta({ id: "Env", description: "Environment of every process" });
+
+export const unixSeconds = z.int().min(0);
+
+/** What is accepted for older clients and does nothing here is named in the answer */
+export const warnings = z.array(z.string()).meta({ description: "What was accepted and has no effect" });
+
+export const problem = z
+  .strictObject({
+    error: z.string().meta({ description: "What failed: why" }),
+    code: z.string().meta({ description: "Stable, see docs/errors.md" }),
+    hint: z.string().meta({ description: "What to do" }),
+    request_id: z.string(),
+    details: z.record(z.string(), z.unknown()).optional(),
+  })
+  .meta({ id: "Problem" });
+
+/** Lists stay plain arrays; the header X-Next-Cursor of a full page is the next page's `cursor` */
+export const page = {
+  limit: z.coerce.number().int().min(1).max(1000).optional().meta({ description: "Entries per page; without it, all" }),
+  cursor: z.string().max(256).optional().meta({ description: "X-Next-Cursor of the page before" }),
+};
+
+/** `?flag`, `?flag=true`, `?flag=1` */
+export const flag = z
+  .enum(["", "true", "false", "1", "0"])
+  .transform((text) => text !== "false" && text !== "0")
+  .optional();
+
+/** `?metadata=key=value`, once or several times */
+export const metadataFilter = z
+  .union([z.string(), z.array(z.string()).max(64)])
+  .transform((given) => (Array.isArray(given) ? given : [given]))
+  .refine((pairs) => pairs.every((pair) => pair.indexOf("=") > 0), "must be key=value")
+  .optional()
+  .meta({ description: "key=value, may be repeated" });
+
+/** Fields of the older API that only make sense with its root set-up */
+export const plumbing = {
+  per_child_netns: z.boolean().optional(),
+  prewarm: z.boolean().optional(),
+  live_fork: z.boolean().optional(),
+  hugepages: z.boolean().optional(),
+};
+
+export type Problem = z.infer<typeof problem>;
+export type Metadata = z.infer<typeof metadata>;

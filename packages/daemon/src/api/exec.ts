@@ -1,0 +1,105 @@
+// What is done inside a sandbox.
+
+import * as z from "zod";
+import { env, flag } from "./common.ts";
+
+const MAX_TIMEOUT_SECS = 24 * 3600;
+const MAX_CODE = 8 * 1024 * 1024;
+
+const timeoutSecs = z.number().positive().max(MAX_TIMEOUT_SECS).default(30);
+
+export const execRequest = z
+  .strictObject({
+    args: z.array(z.string()).min(1).max(4096).meta({ description: "The program and its arguments; no shell" }),
+    timeout_secs: timeoutSecs,
+    stdin: z.string().optional(),
+    env: env.optional(),
+    cwd: z.string().min(1).max(4096).optional(),
+    user: z.string().min(1).max(256).optional(),
+    encoding: z.enum(["utf8", "base64"]).default("utf8").meta({ description: "Of stdin, stdout and stderr" }),
+    max_output_bytes: z
+      .int()
+      .min(0)
+      .max(64 * 1024 * 1024)
+      .default(8 * 1024 * 1024)
+      .meta({ description: "Of each of stdout and stderr" }),
+  })
+  .meta({ id: "Exec" });
+
+export const execResult = z
+  .strictObject({
+    stdout: z.string(),
+    stderr: z.string(),
+    exit_code: z.int().meta({ description: "128 + n after signal n, 124 after a time-out" }),
+    signal: z.string().nullable(),
+    timed_out: z.boolean(),
+    truncated: z.boolean().meta({ description: "Output beyond max_output_bytes was dropped" }),
+  })
+  .meta({ id: "ExecResult" });
+
+export const evalRequest = z
+  .strictObject({
+    code: z.string().max(MAX_CODE),
+    language: z.enum(["python", "node"]).optional().meta({ description: "Needed only when the snapshot has several" }),
+    timeout_secs: timeoutSecs,
+  })
+  .meta({ id: "Eval" });
+
+export const evalResult = z
+  .strictObject({
+    result: z.string().nullable().meta({ description: "The last value as text" }),
+    value: z.unknown().optional().meta({ description: "The last value where JSON can carry it unchanged" }),
+    error: z.string().nullable(),
+    error_type: z.string().nullable(),
+    traceback: z.string().nullable(),
+    exit_code: z.int().meta({ description: "0, or 1 when the code raised an error" }),
+    stdout: z.string(),
+    stderr: z.string(),
+    truncated: z.boolean(),
+  })
+  .meta({ id: "EvalResult" });
+
+export const pingResult = z.strictObject({ pong: z.literal(true), ms: z.number(), kernels: z.array(z.string()) }).meta({ id: "Pong" });
+
+const path = z.string().min(1).max(4096).startsWith("/", "must be absolute").meta({ description: "Absolute path inside the guest" });
+
+export const filePath = z.strictObject({ path });
+
+export const readFileQuery = z.strictObject({
+  path,
+  offset: z.coerce.number().int().min(0).optional(),
+  length: z.coerce.number().int().min(0).optional(),
+});
+
+export const writeFileQuery = z.strictObject({
+  path,
+  mode: z
+    .string()
+    .regex(/^[0-7]{3,4}$/, "must be an octal mode such as 644")
+    .optional(),
+  append: flag,
+  parents: flag,
+});
+
+export const fileInfo = z
+  .strictObject({
+    kind: z.enum(["file", "directory", "symlink", "char", "block", "fifo", "socket"]),
+    mode: z.string(),
+    uid: z.int(),
+    gid: z.int(),
+    size: z.int(),
+    mtime_ms: z.number(),
+  })
+  .meta({ id: "FileInfo" });
+
+export const writeResult = z.strictObject({ bytes: z.int() }).meta({ id: "WriteResult" });
+
+export type ExecRequest = z.infer<typeof execRequest>;
+export type ExecResult = z.infer<typeof execResult>;
+export type EvalRequest = z.infer<typeof evalRequest>;
+export type EvalResult = z.infer<typeof evalResult>;
+export type PingResult = z.infer<typeof pingResult>;
+export type ReadFileQuery = z.infer<typeof readFileQuery>;
+export type WriteFileQuery = z.infer<typeof writeFileQuery>;
+export type FileInfo = z.infer<typeof fileInfo>;
+export type WriteResult = z.infer<typeof writeResult>;

@@ -1,0 +1,21 @@
+// What a route is.
+
+import type * as z from "zod";
+import type { Scope } from "./daemon.ts";
+
+/** What is not JSON */
+export type Body = "text" | "bytes" | "events" | "empty";
+
+export type Route = {
+  method: "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
+  path: string;
+  /** what a token needs; "none": nobody is asked who they are */
+  scope: Scope | "none";
+  summary: string;
+  params?: z.ZodObject;
+  query?: z.ZodType;
+  body?: z.ZodType | "bytes";
+  responses: Record<number, z.ZodType | Body>;
+  /** long work: with Accept: application/x-ndjson, progress comes line by line before the result */
+  progress?: true;
+};

@@ -1,0 +1,135 @@
+// Sandboxes: running VMs.
+
+import * as z from "zod";
+import { env, flag, metadata, metadataFilter, name, page, plumbing, problem, unixSeconds, warnings } from "./common.ts";
+
+const MAX_FORK = 1000;
+const MAX_SECS = 366 * 24 * 3600;
+
+const sandboxState = z.enum(["running", "paused", "ended", "lost"]).meta({
+  id: "SandboxState",
+  description: "ended: its VMM ended by itself; lost: it was running when the host, or the process that holds the VMs, went down",
+});
+
+const certificate = z
+  .strictObject({
+    clock_skew_ms: z.number().meta({ description: "Upper bound of the difference to the host's clock" }),
+    guest_rng: z.literal("reseeded"),
+    kernels: z.record(z.string(), z.strictObject({ state: z.enum(["reseeded", "pending"]), generators: z.array(z.string()) })),
+    identity: z.strictObject({ hostname: z.string(), machine_id: z.string(), boot_id: z.string() }),
+    disk: z.literal("private-overlay"),
+    memory: z.literal("private-copy-on-write"),
+  })
+  .meta({ id: "ForkCertificate", description: "What was done and checked to make the fork a machine of its own" });
+
+export const sandboxInfo = z
+  .strictObject({
+    id: z.string(),
+    name: z.string().nullable(),
+    snapshot_tag: z.string(),
+    snapshot_id: z.string(),
+    state: sandboxState,
+    reason: z.string().nullable().meta({ description: "Why it ended or was lost" }),
+    isolation: z.enum(["kvm", "emulated"]),
+    memory_mib: z.int(),
+    vcpus: z.int(),
+    kernels: z.array(z.string()).meta({ description: "Warm interpreters for eval" }),
+    metadata,
+    created_at_unix: unixSeconds,
+    last_active_unix: unixSeconds,
+    expires_at_unix: unixSeconds.nullable(),
+    idle_timeout_secs: z.int().nullable(),
+    created_by: z.string(),
+    pid: z.int().nullable(),
+    fork_ms: z.number(),
+    certificate,
+    branch_count: z.int(),
+    has_branched: z.boolean(),
+    memory_limit_mib: z.int().nullable(),
+    netns: z.null(),
+    guest_addr: z.string().meta({ description: "Always empty: guests are reached through the daemon" }),
+    last_branch_memory_path: z.string().nullable(),
+    warnings,
+  })
+  .meta({ id: "Sandbox" });
+
+const lifetime = {
+  ttl_secs: z.int().min(1).max(MAX_SECS).nullable().optional().meta({ description: "It ends so long after now; null: never" }),
+  idle_timeout_secs: z.int().min(1).max(MAX_SECS).nullable().optional().meta({ description: "It ends when nobody used it for so long" }),
+};
+
+const forkFields = {
+  n: z.int().min(1).max(MAX_FORK).default(1),
+  env: env.optional(),
+  metadata: metadata.optional(),
+  ...lifetime,
+};
+
+export const createSandboxes = z
+  .strictObject({
+    snapshot_tag: name,
+    ...forkFields,
+    name: name.optional().meta({ description: "Only with n = 1" }),
+    memory_limit_mib: z.int().min(1).nullable().optional(),
+    per_item: z.boolean().default(false).meta({ description: "Answer 207 with an outcome per child instead of all or nothing" }),
+    ...plumbing,
+  })
+  .refine((request) => request.name === undefined || request.n === 1, { path: ["name"], message: "is only possible with n = 1" })
+  .meta({ id: "CreateSandboxes" });
+
+const forkOutcome = z.union([z.strictObject({ sandbox: sandboxInfo }), z.strictObject({ error: problem })]).meta({ id: "ForkOutcome" });
+
+export const forkOutcomes = z.strictObject({ results: z.array(forkOutcome) }).meta({ id: "ForkOutcomes" });
+
+export const forkSandbox = z
+  .strictObject({
+    ...forkFields,
+    tag: name.optional().meta({ description: "Keeps the snapshot under this tag; without it, it goes when nothing needs it any more" }),
+  })
+  .meta({ id: "ForkSandbox" });
+
+export const updateSandbox = z
+  .strictObject({ name: name.nullable().optional(), metadata: metadata.optional(), ...lifetime })
+  .meta({ id: "UpdateSandbox" });
+
+export const listSandboxes = z.strictObject({
+  ...page,
+  tag: name.optional().meta({ description: "Only forks of this snapshot" }),
+  state: z
+    .string()
+    .transform((text) => text.split(","))
+    .pipe(z.array(sandboxState))
+    .optional()
+    .meta({ description: "Comma-separated; without it, running and paused" }),
+  metadata: metadataFilter,
+});
+
+export const deleteSandboxes = z.strictObject({ tag: name.optional(), all: flag });
+
+export const sandboxStats = z
+  .strictObject({
+    id: z.string(),
+    name: z.string().nullable(),
+    state: sandboxState,
+    cpu_ms: z.number().meta({ description: "CPU time of the VMM so far" }),
+    private_guest_bytes: z.int().meta({ description: "Guest memory that is this sandbox's own" }),
+    pss_bytes: z.int().meta({ description: "The VMM process, shared pages divided by their users" }),
+  })
+  .meta({ id: "SandboxStats" });
+
+export const logsQuery = z.strictObject({
+  source: z.enum(["console", "agent", "vmm"]).default("console"),
+  tail: z.coerce.number().int().min(0).max(100_000).optional().meta({ description: "Only the last lines" }),
+  follow: flag,
+});
+
+export type SandboxInfo = z.infer<typeof sandboxInfo>;
+export type SandboxState = z.infer<typeof sandboxState>;
+export type CreateSandboxes = z.infer<typeof createSandboxes>;
+export type ForkSandbox = z.infer<typeof forkSandbox>;
+export type UpdateSandbox = z.infer<typeof updateSandbox>;
+export type ListSandboxes = z.infer<typeof listSandboxes>;
+export type DeleteSandboxes = z.infer<typeof deleteSandboxes>;
+export type ForkOutcomes = z.infer<typeof forkOutcomes>;
+export type SandboxStats = z.infer<typeof sandboxStats>;
+export type LogsQuery = z.infer<typeof logsQuery>;

@@ -1,0 +1,45 @@
+// What a handler is: input that has been checked, in; an answer that the route allows, out.
+
+import type { IncomingHttpHeaders } from "node:http";
+import type { Readable } from "node:stream";
+import type * as z from "zod";
+import type { Input, RouteName, routes } from "../api/routes.ts";
+import type { Caller } from "../manager/caller.ts";
+import type { Services } from "./services.ts";
+
+type Wire<T> = T extends z.ZodType
+  ? z.output<T>
+  : T extends "text"
+    ? string | Readable
+    : T extends "bytes" | "events"
+      ? Readable
+      : undefined;
+
+type Responses<N extends RouteName> = (typeof routes)[N]["responses"];
+
+/** An answer as the sender sees it */
+export type AnyAnswer = {
+  status: number;
+  body?: unknown;
+  headers?: Record<string, string>;
+  /** send the headers at once: the first byte may be long in coming */
+  flush?: boolean;
+};
+
+export type Answer<N extends RouteName> = {
+  [S in keyof Responses<N>]: Omit<AnyAnswer, "status" | "body"> & { status: S } & (Wire<Responses<N>[S]> extends undefined
+      ? { body?: undefined }
+      : { body: Wire<Responses<N>[S]> });
+}[keyof Responses<N>];
+
+export type Context = { services: Services; caller: Caller; headers: IncomingHttpHeaders };
+
+export type Handler<N extends RouteName> = (input: Input<N>, context: Context) => Answer<N> | Promise<Answer<N>>;
+
+/** A route without a handler is an error of types */
+export type Handlers = { [N in RouteName]: Handler<N> };
+
+/** The header that leads to the next page, where there is one */
+export function nextPage(cursor: string | null): { headers?: Record<string, string> } {
+  return cursor === null ? {} : { headers: { "x-next-cursor": cursor } };
+}

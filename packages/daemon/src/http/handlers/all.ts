@@ -1,0 +1,9 @@
+// Every handler.
+
+import { daemonHandlers } from "./daemon.ts";
+import { sandboxHandlers } from "./sandboxes.ts";
+import { snapshotHandlers } from "./snapshots.ts";
+import { workspaceHandlers } from "./workspaces.ts";
+import type { Handlers } from "../handler.ts";
+
+export const handlers: Handlers = { ...daemonHandlers, ...snapshotHandlers, ...sandboxHandlers, ...workspaceHandlers };

@@ -1,0 +1,65 @@
+// Handlers of the daemon itself.
+
+import { buildOpenapi } from "../../api/openapi.ts";
+import { openEvents } from "../events.ts";
+import type { daemonRoutes } from "../../api/routes/daemon.ts";
+import type { Handlers } from "../handler.ts";
+
+let openapi: { openapi: string } | undefined;
+
+export const daemonHandlers: Pick<Handlers, keyof typeof daemonRoutes> = {
+  getHealth: () => ({ status: 200, body: { ok: true } }),
+
+  getReadiness: (_input, { services }) => {
+    const reason = services.daemon.stopping.aborted ? "stopping" : (services.manager.ready ?? null);
+    return { status: reason === null ? 200 : 503, body: { ready: reason === null, reason } };
+  },
+
+  getVersion: (_input, { services }) => ({ status: 200, body: { version: services.daemon.version, api: "v1" } }),
+
+  getMetrics: async (_input, { services: { metrics } }) => {
+    return { status: 200, body: await metrics.text(), headers: { "content-type": metrics.contentType } };
+  },
+
+  getOpenapi: () => {
+    openapi ??= buildOpenapi() as { openapi: string };
+    return { status: 200, body: openapi };
+  },
+
+  getStatus: async (_input, { services: { daemon, manager } }) => {
+    const { socket, bind, tls, startedAtMs } = daemon;
+    const uptimeSecs = Math.round(Date.now() - startedAtMs) / 1000;
+    return { status: 200, body: { ...(await manager.status()), socket, bind, tls, pid: process.pid, uptime_secs: uptimeSecs } };
+  },
+
+  getConfig: (_input, { services }) => ({ status: 200, body: services.config.entries }),
+
+  stopDaemon: ({ body }, { services }) => {
+    services.daemon.stop({ killSandboxes: body.kill_sandboxes });
+    return { status: 202 };
+  },
+
+  collectGarbage: async ({ body }, { services }) => ({ status: 200, body: await services.manager.gc({ dryRun: body.dry_run }) }),
+
+  getEvents: ({ query }, { services, headers, caller: { signal } }) => ({
+    status: 200,
+    body: openEvents({ query, lastEventId: headers["last-event-id"], signal }, services),
+    headers: { "content-type": "text/event-stream", "cache-control": "no-store" },
+    flush: true,
+  }),
+
+  getTree: async (_input, { services }) => ({ status: 200, body: await services.manager.tree() }),
+  getStats: async (_input, { services }) => ({ status: 200, body: await services.manager.stats() }),
+
+  listTokens: (_input, { services }) => ({ status: 200, body: services.tokens.list() }),
+  createToken: ({ body }, { services }) => ({ status: 201, body: services.tokens.create(body), headers: { "cache-control": "no-store" } }),
+  rotateToken: ({ params }, { services }) => ({
+    status: 200,
+    body: services.tokens.rotate(params.name),
+    headers: { "cache-control": "no-store" },
+  }),
+  deleteToken: ({ params }, { services }) => {
+    services.tokens.revoke(params.name);
+    return { status: 204 };
+  },
+};

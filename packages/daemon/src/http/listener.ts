@@ -1,0 +1,65 @@
+// The servers of node under Fastify, and what they answer to those who do not speak HTTP.
+
+import { createServer } from "node:http";
+import { createServer as createTlsServer } from "node:https";
+import { randomUUID } from "node:crypto";
+import { ForkdError } from "../errors.ts";
+import { problemOf } from "../manager/problem.ts";
+import type { RequestListener, Server } from "node:http";
+import type { Socket } from "node:net";
+import type { Limits } from "./services.ts";
+
+const MAX_HEADER_BYTES = 16 * 1024;
+const MAX_HEADERS = 100;
+const KEEP_ALIVE_MS = 75_000;
+const STATUS_TEXT: Record<number, string> = { 400: "Bad Request", 408: "Request Timeout", 413: "Content Too Large" };
+
+export type Tls = { cert: Buffer; key: Buffer };
+
+export function createListener(listener: RequestListener, limits: Limits, tls: Tls | null): Server {
+  const options = {
+    maxHeaderSize: MAX_HEADER_BYTES,
+    headersTimeout: limits.headersMs,
+    // no limit for the whole of a request: uploads have any size. Bodies are timed where they are read
+    requestTimeout: 0,
+    keepAliveTimeout: KEEP_ALIVE_MS,
+    connectionsCheckingInterval: Math.min(1000, limits.headersMs),
+    noDelay: true,
+  };
+  const server = tls ? createTlsServer({ ...options, ...tls, minVersion: "TLSv1.2" }, listener) : createServer(options, listener);
+  server.maxHeadersCount = MAX_HEADERS;
+  // a client may close its sending side once its request is out; it still gets its answer
+  (server as Server & { httpAllowHalfOpen: boolean }).httpAllowHalfOpen = true;
+  server.on("clientError", (error: NodeJS.ErrnoException, socket: Socket) => refuse(error, socket));
+  return server;
+}
+
+/** Without Fastify: there is no request that could be answered in its way */
+function refuse(error: NodeJS.ErrnoException, socket: Socket): void {
+  if (error.code === "ECONNRESET" || !socket.writable || hasAnswered(socket)) {
+    socket.destroy();
+    return;
+  }
+  const known = explain(error);
+  const id = randomUUID();
+  const body = JSON.stringify(problemOf(known, id));
+  socket.end(
+    `HTTP/1.1 ${known.status} ${STATUS_TEXT[known.status]}\r\nContent-Type: application/json; charset=utf-8\r\n` +
+      `Content-Length: ${Buffer.byteLength(body)}\r\nX-Request-Id: ${id}\r\nConnection: close\r\n\r\n${body}`,
+    () => socket.destroy(),
+  );
+}
+
+function explain(error: NodeJS.ErrnoException): ForkdError {
+  if (error.code === "ERR_HTTP_REQUEST_TIMEOUT")
+    return new ForkdError("REQUEST_TIMEOUT", "Cannot read the request: it did not arrive in time.");
+  if (error.code === "HPE_HEADER_OVERFLOW")
+    return new ForkdError("TOO_LARGE", `Cannot read the request: its headers are larger than ${MAX_HEADER_BYTES} bytes.`);
+  return new ForkdError("BAD_REQUEST", "Cannot read the request: it is not HTTP/1.1.");
+}
+
+/** Whether an answer is under way on this connection, into which nothing else may be written */
+function hasAnswered(socket: Socket): boolean {
+  const { _httpMessage: message } = socket as Socket & { _httpMessage?: { headersSent: boolean } | null };
+  return message !== undefined && message !== null;
+}

@@ -1,0 +1,12 @@
+// Which methods a path takes, for those who used another one.
+
+import { routes } from "../api/routes.ts";
+
+const KNOWN = Object.values(routes).map(({ path, method }) => ({
+  pattern: new RegExp(`^${path.replaceAll(".", "\\.").replaceAll(/:[a-z]+/g, "[^/]+")}/?$`),
+  methods: method === "GET" ? ["GET", "HEAD"] : [method],
+}));
+
+export function allowedMethods(path: string): string[] {
+  return [...new Set(KNOWN.filter(({ pattern }) => pattern.test(path)).flatMap(({ methods }) => methods))];
+}

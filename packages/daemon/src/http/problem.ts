@@ -1,0 +1,49 @@
+// The one form of every error answer.
+
+import { ForkdError, messageOf } from "../errors.ts";
+import { problemOf } from "../manager/problem.ts";
+import type { Problem } from "../api/common.ts";
+import type { Services } from "./services.ts";
+
+/** Errors of Fastify that are the client's, by their codes */
+const FROM_FASTIFY: Record<string, (message: string) => ForkdError> = {
+  FST_ERR_CTP_INVALID_MEDIA_TYPE: () =>
+    new ForkdError("UNSUPPORTED_MEDIA_TYPE", "Cannot read the body: its Content-Type is not application/json."),
+  FST_ERR_CTP_BODY_TOO_LARGE: () => new ForkdError("TOO_LARGE", "Cannot read the body: it is too large."),
+  FST_ERR_BAD_URL: () => new ForkdError("BAD_REQUEST", "Cannot read the URL: its escapes are malformed."),
+};
+
+/** Worth another try, and when */
+const RETRY_AFTER_SECS: Partial<Record<ForkdError["code"], number>> = { BUSY: 1, STOPPING: 2 };
+
+export type ErrorAnswer = { status: number; headers: Record<string, string>; problem: Problem };
+
+type Asked = { requestId: string; signal?: AbortSignal | undefined };
+
+/** Counts the error and, when it is a fault of ours, logs what the client is not told */
+export function describeError(error: unknown, asked: Asked, services: Pick<Services, "metrics" | "log">): ErrorAnswer {
+  const known = toForkdError(error, asked);
+  services.metrics.failed(known.code);
+  if (known.status >= 500) {
+    const level = known.code === "INTERNAL" ? "error" : "warn";
+    services.log[level]({ err: error, request_id: asked.requestId, code: known.code }, "request failed");
+  }
+  const headers: Record<string, string> = {};
+  if (known.code === "UNAUTHORIZED") headers["www-authenticate"] = 'Bearer realm="forkd"';
+  const retryAfter = known.details?.["retry_after_secs"] ?? RETRY_AFTER_SECS[known.code];
+  if (typeof retryAfter === "number") headers["retry-after"] = String(retryAfter);
+  const allow = known.details?.["allow"];
+  if (known.code === "METHOD_NOT_ALLOWED" && Array.isArray(allow)) headers["allow"] = allow.join(", ");
+  return { status: known.status, headers, problem: problemOf(known, asked.requestId) };
+}
+
+function toForkdError(error: unknown, asked: Asked): ForkdError {
+  if (error instanceof ForkdError) return error;
+  if (asked.signal?.aborted) return new ForkdError("CANCELLED", "The request was cancelled: its client went away.", { cause: error });
+  const { code, statusCode } = (error ?? {}) as { code?: unknown; statusCode?: unknown };
+  const translate = typeof code === "string" ? FROM_FASTIFY[code] : undefined;
+  if (translate) return translate(messageOf(error));
+  if (typeof code === "string" && code.startsWith("FST_") && typeof statusCode === "number" && statusCode < 500)
+    return new ForkdError("BAD_REQUEST", `Cannot read the request: ${messageOf(error)}.`);
+  return new ForkdError("INTERNAL", "Cannot do this: something went wrong inside the daemon.", { cause: error });
+}

@@ -1,0 +1,70 @@
+// Sends answers: JSON, streams, and progress line by line.
+
+import { Readable } from "node:stream";
+import type { FastifyReply } from "fastify";
+import type { Problem } from "../api/common.ts";
+import type { Progress } from "../util/progress.ts";
+import type { AnyAnswer } from "./handler.ts";
+import type { ErrorAnswer } from "./problem.ts";
+
+const JSON_TYPE = "application/json; charset=utf-8";
+const LINES_TYPE = "application/x-ndjson";
+/** A client that reads slower than this misses steps, never the result */
+const MAX_WAITING_BYTES = 64 * 1024;
+
+export function send(reply: FastifyReply, answer: AnyAnswer): FastifyReply {
+  reply.code(answer.status);
+  if (answer.headers) reply.headers(answer.headers);
+  const { body } = answer;
+  if (body instanceof Readable) return sendStream(reply, body, answer.flush === true);
+  if (body === undefined || body === null) return reply.send();
+  if (typeof body === "string") return reply.send(body);
+  return reply.header("content-type", JSON_TYPE).send(JSON.stringify(body));
+}
+
+export function sendError(reply: FastifyReply, answer: ErrorAnswer): FastifyReply {
+  return reply.code(answer.status).headers(answer.headers).header("content-type", JSON_TYPE).send(JSON.stringify(answer.problem));
+}
+
+export function wantsLines(accept: string | undefined): boolean {
+  return accept !== undefined && accept.toLowerCase().includes(LINES_TYPE);
+}
+
+/** The status is sent with the first line: an error before that is an ordinary answer, one after it is the last line */
+export async function sendLines(
+  reply: FastifyReply,
+  work: (progress: Progress) => Promise<AnyAnswer>,
+  describe: (error: unknown) => Problem,
+): Promise<FastifyReply> {
+  const stream = new Readable({ read: () => undefined });
+  let hasBegun = false;
+  const push = (line: object): void => {
+    if (!hasBegun) {
+      hasBegun = true;
+      reply.code(200).header("content-type", LINES_TYPE).send(stream);
+    }
+    if (!stream.destroyed) stream.push(`${JSON.stringify(line)}\n`);
+  };
+  try {
+    const answer = await work((progress) => {
+      if (stream.readableLength < MAX_WAITING_BYTES) push({ progress });
+    });
+    if (!hasBegun && answer.headers) reply.headers(answer.headers);
+    push({ result: answer.body ?? null, status: answer.status });
+  } catch (error) {
+    if (!hasBegun) throw error;
+    push({ error: describe(error) });
+  }
+  if (!stream.destroyed) stream.push(null);
+  return reply;
+}
+
+function sendStream(reply: FastifyReply, stream: Readable, flush: boolean): FastifyReply {
+  if (reply.request.method === "HEAD") {
+    stream.destroy();
+    return reply.send();
+  }
+  reply.send(stream);
+  if (flush) reply.raw.flushHeaders();
+  return reply;
+}

@@ -1,0 +1,220 @@
+// The HTTP API over one transport: recognises who asks, checks what is asked, has it done, answers and writes it down.
+
+import { randomUUID } from "node:crypto";
+import fastify from "fastify";
+import { routes } from "../api/routes.ts";
+import { ForkdError } from "../errors.ts";
+import { authenticate, authorize } from "./auth.ts";
+import { readJson } from "./body.ts";
+import { handlers } from "./handlers/all.ts";
+import { hashRequest, keyOf } from "./idempotency.ts";
+import { createListener } from "./listener.ts";
+import { allowedMethods } from "./methods.ts";
+import { describeError } from "./problem.ts";
+import { send, sendError, sendLines, wantsLines } from "./respond.ts";
+import { validate } from "./validate.ts";
+import type { IncomingMessage } from "node:http";
+import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
+import type { Route } from "../api/route.ts";
+import type { RouteName } from "../api/routes.ts";
+import type { Caller } from "../manager/caller.ts";
+import type { Identity } from "../store/tokens.ts";
+import type { Progress } from "../util/progress.ts";
+import type { TransportKind } from "./auth.ts";
+import type { AnyAnswer, Context } from "./handler.ts";
+import type { Tls } from "./listener.ts";
+import type { Services } from "./services.ts";
+
+const REQUEST_ID = /^[A-Za-z0-9._-]{1,64}$/;
+const MAX_PARAM_LENGTH = 512;
+
+export type Transport = { kind: TransportKind; tls: Tls | null };
+
+/** What is known of a request on its way */
+type State = {
+  startMs: number;
+  identity: Identity | null;
+  controller: AbortController;
+  /** goes on when the client is gone: it may come back for the answer */
+  isDetached: boolean;
+};
+
+declare module "fastify" {
+  interface FastifyRequest {
+    forkd: State;
+  }
+  interface FastifyContextConfig {
+    name?: RouteName;
+  }
+}
+
+export function buildApp(services: Services, transport: Transport): FastifyInstance {
+  const app = fastify({
+    logger: false,
+    exposeHeadRoutes: true,
+    return503OnClosing: false,
+    requestIdHeader: false,
+    genReqId: requestId,
+    routerOptions: { ignoreTrailingSlash: true, maxParamLength: MAX_PARAM_LENGTH },
+    frameworkErrors: (error, request, reply) => void fail(error, request, reply, services),
+    serverFactory: (listener) => createListener(listener, services.limits, transport.tls),
+  });
+  app.decorateRequest("forkd", null as unknown as State);
+  app.removeAllContentTypeParsers();
+  app.addContentTypeParser("application/json", (_request: FastifyRequest, payload: IncomingMessage) => readJson(payload, services.limits));
+  app.addHook("onRequest", (request, reply, done) => {
+    begin(request, reply, services, transport);
+    admit(request, services, transport);
+    done();
+  });
+  app.setErrorHandler((error, request, reply) => void fail(error, request, reply, services));
+  for (const [name, route] of Object.entries(routes) as [RouteName, Route][]) {
+    if (route.body !== "bytes") addRoute(app, name, route, services);
+  }
+  // a context of its own: there, a body of any type is left alone for the handler to read
+  app.register((child, _options, done) => {
+    child.removeAllContentTypeParsers();
+    child.addContentTypeParser("*", (_request, payload, parsed) => parsed(null, payload));
+    for (const [name, route] of Object.entries(routes) as [RouteName, Route][]) {
+      if (route.body === "bytes") addRoute(child, name, route, services);
+    }
+    done();
+  });
+  return app;
+}
+
+function addRoute(app: FastifyInstance, name: RouteName, route: Route, services: Services): void {
+  app.route({
+    method: route.method,
+    url: route.path,
+    config: { name },
+    handler: (request, reply) => services.inFlight.run(request.forkd.controller, () => serve(name, route, request, reply, services)),
+  });
+}
+
+/** From here on, whatever happens to the request is seen, counted and written down when its connection is done with it */
+function begin(request: FastifyRequest, reply: FastifyReply, services: Services, transport: Transport): void {
+  const state: State = { startMs: performance.now(), identity: null, controller: new AbortController(), isDetached: false };
+  request.forkd = state;
+  reply.header("x-request-id", request.id);
+  services.inFlight.enter();
+  const { socket } = request.raw;
+  const leave = (): void => {
+    if (!state.isDetached && !reply.raw.writableFinished) state.controller.abort(new ForkdError("CANCELLED", "The client went away."));
+  };
+  socket.once("end", leave);
+  reply.raw.once("close", () => {
+    socket.off("end", leave);
+    leave();
+    services.inFlight.leave();
+    record(request, reply, services, transport);
+    if (!request.raw.complete) linger(request.raw, services.limits.lingerMs);
+  });
+}
+
+/** Before any byte of the body is read */
+function admit(request: FastifyRequest, services: Services, transport: Transport): void {
+  const { name } = request.routeOptions.config;
+  const scope = name === undefined ? "read" : routes[name].scope;
+  if (scope === "none") return;
+  if (services.daemon.stopping.aborted) throw new ForkdError("STOPPING", "Cannot begin this: the daemon is stopping.");
+  const { authorization } = request.headers;
+  const identity = authenticate({ kind: transport.kind, remote: remoteOf(request, transport), authorization }, services);
+  request.forkd.identity = identity;
+  if (name === undefined) throw unknownPath(request);
+  authorize(identity, scope);
+}
+
+async function serve(
+  name: RouteName,
+  route: Route,
+  request: FastifyRequest,
+  reply: FastifyReply,
+  services: Services,
+): Promise<FastifyReply> {
+  const state = request.forkd;
+  const body = route.body === "bytes" ? request.raw : request.body;
+  const input = validate(route, { params: request.params, query: request.query, body });
+  const principal = state.identity?.name ?? "nobody";
+  const caller: Caller = {
+    principal,
+    maxSandboxes: state.identity?.maxSandboxes ?? null,
+    requestId: request.id,
+    signal: state.controller.signal,
+  };
+  // the table of handlers is typed route by route; here is the one place that goes through all of them
+  const handler = handlers[name] as (input: unknown, context: Context) => AnyAnswer | Promise<AnyAnswer>;
+  const context = { services, headers: request.headers };
+  const key = route.method === "POST" ? keyOf(name, request.headers["idempotency-key"]) : null;
+  const work = async (progress?: Progress): Promise<AnyAnswer> => {
+    if (key === null) return handler(input, { ...context, caller: { ...caller, progress } });
+    state.isDetached = true;
+    return services.idempotency.run({ route: name, principal, key, hash: hashRequest(name, input) }, async (remember) =>
+      handler(input, { ...context, caller: { ...caller, progress, remember } }),
+    );
+  };
+  if (route.progress && wantsLines(request.headers.accept)) {
+    const asked = { requestId: request.id, signal: state.controller.signal };
+    return sendLines(reply, work, (error) => describeError(error, asked, services).problem);
+  }
+  return send(reply, await work());
+}
+
+function fail(error: unknown, request: FastifyRequest, reply: FastifyReply, services: Services): FastifyReply {
+  // a URL that cannot be read fails before anything else is known of the request
+  const signal = (request.forkd as State | null)?.controller.signal;
+  return sendError(reply.header("x-request-id", request.id), describeError(error, { requestId: request.id, signal }, services));
+}
+
+function unknownPath(request: FastifyRequest): ForkdError {
+  const path = pathOf(request.url);
+  const allow = allowedMethods(path);
+  if (allow.length === 0) return new ForkdError("NOT_FOUND", "There is nothing under this path.", { hint: "See GET /v1/openapi.json." });
+  return new ForkdError("METHOD_NOT_ALLOWED", `Cannot ${request.method} this path: it takes ${allow.join(", ")}.`, { details: { allow } });
+}
+
+function record(request: FastifyRequest, reply: FastifyReply, services: Services, transport: Transport): void {
+  const ms = performance.now() - request.forkd.startMs;
+  const { name } = request.routeOptions.config;
+  const status = reply.raw.headersSent ? reply.statusCode : 499;
+  const route = name === undefined ? null : routes[name];
+  services.metrics.answered({ route: route?.path ?? "unknown", method: request.method, status, ms });
+  // probes come every few seconds, from nobody, about nothing
+  if (!services.audit || (route?.scope === "none" && status === 200)) return;
+  const params = (request.params ?? {}) as { id?: string; tag?: string };
+  services.audit.write({
+    request_id: request.id,
+    principal: request.forkd.identity?.name ?? null,
+    remote: remoteOf(request, transport),
+    method: request.method,
+    path: pathOf(request.url),
+    sandbox: params.id ?? null,
+    snapshot: params.tag ?? null,
+    status,
+    latency_us: Math.round(ms * 1000),
+    user_agent: request.headers["user-agent"] ?? null,
+  });
+}
+
+/** The rest of an unwanted body is read away for a while, so that a client that is still sending gets to read its answer */
+function linger(raw: IncomingMessage, lingerMs: number): void {
+  const timer = setTimeout(() => raw.socket.destroy(), lingerMs).unref();
+  const stop = (): void => clearTimeout(timer);
+  raw.once("end", stop);
+  raw.once("close", stop);
+  raw.resume();
+}
+
+function requestId(raw: IncomingMessage): string {
+  const given = raw.headers["x-request-id"];
+  return typeof given === "string" && REQUEST_ID.test(given) ? given : randomUUID();
+}
+
+function remoteOf(request: FastifyRequest, transport: Transport): string {
+  return transport.kind === "unix" ? "unix" : (request.raw.socket.remoteAddress ?? "unknown");
+}
+
+function pathOf(url: string): string {
+  const end = url.search(/[?#]/);
+  return end < 0 ? url : url.slice(0, end);
+}

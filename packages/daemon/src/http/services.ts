@@ -1,0 +1,165 @@
+// What requests are served with. The manager is named by what is asked of it, so that tests need no VMs.
+
+import type { Event, GcResult, Status } from "../api/daemon.ts";
+import type {
+  EvalRequest,
+  EvalResult,
+  ExecRequest,
+  ExecResult,
+  FileInfo,
+  PingResult,
+  ReadFileQuery,
+  WriteFileQuery,
+  WriteResult,
+} from "../api/exec.ts";
+import type { CreateImage, ImageInfo } from "../api/image.ts";
+import type * as sandbox from "../api/sandbox.ts";
+import type * as snapshot from "../api/snapshot.ts";
+import type { CreateWorkspace, WorkspaceInfo } from "../api/workspace.ts";
+import type { ResolvedConfig } from "../config.ts";
+import type { Caller } from "../manager/caller.ts";
+import type { AuditLog } from "../observe/audit.ts";
+import type { Logger } from "../observe/log.ts";
+import type { Metrics } from "../observe/metrics.ts";
+import type { Tokens } from "../store/tokens.ts";
+import type { AuthFailures } from "./auth-failures.ts";
+import type { Idempotency } from "./idempotency.ts";
+import type { InFlight } from "./in-flight.ts";
+
+export type ManagerStatus = Omit<Status, "socket" | "bind" | "tls" | "pid" | "uptime_secs">;
+export type Page<T> = { items: T[]; nextCursor: string | null };
+export type EventFilter = {
+  since?: number | undefined;
+  limit?: number | undefined;
+};
+
+export type EventsApi = {
+  readonly lastId: number;
+  list(filter: EventFilter): Event[];
+  /** returns what ends the subscription */
+  subscribe(listener: (event: Event) => void): () => void;
+};
+
+export type SandboxesApi = {
+  list(query: sandbox.ListSandboxes): Page<sandbox.SandboxInfo>;
+  get(id: string): sandbox.SandboxInfo;
+  create(request: sandbox.CreateSandboxes, caller: Caller): Promise<sandbox.SandboxInfo[]>;
+  createEach(request: sandbox.CreateSandboxes, caller: Caller): Promise<sandbox.ForkOutcomes>;
+  update(id: string, request: sandbox.UpdateSandbox, caller: Caller): Promise<sandbox.SandboxInfo>;
+  remove(id: string, caller: Caller): Promise<void>;
+  removeMany(query: sandbox.DeleteSandboxes, caller: Caller): Promise<string[]>;
+  pause(id: string, caller: Caller): Promise<sandbox.SandboxInfo>;
+  resume(id: string, caller: Caller): Promise<sandbox.SandboxInfo>;
+  stats(id: string): Promise<sandbox.SandboxStats>;
+};
+
+/** What is done inside a sandbox */
+export type InsideApi = {
+  ping(id: string): Promise<PingResult>;
+  exec(id: string, request: ExecRequest, caller: Caller): Promise<ExecResult>;
+  eval(id: string, request: EvalRequest, caller: Caller): Promise<EvalResult>;
+  logs(id: string, query: sandbox.LogsQuery, signal: AbortSignal): AsyncIterable<string>;
+  readFile(id: string, query: ReadFileQuery, caller: Caller): Promise<AsyncIterable<Buffer>>;
+  writeFile(id: string, query: WriteFileQuery, content: AsyncIterable<Uint8Array>, caller: Caller): Promise<WriteResult>;
+  statFile(id: string, path: string): Promise<FileInfo>;
+};
+
+export type BranchesApi = {
+  branch(id: string, request: snapshot.BranchRequest, caller: Caller): Promise<{ info: snapshot.SnapshotInfo; waited: boolean }>;
+  fork(id: string, request: sandbox.ForkSandbox, caller: Caller): Promise<snapshot.ForkedSandboxes>;
+};
+
+export type SnapshotsApi = {
+  list(query: snapshot.ListSnapshots): Promise<Page<snapshot.SnapshotInfo>>;
+  get(tag: string): Promise<snapshot.SnapshotInfo>;
+  details(tag: string): Promise<snapshot.SnapshotDetails>;
+  create(request: snapshot.CreateSnapshot, caller: Caller): Promise<snapshot.SnapshotInfo>;
+  update(tag: string, request: snapshot.UpdateSnapshot, caller: Caller): Promise<snapshot.SnapshotInfo>;
+  remove(tag: string, query: snapshot.DeleteSnapshot, caller: Caller): Promise<void>;
+  compact(tag: string, to: string, caller: Caller): Promise<snapshot.SnapshotInfo>;
+};
+
+export type ImagesApi = {
+  list(): Promise<ImageInfo[]>;
+  get(name: string): Promise<ImageInfo>;
+  create(request: CreateImage, caller: Caller): Promise<ImageInfo>;
+  remove(name: string, caller: Caller): Promise<void>;
+};
+
+export type WorkspacesApi = {
+  list(): Promise<WorkspaceInfo[]>;
+  get(name: string): Promise<WorkspaceInfo>;
+  create(request: CreateWorkspace, caller: Caller): Promise<WorkspaceInfo>;
+  remove(name: string, caller: Caller): Promise<void>;
+  suspend(name: string, caller: Caller): Promise<WorkspaceInfo>;
+  resume(name: string, caller: Caller): Promise<WorkspaceInfo>;
+};
+
+export type ManagerApi = {
+  /** why it takes no work now; null or absent when it does */
+  readonly ready?: string | null;
+  status(): Promise<ManagerStatus>;
+  gc(opts: { dryRun: boolean }): Promise<GcResult>;
+  tree(): Promise<snapshot.Tree>;
+  stats(): Promise<sandbox.SandboxStats[]>;
+  readonly events: EventsApi;
+  readonly sandboxes: SandboxesApi;
+  readonly inside: InsideApi;
+  readonly branches: BranchesApi;
+  readonly snapshots: SnapshotsApi;
+  readonly images: ImagesApi;
+  readonly workspaces: WorkspacesApi;
+};
+
+/** What the daemon tells about itself, and what it lets itself be told */
+export type DaemonApi = {
+  version: string;
+  socket: string;
+  /** HOST:PORT as it is served, null without TCP */
+  bind: string | null;
+  tls: boolean;
+  startedAtMs: number;
+  /** aborted when the daemon takes no more work */
+  stopping: AbortSignal;
+  /** begins to stop; what is in flight is answered first */
+  stop(opts: { killSandboxes: boolean }): void;
+};
+
+export type Services = {
+  manager: ManagerApi;
+  daemon: DaemonApi;
+  config: ResolvedConfig;
+  metrics: Metrics;
+  tokens: Tokens;
+  failures: AuthFailures;
+  idempotency: Idempotency;
+  inFlight: InFlight;
+  audit: AuditLog | null;
+  log: Logger;
+  limits: Limits;
+};
+
+/** Against clients that are slow, by intent or not */
+export type Limits = {
+  /** of a JSON body */
+  bodyBytes: number;
+  /** until the headers are complete */
+  headersMs: number;
+  /** until a JSON body is complete */
+  bodyMs: number;
+  /** between two pieces of an upload */
+  uploadIdleMs: number;
+  /** how long the rest of a body is read away that nobody wants */
+  lingerMs: number;
+  /** between two signs of life on a stream of events; a client that reads nothing for several of them is dropped */
+  heartbeatMs: number;
+};
+
+export const LIMITS: Limits = {
+  bodyBytes: 16 * 1024 * 1024,
+  headersMs: 15_000,
+  bodyMs: 60_000,
+  uploadIdleMs: 60_000,
+  lingerMs: 5_000,
+  heartbeatMs: 15_000,
+};

@@ -1,0 +1,16 @@
+// Who asks, and what goes with the request on its way down.
+
+import type { Progress } from "../util/progress.ts";
+
+export type Caller = {
+  /** "local" for the Unix socket, else the token's name */
+  principal: string;
+  /** the token's own limit of live sandboxes */
+  maxSandboxes: number | null;
+  requestId: string;
+  /** aborted when the client went away; work that nobody will get an answer for need not go on */
+  signal: AbortSignal;
+  progress?: Progress | undefined;
+  /** called inside the transaction that makes a creation final, so that a repeated request finds its answer after any crash */
+  remember?: ((status: number, body: unknown) => void) | undefined;
+};

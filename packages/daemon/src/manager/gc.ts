@@ -1,0 +1,53 @@
+// Removes what nothing refers to.
+
+import { readdir, rm, stat } from "node:fs/promises";
+import { join } from "node:path";
+import type { GcResult } from "../api/daemon.ts";
+import { folderAgeMs } from "../host/owner.ts";
+import { sweepStaging } from "../host/staging.ts";
+import type { Core } from "./core.ts";
+import type { Lineage } from "./lineage.ts";
+
+/** a guest kernel may be in use by another installation that shares the home */
+const IN_USE_MS = 24 * 3600 * 1000;
+
+type Garbage = GcResult["removed"][number];
+
+export async function collectGarbage(core: Core, lineage: Lineage, dryRun: boolean): Promise<GcResult> {
+  const unneeded = (await lineage.unneeded()).map(({ manifest }) => manifest);
+  const snapshots: Garbage[] = unneeded.map(({ tag, memory, deviceStateBytes }) => ({
+    kind: "snapshot",
+    name: tag,
+    bytes: memory.bytes + deviceStateBytes,
+  }));
+  const flats: Garbage[] = (await core.runtime.flats.unused()).map(({ id, bytes }) => ({ kind: "flat-image", name: id, bytes }));
+  const kernels = await unusedGuestKernels(core);
+  if (!dryRun) {
+    await lineage.collect();
+    await core.runtime.flats.evict(0);
+    for (const { name } of kernels) await rm(join(core.home.guestKernels, name), { recursive: true, force: true });
+    await sweepStaging(core.home);
+    await core.runtime.snapshots.sweep();
+  }
+  const removed = [...snapshots, ...flats, ...kernels];
+  return { removed, bytes: removed.reduce((sum, { bytes }) => sum + bytes, 0), dry_run: dryRun };
+}
+
+/** Made by earlier versions: a guest kernel is only needed to boot, and each version makes its own */
+async function unusedGuestKernels({ home, runtime }: Core): Promise<Garbage[]> {
+  const garbage: Garbage[] = [];
+  for (const entry of await readdir(home.guestKernels, { withFileTypes: true })) {
+    const isOld = /^[0-9a-f]{64}$/.test(entry.name) && entry.name !== runtime.guestKernel.id;
+    if (!isOld || (await folderAgeMs(join(home.guestKernels, entry.name))) < IN_USE_MS) continue;
+    garbage.push({ kind: "guest-kernel", name: entry.name, bytes: await folderBytes(join(home.guestKernels, entry.name)) });
+  }
+  return garbage;
+}
+
+async function folderBytes(dir: string): Promise<number> {
+  let bytes = 0;
+  for (const entry of await readdir(dir, { withFileTypes: true, recursive: true })) {
+    if (entry.isFile()) bytes += (await stat(join(entry.parentPath, entry.name))).blocks * 512;
+  }
+  return bytes;
+}

@@ -1,0 +1,205 @@
+// Policy, state and journal over the runtime: everything the API can do.
+
+import type { GcResult, Status } from "../api/daemon.ts";
+import type { SandboxStats } from "../api/sandbox.ts";
+import type { Tree } from "../api/snapshot.ts";
+import { messageOf } from "../errors.ts";
+import type { Home } from "../home.ts";
+import { Runtime } from "../sandbox/runtime.ts";
+import type { Sandbox } from "../sandbox/sandbox.ts";
+import type { Db } from "../store/db.ts";
+import { EventLog } from "../store/events.ts";
+import { tablesOf } from "../store/tables.ts";
+import { adoptAll } from "./adoption.ts";
+import { Branches } from "./branches.ts";
+import type { Core, Log, Meter, Settings } from "./core.ts";
+import { collectGarbage } from "./gc.ts";
+import { Images } from "./images.ts";
+import { Inside } from "./inside.ts";
+import { availableMemoryMiB, Limits } from "./limits.ts";
+import { Lineage } from "./lineage.ts";
+import { Reaper } from "./reaper.ts";
+import { Registry } from "./registry.ts";
+import { Sandboxes } from "./sandboxes.ts";
+import { Snapshots } from "./snapshots.ts";
+import { privateBytesOf } from "./stats.ts";
+import { treeOf } from "./tree.ts";
+import { Workspaces } from "./workspaces.ts";
+
+export type ManagerOptions = {
+  home: Home;
+  db: Db;
+  settings: Settings;
+  parallelism?: number | undefined;
+  guestKernel?: string | undefined;
+  meter: Meter;
+  log: Log;
+  version: string;
+};
+
+/** What is measured at the moment somebody asks */
+export type Gauges = {
+  sandboxes: number;
+  snapshots: number;
+  branchesInFlight: number;
+  poolWaiting: number;
+  poolSize: number;
+  /** of each sandbox's VMM, by sandbox */
+  privateBytes: Map<string, number>;
+};
+
+export class Manager {
+  readonly events: EventLog;
+  readonly sandboxes: Sandboxes;
+  readonly inside: Inside;
+  readonly branches: Branches;
+  readonly snapshots: Snapshots;
+  readonly images: Images;
+  readonly workspaces: Workspaces;
+  readonly #core: Core;
+  readonly #registry: Registry;
+  readonly #limits: Limits;
+  readonly #lineage: Lineage;
+  readonly #reaper: Reaper;
+  readonly #version: string;
+  #lastUse = Date.now();
+
+  private constructor(core: Core, registry: Registry, version: string) {
+    this.#core = core;
+    this.#registry = registry;
+    this.#version = version;
+    this.events = core.events;
+    this.#limits = new Limits(core.settings, registry);
+    this.#lineage = new Lineage(core, registry);
+    this.snapshots = new Snapshots(core, this.#lineage);
+    const lineage = this.#lineage;
+    const collect = async (): Promise<void> => {
+      this.#lastUse = Date.now();
+      await lineage.collect();
+    };
+    const usable = { usable: async (tag: string) => this.snapshots.usable(tag), collect };
+    this.sandboxes = new Sandboxes(core, { registry, limits: this.#limits, snapshots: usable });
+    this.inside = new Inside({ sandboxes: this.sandboxes, registry, meter: core.meter });
+    const parts = { registry, sandboxes: this.sandboxes, snapshots: this.snapshots, lineage };
+    this.branches = new Branches(core, parts);
+    this.images = new Images(core);
+    this.workspaces = new Workspaces(core, { ...parts, branches: this.branches });
+    this.#reaper = new Reaper(core, registry, this.sandboxes);
+  }
+
+  /** Starts the runtime and takes over what an earlier daemon left */
+  static async start(opts: ManagerOptions): Promise<Manager> {
+    const { home, db, settings, meter, log } = opts;
+    const tables = tablesOf(db);
+    const events = new EventLog(db);
+    let manager: Manager | undefined;
+    const runtime = await Runtime.start({
+      home,
+      life: "durable",
+      parallelism: opts.parallelism,
+      guestKernel: opts.guestKernel,
+      onWarning: (message) => log.warn({}, message),
+      onGone: (sandbox: Sandbox) => manager?.sandboxes.gone(sandbox),
+      onLost: (why) => {
+        log.error({ why }, "the process that holds the VMs is gone, and all sandboxes with it");
+        manager?.sandboxes.allLost(`the process that held the VMs is gone: ${why}`);
+      },
+    });
+    try {
+      const core: Core = { home, db, tables, events, runtime, settings, meter, log };
+      const registry = new Registry({ db, tables, events });
+      manager = new Manager(core, registry, opts.version);
+      const found = await adoptAll(core, registry);
+      if (found.adopted + found.lost + found.ended > 0) log.info(found, "took over what an earlier daemon left");
+      await manager.#settle();
+      events.append({ type: "daemon.started" });
+      return manager;
+    } catch (error) {
+      await runtime.leave();
+      throw error;
+    }
+  }
+
+  /** null: nothing lives here; else since when that is so (ms) */
+  get idleSince(): number | null {
+    const { pool } = this.#core.runtime;
+    const busy = this.#registry.live.length > 0 || this.branches.inFlight > 0 || pool.waiting > 0;
+    return busy ? null : this.#lastUse;
+  }
+
+  async status(): Promise<Omit<Status, "pid" | "uptime_secs" | "socket" | "bind" | "tls">> {
+    const { home, runtime, settings } = this.#core;
+    const { accelerator, reason } = runtime.accelerator;
+    return {
+      version: this.#version,
+      home: home.root,
+      accelerator,
+      accelerator_reason: reason,
+      isolation: accelerator === "kvm" ? "kvm" : "emulated",
+      engine: `QEMU ${runtime.qemuVersion}`,
+      sandboxes: this.#registry.live.length,
+      snapshots: (await runtime.snapshots.tags()).size,
+      images: (await runtime.images.list()).length,
+      pool_waiting: runtime.pool.waiting,
+      branches_in_flight: this.branches.inFlight,
+      limits: {
+        max_sandboxes: settings.maxSandboxes,
+        max_memory_mib: settings.maxMemoryMiB,
+        min_free_mib: settings.minFreeMiB,
+        branch_concurrency: settings.branchConcurrency,
+      },
+      memory: { committed_mib: this.#limits.committedMiB(), available_mib: await availableMemoryMiB() },
+    };
+  }
+
+  async gauges(): Promise<Gauges> {
+    const { runtime } = this.#core;
+    const live = this.#registry.live;
+    const measured = live.map(async ({ row }): Promise<[string, number]> => [row.id, await privateBytesOf(row.pid)]);
+    // one that ends meanwhile has nothing to measure
+    const privateBytes = (await Promise.allSettled(measured)).flatMap((result) => (result.status === "fulfilled" ? [result.value] : []));
+    return {
+      sandboxes: live.length,
+      snapshots: (await runtime.snapshots.tags()).size,
+      branchesInFlight: this.branches.inFlight,
+      poolWaiting: runtime.pool.waiting,
+      poolSize: runtime.pool.size,
+      privateBytes: new Map(privateBytes),
+    };
+  }
+
+  async tree(): Promise<Tree> {
+    return treeOf(this.#core, this.#registry);
+  }
+
+  async stats(): Promise<SandboxStats[]> {
+    return this.sandboxes.allStats();
+  }
+
+  async gc({ dryRun }: { dryRun: boolean }): Promise<GcResult> {
+    return collectGarbage(this.#core, this.#lineage, dryRun);
+  }
+
+  /** Sandboxes go on unless they are to be ended; nothing is taken after this */
+  async stop({ killSandboxes }: { killSandboxes: boolean }): Promise<void> {
+    this.#reaper.stop();
+    this.events.append({ type: "daemon.stopping" });
+    if (killSandboxes) await this.sandboxes.removeMany({ all: true }, { ...NOBODY, principal: "daemon" });
+    await this.#core.runtime.leave();
+  }
+
+  /** What takes a while and need not be done before the first request */
+  async #settle(): Promise<void> {
+    const { runtime, tables, log } = this.#core;
+    await this.#lineage.collect();
+    const refill = async (): Promise<void> => {
+      for (const { tag, pool } of tables.snapshots.all().filter((row) => row.pool > 0 && row.status === "ready")) {
+        await runtime.pool.resize(await runtime.snapshots.get(tag), pool);
+      }
+      for (const snapshot of await runtime.snapshots.everything()) await this.snapshots.sync(snapshot);
+    };
+    refill().catch((error: unknown) => log.error({ err: error }, `pools could not be filled: ${messageOf(error)}`));
+  }
+}
+
+const NOBODY = { maxSandboxes: null, requestId: "", signal: new AbortController().signal };

@@ -1,0 +1,66 @@
+// Ends sandboxes whose time is over, and forgets those that ended long ago.
+
+import { messageOf } from "../errors.ts";
+import type { Core } from "./core.ts";
+import { nowUnix } from "./core.ts";
+import type { Entry, Registry } from "./registry.ts";
+import type { Sandboxes } from "./sandboxes.ts";
+
+const EVERY_MS = 1000;
+/** how often the time of last use is written down, in rounds */
+const WRITE_EVERY = 10;
+/** How long a sandbox that ended by itself, or was lost, can still be asked about */
+const KEEP_ENDED_SECS = 24 * 3600;
+const REAPER = { principal: "reaper" };
+
+export class Reaper {
+  readonly #core: Core;
+  readonly #registry: Registry;
+  readonly #sandboxes: Sandboxes;
+  readonly #timer: NodeJS.Timeout;
+  #round = 0;
+
+  constructor(core: Core, registry: Registry, sandboxes: Sandboxes) {
+    this.#core = core;
+    this.#registry = registry;
+    this.#sandboxes = sandboxes;
+    this.#timer = setInterval(() => this.#look(), EVERY_MS);
+    this.#timer.unref();
+  }
+
+  stop(): void {
+    clearInterval(this.#timer);
+    this.#writeDown();
+  }
+
+  #look(): void {
+    for (const entry of this.#registry.entries) {
+      const reason = overdue(entry);
+      if (reason !== undefined && !entry.removing) this.#end(entry, reason);
+    }
+    if (++this.#round % WRITE_EVERY === 0) this.#writeDown();
+  }
+
+  #end(entry: Entry, reason: string): void {
+    this.#sandboxes.remove(entry.row.id, REAPER, reason).catch((error: unknown) => {
+      this.#core.log.error({ sandbox: entry.row.id, err: error }, `a sandbox could not be ended: ${messageOf(error)}`);
+    });
+  }
+
+  #writeDown(): void {
+    const stale = this.#registry.live.filter(({ row, lastActive }) => Math.floor(lastActive / 1000) > row.last_active);
+    if (stale.length === 0) return;
+    this.#core.db.transaction(() => {
+      for (const entry of stale) this.#registry.change(entry, { last_active: Math.floor(entry.lastActive / 1000) });
+    });
+  }
+}
+
+function overdue({ row, uses, lastActive }: Entry): string | undefined {
+  const now = nowUnix();
+  if (row.state === "ended" || row.state === "lost")
+    return now - Math.max(row.last_active, row.created_at) > KEEP_ENDED_SECS ? "it ended long ago" : undefined;
+  if (row.expires_at !== null && row.expires_at <= now) return "its time to live is over";
+  if (row.idle_timeout_secs !== null && uses === 0 && Date.now() - lastActive >= row.idle_timeout_secs * 1000) return "nobody used it";
+  return undefined;
+}

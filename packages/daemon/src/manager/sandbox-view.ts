@@ -1,0 +1,81 @@
+// A sandbox as the API shows it, and as a row.
+
+import type { CreateSandboxes, ForkSandbox, SandboxInfo } from "../api/sandbox.ts";
+import type { Sandbox } from "../sandbox/sandbox.ts";
+import type { SandboxRow } from "../store/tables.ts";
+import { nowUnix } from "./core.ts";
+import type { Entry } from "./registry.ts";
+
+export function sandboxInfo({ row, lastActive }: Pick<Entry, "row" | "lastActive">): SandboxInfo {
+  const live = row.state === "running" || row.state === "paused";
+  return {
+    id: row.id,
+    name: row.name,
+    snapshot_tag: row.snapshot_tag,
+    snapshot_id: row.snapshot_id,
+    state: row.state,
+    reason: row.reason,
+    isolation: row.isolation,
+    memory_mib: row.memory_mib,
+    vcpus: row.vcpus,
+    kernels: row.kernels,
+    metadata: row.metadata,
+    created_at_unix: row.created_at,
+    last_active_unix: Math.max(row.last_active, Math.floor(lastActive / 1000)),
+    expires_at_unix: row.expires_at,
+    idle_timeout_secs: row.idle_timeout_secs,
+    created_by: row.created_by,
+    pid: live ? row.pid : null,
+    fork_ms: row.fork_ms,
+    certificate: row.certificate,
+    branch_count: row.branch_count,
+    has_branched: row.branch_count > 0,
+    memory_limit_mib: row.memory_limit_mib,
+    netns: null,
+    guest_addr: "",
+    last_branch_memory_path: row.last_branch_path,
+    warnings: row.warnings,
+  };
+}
+
+export type RowFacts = {
+  request: Partial<Pick<CreateSandboxes, "name" | "memory_limit_mib">> & Pick<ForkSandbox, "metadata" | "ttl_secs" | "idle_timeout_secs">;
+  snapshotTag: string;
+  principal: string;
+  bootId: string;
+  warnings: string[];
+};
+
+export function sandboxRow(sandbox: Sandbox, { request, snapshotTag, principal, bootId, warnings }: RowFacts): SandboxRow {
+  const { manifest } = sandbox.snapshot;
+  const now = nowUnix();
+  return {
+    id: sandbox.id,
+    name: request.name ?? null,
+    snapshot_id: manifest.id,
+    snapshot_tag: snapshotTag,
+    state: "running",
+    reason: null,
+    pid: sandbox.vm.pid,
+    start_time: sandbox.vm.startTime,
+    boot_id: bootId,
+    memory_path: sandbox.memoryPath,
+    memory_mib: manifest.shape.memoryMiB,
+    vcpus: manifest.shape.vcpus,
+    isolation: sandbox.isolation,
+    kernels: sandbox.kernels,
+    env: sandbox.env,
+    certificate: sandbox.certificate,
+    metadata: request.metadata ?? {},
+    fork_ms: sandbox.forkMs,
+    created_at: now,
+    last_active: now,
+    expires_at: request.ttl_secs ? now + request.ttl_secs : null,
+    idle_timeout_secs: request.idle_timeout_secs ?? null,
+    branch_count: 0,
+    last_branch_path: null,
+    memory_limit_mib: request.memory_limit_mib ?? null,
+    created_by: principal,
+    warnings,
+  };
+}

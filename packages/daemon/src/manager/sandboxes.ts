@@ -1,0 +1,281 @@
+// Sandboxes: made, listed, changed, ended.
+
+import type {
+  CreateSandboxes,
+  DeleteSandboxes,
+  ForkOutcomes,
+  ListSandboxes,
+  SandboxInfo,
+  SandboxStats,
+  UpdateSandbox,
+} from "../api/sandbox.ts";
+import { ForkdError } from "../errors.ts";
+import type { ForkOutcome } from "../sandbox/runtime.ts";
+import type { Sandbox } from "../sandbox/sandbox.ts";
+import type { Snapshot } from "../snapshot/store.ts";
+import { bootId } from "../util/boot-id.ts";
+import type { Caller } from "./caller.ts";
+import { nowUnix, plumbingWarnings, type Core } from "./core.ts";
+import type { Limits } from "./limits.ts";
+import { hasMetadata, pageOf, type Page } from "./paging.ts";
+import { problemOf } from "./problem.ts";
+import type { Entry, Registry } from "./registry.ts";
+import { sandboxInfo, sandboxRow, type RowFacts } from "./sandbox-view.ts";
+import { sandboxStats } from "./stats.ts";
+
+export type Usable = {
+  /** Throws SNAPSHOT_NOT_READY, NOT_FOUND or SNAPSHOT_INVALID */
+  usable: (tag: string) => Promise<Snapshot>;
+  /** Removes ephemeral snapshots that nothing needs any more */
+  collect: () => Promise<void>;
+};
+
+type ForkRequest = RowFacts["request"] & { n: number; env?: Record<string, string> | undefined };
+
+export class Sandboxes {
+  readonly #core: Core;
+  readonly #registry: Registry;
+  readonly #limits: Limits;
+  readonly #snapshots: Usable;
+
+  constructor(core: Core, parts: { registry: Registry; limits: Limits; snapshots: Usable }) {
+    this.#core = core;
+    this.#registry = parts.registry;
+    this.#limits = parts.limits;
+    this.#snapshots = parts.snapshots;
+  }
+
+  list(query: ListSandboxes): Page<SandboxInfo> {
+    const states = query.state ?? ["running", "paused"];
+    const wanted = this.#registry.entries
+      .filter(({ row }) => states.includes(row.state) && (query.tag === undefined || row.snapshot_tag === query.tag))
+      .filter(({ row }) => hasMetadata(row.metadata, query.metadata));
+    const keyOf = (entry: Entry): string => `${String(entry.row.created_at).padStart(12, "0")} ${entry.row.id}`;
+    const sorted = wanted.toSorted((a, b) => (keyOf(a) < keyOf(b) ? -1 : 1));
+    const page = pageOf(sorted, keyOf, query);
+    return { items: page.items.map(sandboxInfo), nextCursor: page.nextCursor };
+  }
+
+  get(id: string): SandboxInfo {
+    return sandboxInfo(this.#registry.get(id));
+  }
+
+  /** All or nothing */
+  async create(request: CreateSandboxes, caller: Caller): Promise<SandboxInfo[]> {
+    const { snapshot, facts } = await this.#prepare(request, caller);
+    return this.fork(snapshot, { request, facts, caller });
+  }
+
+  /** An outcome for each child */
+  async createEach(request: CreateSandboxes, caller: Caller): Promise<ForkOutcomes> {
+    const { snapshot, facts } = await this.#prepare(request, caller);
+    return this.#limits.admit({ n: request.n, memoryMiB: snapshot.manifest.shape.memoryMiB, caller }, async () => {
+      const outcomes = await this.#fork(snapshot, request, caller);
+      const sandboxes = outcomes.flatMap(({ sandbox }) => sandbox ?? []);
+      const answer = (infos: SandboxInfo[]): ForkOutcomes => {
+        const byId = new Map(infos.map((info) => [info.id, info]));
+        const results = outcomes.map(({ sandbox, error }) => {
+          const info = sandbox && byId.get(sandbox.id);
+          return info ? { sandbox: info } : { error: problemOf(error ?? gone(sandbox), caller.requestId) };
+        });
+        return { results };
+      };
+      let answered: ForkOutcomes = { results: [] };
+      await this.#commit(sandboxes, facts, caller, (infos) => {
+        answered = answer(infos);
+        caller.remember?.(207, answered);
+      });
+      return answered;
+    });
+  }
+
+  /** Forks a snapshot; `remember` may turn the sandboxes into what the request is answered with */
+  async fork(
+    snapshot: Snapshot,
+    opts: { request: ForkRequest; facts: RowFacts; caller: Caller; remember?: (infos: SandboxInfo[]) => void },
+  ): Promise<SandboxInfo[]> {
+    const { request, facts, caller } = opts;
+    return this.#limits.admit({ n: request.n, memoryMiB: snapshot.manifest.shape.memoryMiB, caller }, async () => {
+      const outcomes = await this.#fork(snapshot, request, caller);
+      const sandboxes = outcomes.flatMap(({ sandbox }) => sandbox ?? []);
+      const failed = outcomes.find(({ error }) => error)?.error ?? sandboxes.filter(({ alive }) => !alive).map(gone)[0];
+      if (failed) {
+        await Promise.all(sandboxes.map(async (sandbox) => sandbox.kill()));
+        throw failed;
+      }
+      return this.#commit(sandboxes, facts, caller, opts.remember ?? ((infos) => caller.remember?.(201, infos)));
+    });
+  }
+
+  async update(id: string, request: UpdateSandbox, caller: Caller): Promise<SandboxInfo> {
+    const entry = this.#registry.get(id);
+    const { name, metadata, ttl_secs: ttl, idle_timeout_secs: idle } = request;
+    if (name !== undefined && name !== null && name !== entry.row.name && this.#registry.isNameTaken(name))
+      throw new ForkdError("EXISTS", `Cannot name the sandbox ${name}: another one has that name.`);
+    const change = {
+      ...(name === undefined ? {} : { name }),
+      ...(metadata === undefined ? {} : { metadata }),
+      ...(ttl === undefined ? {} : { expires_at: ttl === null ? null : nowUnix() + ttl }),
+      ...(idle === undefined ? {} : { idle_timeout_secs: idle }),
+    };
+    this.#registry.change(entry, change, { type: "sandbox.updated", principal: caller.principal });
+    return sandboxInfo(entry);
+  }
+
+  /** Resolves when process, sockets and files are gone; a second caller waits for the same */
+  async remove(id: string, caller: Pick<Caller, "principal">, reason: string | null = null): Promise<void> {
+    const entry = this.#registry.get(id);
+    entry.removing ??= this.#end(entry, caller.principal, reason).finally(() => {
+      entry.removing = undefined;
+    });
+    return entry.removing;
+  }
+
+  async removeMany(query: DeleteSandboxes, caller: Caller): Promise<string[]> {
+    if (!query.all && query.tag === undefined)
+      throw new ForkdError("BAD_REQUEST", "Cannot end sandboxes: say which.", { hint: "Give ?all=true or ?tag=TAG." });
+    const wanted = this.#registry.entries.filter(({ row }) => query.tag === undefined || row.snapshot_tag === query.tag);
+    await Promise.all(wanted.map(async ({ row }) => this.remove(row.id, caller)));
+    return wanted.map(({ row }) => row.id);
+  }
+
+  async pause(id: string, caller: Caller): Promise<SandboxInfo> {
+    const entry = this.#registry.get(id);
+    if (entry.row.state === "paused") return sandboxInfo(entry);
+    await this.use(id, async (sandbox) => sandbox.branching.run(async () => sandbox.vm.pause()));
+    this.#registry.change(entry, { state: "paused" }, { type: "sandbox.paused", principal: caller.principal });
+    return sandboxInfo(entry);
+  }
+
+  async resume(id: string, caller: Caller): Promise<SandboxInfo> {
+    const entry = this.#registry.get(id);
+    if (entry.row.state === "running") return sandboxInfo(entry);
+    const sandbox = liveOf(entry);
+    await sandbox.vm.resume();
+    entry.lastActive = Date.now();
+    this.#registry.change(entry, { state: "running" }, { type: "sandbox.resumed", principal: caller.principal });
+    await sandbox.setClock();
+    return sandboxInfo(entry);
+  }
+
+  async stats(id: string): Promise<SandboxStats> {
+    const entry = this.#registry.get(id);
+    return sandboxStats(entry, liveOf(entry));
+  }
+
+  /** Of every sandbox that lives; one that ends meanwhile is left out */
+  async allStats(): Promise<SandboxStats[]> {
+    const all = this.#registry.live.map(async (entry) => (entry.sandbox ? sandboxStats(entry, entry.sandbox) : undefined));
+    const settled = await Promise.allSettled(all);
+    return settled.flatMap((result) => (result.status === "fulfilled" ? (result.value ?? []) : []));
+  }
+
+  /** Runs work on a running sandbox, which counts as used meanwhile and from then on */
+  async use<V>(id: string, work: (sandbox: Sandbox, entry: Entry) => Promise<V>): Promise<V> {
+    const entry = this.#registry.get(id);
+    const sandbox = liveOf(entry);
+    if (entry.row.state === "paused") throw new ForkdError("SANDBOX_PAUSED", `Sandbox ${id} is paused.`);
+    entry.uses++;
+    try {
+      return await work(sandbox, entry);
+    } catch (error) {
+      // what was under way when it ended failed for that reason, whatever the channel says
+      if (!sandbox.alive && error instanceof ForkdError && error.code === "AGENT_LOST")
+        throw new ForkdError("VMM_EXITED", `Sandbox ${id} has ended.`, { cause: error });
+      throw error;
+    } finally {
+      entry.uses--;
+      entry.lastActive = Date.now();
+    }
+  }
+
+  /** A VMM that ended by itself */
+  gone(sandbox: Sandbox): void {
+    const entry = this.#registry.find(sandbox.id);
+    if (!entry || entry.removing || entry.sandbox !== sandbox) return;
+    this.#markGone(entry, "ended", endingOf(sandbox));
+  }
+
+  /** The parent of all VMs died, and they with it */
+  allLost(reason: string): void {
+    for (const entry of this.#registry.live) this.#markGone(entry, "lost", reason);
+  }
+
+  #markGone(entry: Entry, state: "ended" | "lost", reason: string): void {
+    entry.sandbox = undefined;
+    this.#registry.change(entry, { state, reason, name: null }, { type: `sandbox.${state}`, reason });
+    this.#collectSoon();
+  }
+
+  async #prepare(request: CreateSandboxes, caller: Caller): Promise<{ snapshot: Snapshot; facts: RowFacts }> {
+    const snapshot = await this.#snapshots.usable(request.snapshot_tag);
+    if (request.name !== undefined && this.#registry.isNameTaken(request.name))
+      throw new ForkdError("EXISTS", `Cannot name the sandbox ${request.name}: another one has that name.`);
+    const limit = request.memory_limit_mib ?? null;
+    const { memoryMiB } = snapshot.manifest.shape;
+    // a guest cannot have more memory than its machine, so a limit at or above that is kept by itself
+    if (limit !== null && limit < memoryMiB)
+      throw new ForkdError("LIMIT_UNAVAILABLE", `Cannot limit the sandbox to ${limit} MiB: its machine has ${memoryMiB} MiB.`);
+    const warnings = plumbingWarnings(request, ["per_child_netns", "prewarm", "live_fork", "hugepages"]);
+    return { snapshot, facts: await this.facts(request, snapshot, caller, warnings) };
+  }
+
+  async facts(request: RowFacts["request"], snapshot: Snapshot, caller: Caller, warnings: string[] = []): Promise<RowFacts> {
+    return { request, snapshotTag: snapshot.manifest.tag, principal: caller.principal, bootId: await bootId(), warnings };
+  }
+
+  async #fork(snapshot: Snapshot, request: ForkRequest, caller: Caller): Promise<ForkOutcome[]> {
+    const { runtime, meter } = this.#core;
+    const outcomes = await runtime.fork(snapshot, { n: request.n, env: request.env, signal: caller.signal });
+    for (const { sandbox } of outcomes) meter.forked(sandbox?.forkMs ?? 0, sandbox !== undefined);
+    return outcomes;
+  }
+
+  /** From here on the sandboxes are the daemon's: written down before anybody hears of them */
+  async #commit(sandboxes: Sandbox[], facts: RowFacts, caller: Caller, remember: (infos: SandboxInfo[]) => void): Promise<SandboxInfo[]> {
+    if (caller.signal.aborted) {
+      await Promise.all(sandboxes.map(async (sandbox) => sandbox.kill()));
+      throw new ForkdError("CANCELLED", "Cannot fork: the client went away.");
+    }
+    const pairs = sandboxes.filter(({ alive }) => alive).map((sandbox) => ({ row: sandboxRow(sandbox, facts), sandbox }));
+    const infos = pairs.map(({ row }) => sandboxInfo({ row, lastActive: 0 }));
+    try {
+      this.#registry.insert(pairs, { type: "sandbox.created", principal: caller.principal }, () => remember(infos));
+    } catch (error) {
+      await Promise.all(sandboxes.map(async (sandbox) => sandbox.kill()));
+      throw error;
+    }
+    return infos;
+  }
+
+  async #end(entry: Entry, principal: string, reason: string | null): Promise<void> {
+    await entry.sandbox?.kill();
+    this.#registry.drop(entry, { type: "sandbox.deleted", principal, reason });
+    this.#collectSoon();
+  }
+
+  #collectSoon(): void {
+    this.#snapshots.collect().catch((error: unknown) => this.#core.log.error({ err: error }, "ephemeral snapshots could not be collected"));
+  }
+}
+
+/** The VM of a sandbox that lives, or why there is none */
+export function liveOf(entry: Entry): Sandbox {
+  if (entry.sandbox && !entry.removing) return entry.sandbox;
+  const { id, state, reason } = entry.row;
+  if (entry.removing) throw new ForkdError("VMM_EXITED", `Sandbox ${id} is being ended.`);
+  if (state === "lost") throw new ForkdError("SANDBOX_LOST", `Sandbox ${id} was lost: ${reason}.`);
+  throw new ForkdError("VMM_EXITED", `Sandbox ${id} has ended: ${reason}.`);
+}
+
+function gone(sandbox: Sandbox | undefined): ForkdError {
+  return new ForkdError("FORK_FAILED", `The child ended at once${sandbox?.exit ? `: ${endingOf(sandbox)}` : ""}.`);
+}
+
+function endingOf(sandbox: Sandbox): string {
+  const { exit } = sandbox;
+  if (!exit) return "its VMM ended";
+  const log = exit.log.trim().split("\n").slice(-3).join(" ");
+  if (exit.code === 0) return "the guest powered off";
+  return `its VMM ended (${exit.signal ?? `exit code ${exit.code}`})${log ? `: ${log}` : ""}`;
+}

@@ -1,0 +1,259 @@
+// Snapshots: made, listed, renamed, removed.
+
+import type { CreateSnapshot, DeleteSnapshot, ListSnapshots, SnapshotDetails, SnapshotInfo, UpdateSnapshot } from "../api/snapshot.ts";
+import { ForkdError, messageOf } from "../errors.ts";
+import type { WarmUp } from "../sandbox/boot.ts";
+import type { Snapshot } from "../snapshot/store.ts";
+import { newId } from "../util/id.ts";
+import type { Caller } from "./caller.ts";
+import { nowUnix, plumbingWarnings, type Core } from "./core.ts";
+import type { Lineage } from "./lineage.ts";
+import { hasMetadata, pageOf, type Page } from "./paging.ts";
+import { snapshotDetails, snapshotInfo, unfinishedInfo, type ViewContext } from "./snapshot-view.ts";
+import type { SnapshotRow } from "../store/tables.ts";
+
+const DEFAULT_MEMORY_MIB = 512;
+const SYNC_AFTER_MS = 2000;
+const PLUMBING = ["kernel", "rootfs", "rw", "tap", "boot_wait_secs"];
+
+export class Snapshots {
+  readonly #core: Core;
+  readonly #lineage: Lineage;
+
+  constructor(core: Core, lineage: Lineage) {
+    this.#core = core;
+    this.#lineage = lineage;
+  }
+
+  async list(query: ListSnapshots): Promise<Page<SnapshotInfo>> {
+    const { tables, runtime, log } = this.#core;
+    const context = await this.#viewContext();
+    const rows = new Map(tables.snapshots.all().map((row) => [row.id, row]));
+    const onInvalid = (error: ForkdError): void => log.warn({ err: error }, "a snapshot cannot be read");
+    const ready = (await runtime.snapshots.list({ onInvalid })).map((snapshot) =>
+      snapshotInfo(context, snapshot, rows.get(snapshot.manifest.id)),
+    );
+    const done = new Set(ready.map(({ id }) => id));
+    const unfinished = [...rows.values()].filter((row) => row.status !== "ready" && !done.has(row.id)).map(unfinishedInfo);
+    const wanted = [...ready, ...unfinished]
+      .filter((info) => query.status === undefined || info.status === query.status)
+      .filter((info) => hasMetadata(info.metadata, query.metadata))
+      .toSorted((a, b) => (a.tag < b.tag ? -1 : 1));
+    return pageOf(wanted, (info) => info.tag, query);
+  }
+
+  async get(tag: string): Promise<SnapshotInfo> {
+    const unfinished = this.#unfinished(tag);
+    if (unfinished) return unfinishedInfo(unfinished);
+    return this.#info(await this.#core.runtime.snapshots.get(tag));
+  }
+
+  async details(tag: string): Promise<SnapshotDetails> {
+    const snapshot = await this.usable(tag);
+    return snapshotDetails(snapshot, await this.#lineage.of(snapshot));
+  }
+
+  /** One that can be forked: throws SNAPSHOT_NOT_READY while it is being written and after it failed */
+  async usable(tag: string): Promise<Snapshot> {
+    const unfinished = this.#unfinished(tag);
+    if (unfinished?.status === "writing") throw new ForkdError("SNAPSHOT_NOT_READY", `Snapshot ${tag} is still being written.`);
+    if (unfinished) throw new ForkdError("SNAPSHOT_NOT_READY", `Snapshot ${tag} failed: ${unfinished.error}`);
+    return this.#core.runtime.snapshots.get(tag);
+  }
+
+  async create(request: CreateSnapshot, caller: Caller): Promise<SnapshotInfo> {
+    const { runtime, settings } = this.#core;
+    const image = request.image ?? settings.defaultImage;
+    const warnings = plumbingWarnings(request, PLUMBING);
+    const { memory_mib: memoryMiB = DEFAULT_MEMORY_MIB, vcpus = 1 } = request;
+    // looked up before anything is written down: a wrong name is no failed snapshot
+    await runtime.images.get(image);
+    const row = this.newRow({ tag: request.tag, image, memory_mib: memoryMiB, vcpus, metadata: request.metadata ?? {}, warnings }, caller);
+    return this.writing(row, caller, async () => {
+      const { snapshot } = await runtime.createSnapshot({
+        tag: request.tag,
+        id: row.id,
+        image,
+        memoryMiB,
+        vcpus,
+        warmUp: warmUpOf(request),
+        env: request.env,
+        progress: caller.progress,
+        signal: caller.signal,
+      });
+      return { snapshot, changes: {}, status: 201 };
+    });
+  }
+
+  async update(tag: string, request: UpdateSnapshot, caller: Caller): Promise<SnapshotInfo> {
+    const { runtime, tables, events, db } = this.#core;
+    let snapshot = await this.usable(tag);
+    const { id } = snapshot.manifest;
+    if (request.pool !== undefined) await runtime.pool.resize(snapshot, request.pool);
+    if (request.tag !== undefined && request.tag !== tag) {
+      this.#forgetFailed(request.tag);
+      snapshot = await runtime.snapshots.rename(tag, request.tag);
+    }
+    const changes = {
+      tag: snapshot.manifest.tag,
+      ...(request.metadata === undefined ? {} : { metadata: request.metadata }),
+      ...(request.pool === undefined ? {} : { pool: request.pool }),
+      // a name that somebody gave is there to stay
+      ...(request.tag === undefined ? {} : { ephemeral: 0 }),
+    };
+    db.transaction(() => {
+      if (tables.snapshots.get(id)) tables.snapshots.update(id, changes);
+      else tables.snapshots.insert({ ...this.#rowOf(snapshot, caller), ...changes });
+      events.append({ type: "snapshot.updated", snapshot: snapshot.manifest.tag, principal: caller.principal });
+    });
+    return this.#info(snapshot);
+  }
+
+  async compact(tag: string, to: string, caller: Caller): Promise<SnapshotInfo> {
+    const from = await this.usable(tag);
+    const { shape } = from.manifest;
+    const row = this.newRow({ tag: to, memory_mib: shape.memoryMiB, vcpus: shape.vcpus }, caller);
+    return this.writing(row, caller, async () => {
+      const snapshot = await this.#core.runtime.compact(from, { tag: to, id: row.id });
+      return { snapshot, changes: {}, status: 200 };
+    });
+  }
+
+  async remove(tag: string, query: DeleteSnapshot, caller: Caller): Promise<void> {
+    const { tables, events, db, runtime } = this.#core;
+    const unfinished = this.#unfinished(tag);
+    if (unfinished) {
+      if (unfinished.status === "writing")
+        throw new ForkdError("SNAPSHOT_NOT_READY", `Cannot remove snapshot ${tag}: it is still being written.`);
+      tables.snapshots.delete(unfinished.id);
+      return;
+    }
+    if ((await runtime.snapshots.tagged(tag)) === undefined) throw new ForkdError("NOT_FOUND", `There is no snapshot ${tag}.`);
+    const removed = await this.#lineage.remove(tag, query.cascade ? "cascade" : query.force ? "force" : "refuse");
+    db.transaction(() => {
+      for (const gone of removed) {
+        tables.snapshots.delete(gone.id);
+        events.append({ type: "snapshot.deleted", snapshot: gone.tag, principal: caller.principal });
+      }
+    });
+    // what was only kept for its sake goes too
+    await this.#lineage.collect();
+  }
+
+  newRow(facts: Partial<SnapshotRow> & Pick<SnapshotRow, "tag" | "memory_mib" | "vcpus">, caller: Pick<Caller, "principal">): SnapshotRow {
+    return {
+      id: newId("sn"),
+      status: "writing",
+      error: null,
+      ephemeral: 0,
+      image: null,
+      parent_tag: null,
+      branched_from: null,
+      pause_ms: null,
+      delta_bytes: null,
+      pool: 0,
+      metadata: {},
+      warnings: [],
+      created_by: caller.principal,
+      created_at: nowUnix(),
+      ...facts,
+    };
+  }
+
+  /**
+   * Writes a snapshot down as `writing`, makes it, and writes down that it is ready together with the answer. When it fails
+   * nothing of it stays, unless somebody was told of it already: then it stays as `failed`.
+   */
+  async writing(
+    row: SnapshotRow,
+    caller: Caller,
+    make: () => Promise<{ snapshot: Snapshot; changes: Partial<SnapshotRow>; status: number }>,
+    opts: { wasTold?: () => boolean; remember?: (info: SnapshotInfo) => void } = {},
+  ): Promise<SnapshotInfo> {
+    const { db, tables, events, log, runtime } = this.#core;
+    if (this.#unfinished(row.tag)?.status === "writing")
+      throw new ForkdError("EXISTS", `Cannot make snapshot ${row.tag}: another one of that name is being made.`);
+    if ((await runtime.snapshots.tagged(row.tag)) !== undefined)
+      throw new ForkdError("EXISTS", `Cannot make snapshot ${row.tag}: it exists already.`);
+    db.transaction(() => {
+      this.#forgetFailed(row.tag);
+      tables.snapshots.insert(row);
+      events.append({ type: "snapshot.writing", snapshot: row.tag, principal: caller.principal, metadata: row.metadata });
+    });
+    try {
+      const { snapshot, changes, status } = await make();
+      const context = await this.#viewContext();
+      return db.transaction(() => {
+        tables.snapshots.update(row.id, { ...changes, status: "ready" });
+        events.append({ type: "snapshot.ready", snapshot: row.tag, principal: caller.principal, metadata: row.metadata });
+        const info = snapshotInfo(context, snapshot, tables.snapshots.get(row.id));
+        if (opts.remember) opts.remember(info);
+        else caller.remember?.(status, info);
+        this.#syncSoon(snapshot);
+        return info;
+      });
+    } catch (error) {
+      const reason = messageOf(error);
+      db.transaction(() => {
+        if (opts.wasTold?.()) tables.snapshots.update(row.id, { status: "failed", error: reason });
+        else tables.snapshots.delete(row.id);
+        events.append({ type: "snapshot.failed", snapshot: row.tag, principal: caller.principal, reason });
+      });
+      log.warn({ tag: row.tag, err: error }, "a snapshot could not be made");
+      throw error;
+    }
+  }
+
+  /** The row of one that is not complete, by tag */
+  #unfinished(tag: string): SnapshotRow | undefined {
+    return this.#core.tables.snapshots.where("tag", tag).find(({ status }) => status !== "ready");
+  }
+
+  #forgetFailed(tag: string): void {
+    for (const row of this.#core.tables.snapshots.where("tag", tag))
+      if (row.status === "failed") this.#core.tables.snapshots.delete(row.id);
+  }
+
+  /** Neither the answer nor the first forks wait for the disk; a snapshot that is not on it is refused after a power cut */
+  #syncSoon(snapshot: Snapshot): void {
+    setTimeout(() => void this.sync(snapshot), SYNC_AFTER_MS).unref();
+  }
+
+  async sync(snapshot: Snapshot): Promise<void> {
+    const { runtime, log } = this.#core;
+    try {
+      await runtime.snapshots.sync(snapshot);
+    } catch (error) {
+      // one that was removed meanwhile needs no disk
+      if ((error as NodeJS.ErrnoException).code !== "ENOENT")
+        log.error({ err: error, tag: snapshot.manifest.tag }, "a snapshot is not on disk");
+    }
+  }
+
+  #rowOf({ manifest }: Snapshot, caller: Caller): SnapshotRow {
+    const { tag, id, shape, branchedFrom } = manifest;
+    const facts = { id, tag, memory_mib: shape.memoryMiB, vcpus: shape.vcpus, branched_from: branchedFrom };
+    return this.newRow({ ...facts, status: "ready" }, caller);
+  }
+
+  async #info(snapshot: Snapshot): Promise<SnapshotInfo> {
+    return snapshotInfo(await this.#viewContext(), snapshot, this.#core.tables.snapshots.get(snapshot.manifest.id));
+  }
+
+  async #viewContext(): Promise<ViewContext> {
+    const { runtime } = this.#core;
+    const images = await runtime.images.list();
+    const imageNames = new Map(images.flatMap(({ id, names }) => (names[0] === undefined ? [] : [[id, names[0]]])));
+    const tags = new Map([...(await runtime.snapshots.tags())].map(([tag, id]) => [id, tag]));
+    return { core: this.#core, imageNames, tags };
+  }
+}
+
+function warmUpOf({ warm_up: warmUp }: CreateSnapshot): WarmUp {
+  if (!warmUp) return { kernels: "auto" };
+  return {
+    exec: warmUp.exec,
+    kernels: warmUp.kernels,
+    timeoutMs: warmUp.timeout_secs === undefined ? undefined : warmUp.timeout_secs * 1000,
+  };
+}

@@ -1,0 +1,185 @@
+// Workspaces: a sandbox with a name that can sleep and go on.
+
+import type { CreateWorkspace, WorkspaceInfo } from "../api/workspace.ts";
+import { ForkdError } from "../errors.ts";
+import type { WorkspaceRow } from "../store/tables.ts";
+import { newId } from "../util/id.ts";
+import type { Branches } from "./branches.ts";
+import type { Caller } from "./caller.ts";
+import { nowUnix, plumbingWarnings, type Core } from "./core.ts";
+import type { Lineage } from "./lineage.ts";
+import type { Entry, Registry } from "./registry.ts";
+import type { Sandboxes } from "./sandboxes.ts";
+import type { Snapshots } from "./snapshots.ts";
+
+/** tags of saved states must still be names */
+const MAX_NAME = 40;
+/** From here on a saved state is made a base of its own: its chain would only grow */
+const MAX_DEPTH = 16;
+
+type Parts = { registry: Registry; sandboxes: Sandboxes; snapshots: Snapshots; branches: Branches; lineage: Lineage };
+
+export class Workspaces {
+  readonly #core: Core;
+  readonly #parts: Parts;
+  /** names of workspaces that are being changed: one change at a time */
+  readonly #changing = new Set<string>();
+
+  constructor(core: Core, parts: Parts) {
+    this.#core = core;
+    this.#parts = parts;
+  }
+
+  async list(): Promise<WorkspaceInfo[]> {
+    return this.#core.tables.workspaces.all().map((row) => this.#info(row));
+  }
+
+  async get(name: string): Promise<WorkspaceInfo> {
+    return this.#info(this.#row(name));
+  }
+
+  async create(request: CreateWorkspace, caller: Caller): Promise<WorkspaceInfo> {
+    const { name, snapshot_tag, memory_limit_mib } = request;
+    if (name.length > MAX_NAME) throw new ForkdError("BAD_NAME", `Workspace ${JSON.stringify(name)} has more than ${MAX_NAME} characters.`);
+    return this.#alone(name, async () => {
+      if (this.#core.tables.workspaces.where("name", name).length > 0)
+        throw new ForkdError("EXISTS", `Cannot make workspace ${name}: it exists already.`);
+      const row: WorkspaceRow = {
+        id: newId("ws"),
+        name,
+        source_snapshot_tag: snapshot_tag,
+        state_tag: null,
+        sandbox_id: null,
+        created_at: nowUnix(),
+        last_active: nowUnix(),
+        warnings: plumbingWarnings(request, ["per_child_netns"]),
+      };
+      return this.#start(row, snapshot_tag, { caller, memoryLimitMiB: memory_limit_mib ?? null, event: "workspace.created" });
+    });
+  }
+
+  /** Saves its state and ends its sandbox: whenever the daemon dies, either the old or the new state is there */
+  async suspend(name: string, caller: Caller): Promise<WorkspaceInfo> {
+    return this.#alone(name, async () => {
+      const row = this.#row(name);
+      const entry = this.#liveEntry(row);
+      if (!entry) throw new ForkdError("BAD_REQUEST", `Cannot suspend workspace ${name}: it is not running.`);
+      const tag = await this.#saveState(row, entry, caller);
+      const before = row.state_tag;
+      this.#change(row, { state_tag: tag, sandbox_id: null, last_active: nowUnix() }, "workspace.suspended", caller);
+      await this.#parts.sandboxes.remove(entry.row.id, caller, `workspace ${name} was suspended`);
+      if (before !== null) await this.#parts.snapshots.remove(before, { force: true }, caller);
+      return this.get(name);
+    });
+  }
+
+  async resume(name: string, caller: Caller): Promise<WorkspaceInfo> {
+    return this.#alone(name, async () => {
+      const row = this.#row(name);
+      if (this.#liveEntry(row)) throw new ForkdError("BAD_REQUEST", `Cannot resume workspace ${name}: it is running.`);
+      if (row.state_tag === null)
+        throw new ForkdError("NOT_FOUND", `Cannot resume workspace ${name}: it was never suspended and its sandbox is gone.`);
+      return this.#start(row, row.state_tag, { caller, memoryLimitMiB: null, event: "workspace.resumed" });
+    });
+  }
+
+  async remove(name: string, caller: Caller): Promise<void> {
+    await this.#alone(name, async () => {
+      const row = this.#row(name);
+      const entry = this.#liveEntry(row);
+      if (entry) await this.#parts.sandboxes.remove(entry.row.id, caller, `workspace ${name} was deleted`);
+      this.#core.db.transaction(() => {
+        this.#core.tables.workspaces.delete(row.id);
+        this.#core.events.append({ type: "workspace.deleted", principal: caller.principal, metadata: { workspace: name } });
+      });
+      if (row.state_tag !== null) await this.#parts.snapshots.remove(row.state_tag, { force: true }, caller);
+    });
+  }
+
+  async #start(
+    row: WorkspaceRow,
+    tag: string,
+    opts: { caller: Caller; memoryLimitMiB: number | null; event: "workspace.created" | "workspace.resumed" },
+  ): Promise<WorkspaceInfo> {
+    const { db, tables, events } = this.#core;
+    const { caller } = opts;
+    const snapshot = await this.#parts.snapshots.usable(tag);
+    const request = { n: 1, memory_limit_mib: opts.memoryLimitMiB, metadata: { workspace: row.name } };
+    const facts = await this.#parts.sandboxes.facts(request, snapshot, caller, row.warnings);
+    await this.#parts.sandboxes.fork(snapshot, {
+      request,
+      facts,
+      caller,
+      // one transaction: never a workspace without its sandbox, nor a sandbox whose workspace does not know it
+      remember: ([info]) => {
+        const changed = { ...row, sandbox_id: info?.id ?? null, last_active: nowUnix() };
+        db.transaction(() => {
+          if (opts.event === "workspace.created") tables.workspaces.insert(changed);
+          else tables.workspaces.update(row.id, changed);
+          events.append({ type: opts.event, principal: caller.principal, metadata: { workspace: row.name } });
+          caller.remember?.(opts.event === "workspace.created" ? 201 : 200, {
+            ...this.#info(changed),
+            status: "running",
+            live_sandbox_id: changed.sandbox_id,
+          });
+        });
+      },
+    });
+    return this.get(row.name);
+  }
+
+  async #saveState(row: WorkspaceRow, entry: Entry, caller: Caller): Promise<string> {
+    const tag = `ws-${row.name}-state${row.state_tag === null ? "" : `-${newId("ws").slice(3, 11)}`}`;
+    const snapshot = await this.#parts.branches.last(entry.row.id, tag, caller);
+    if (snapshot.manifest.depth < MAX_DEPTH) return tag;
+    const flat = `ws-${row.name}-state-${newId("ws").slice(3, 11)}`;
+    await this.#parts.snapshots.compact(tag, flat, { ...caller, remember: undefined });
+    await this.#parts.snapshots.remove(tag, { force: true }, caller);
+    return flat;
+  }
+
+  #change(row: WorkspaceRow, change: Partial<WorkspaceRow>, event: "workspace.suspended", caller: Caller): void {
+    this.#core.db.transaction(() => {
+      this.#core.tables.workspaces.update(row.id, change);
+      this.#core.events.append({ type: event, principal: caller.principal, metadata: { workspace: row.name } });
+    });
+  }
+
+  #row(name: string): WorkspaceRow {
+    const [row] = this.#core.tables.workspaces.where("name", name);
+    if (!row) throw new ForkdError("NOT_FOUND", `There is no workspace ${name}.`);
+    return row;
+  }
+
+  #liveEntry(row: WorkspaceRow): Entry | undefined {
+    const entry = row.sandbox_id === null ? undefined : this.#parts.registry.find(row.sandbox_id);
+    return entry?.sandbox ? entry : undefined;
+  }
+
+  #info(row: WorkspaceRow): WorkspaceInfo {
+    const entry = this.#liveEntry(row);
+    return {
+      id: row.id,
+      name: row.name,
+      source_snapshot_tag: row.source_snapshot_tag,
+      current_state_tag: row.state_tag,
+      status: entry ? "running" : row.state_tag === null ? "stale" : "suspended",
+      live_sandbox_id: entry?.row.id ?? null,
+      created_at_unix: row.created_at,
+      last_active_unix: Math.max(row.last_active, Math.floor((entry?.lastActive ?? 0) / 1000)),
+      last_branch_memory_path: entry?.row.last_branch_path ?? null,
+      warnings: row.warnings,
+    };
+  }
+
+  async #alone<V>(name: string, work: () => Promise<V>): Promise<V> {
+    if (this.#changing.has(name))
+      throw new ForkdError("IN_USE", `Workspace ${name} is being changed by another request.`, { hint: "Try again when that is done." });
+    this.#changing.add(name);
+    try {
+      return await work();
+    } finally {
+      this.#changing.delete(name);
+    }
+  }
+}

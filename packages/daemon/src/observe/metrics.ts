@@ -1,0 +1,146 @@
+// Metrics for Prometheus. The only importer of prom-client: everyone else says what happened.
+
+import { Counter, Gauge, Histogram, Registry } from "prom-client";
+import type { ErrorCode } from "../errors.ts";
+
+/** What is counted when somebody asks, not when it changes */
+export type Levels = {
+  sandboxes: number;
+  snapshots: number;
+  branchesInFlight: number;
+  poolWaiting: number;
+  poolSize: number;
+  privateBytes: Map<string, number>;
+};
+
+type Result = "result";
+const FAST = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5];
+const SLOW = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300];
+
+export class Metrics {
+  // a registry of our own: two daemons in one process, as in tests, must not share numbers
+  readonly #registry = new Registry();
+  #source: (() => Promise<Levels>) | null = null;
+
+  readonly #forks = this.#counter<Result>("forkd_forks_total", "Sandboxes forked", ["result"]);
+  readonly #branches = this.#counter<Result>("forkd_branches_total", "Branches taken", ["result"]);
+  readonly #evals = this.#counter<Result>("forkd_evals_total", "Evaluations in warm interpreters", ["result"]);
+  readonly #execs = this.#counter<Result>("forkd_execs_total", "Programs run", ["result"]);
+  readonly #errors = this.#counter<"code">("forkd_errors_total", "Errors answered, by code", ["code"]);
+  readonly #deltaBytes = this.#counter<never>("forkd_delta_bytes_total", "Bytes of guest memory stored by branches", []);
+  readonly #requests = this.#counter<"route" | "method" | "status">("forkd_http_requests_total", "Requests answered", [
+    "route",
+    "method",
+    "status",
+  ]);
+
+  readonly #forkReady = this.#histogram<never>("forkd_fork_ready_seconds", "From the request to a sandbox that answers", FAST, []);
+  readonly #pause = this.#histogram<never>("forkd_branch_pause_seconds", "How long the source of a branch stood still", FAST, []);
+  readonly #evalTime = this.#histogram<never>("forkd_eval_seconds", "Duration of evaluations", SLOW, []);
+  readonly #execTime = this.#histogram<never>("forkd_exec_seconds", "Duration of programs", SLOW, []);
+  readonly #requestTime = this.#histogram<"route">("forkd_http_request_seconds", "Duration of requests", SLOW, ["route"]);
+
+  readonly #snapshots = this.#gauge("forkd_snapshots_total", "Snapshots that exist");
+  readonly #sandboxes = this.#gauge("forkd_sandboxes_active", "Sandboxes that are alive");
+  readonly #branchesInFlight = this.#gauge("forkd_branches_in_flight", "Branches being taken now");
+  readonly #poolWaiting = this.#gauge("forkd_pool_waiting", "VMMs that wait for a fork");
+  readonly #poolSize = this.#gauge("forkd_pool_size", "VMMs that should wait for a fork");
+  readonly #privateBytes = new Gauge({
+    name: "forkd_sandbox_private_bytes",
+    help: "Guest memory that is a sandbox's own",
+    labelNames: ["sandbox"],
+    registers: [this.#registry],
+  });
+  readonly #rss = this.#gauge("process_resident_memory_bytes", "Resident memory of the daemon");
+  readonly #startTime = this.#gauge("process_start_time_seconds", "When the daemon started, in Unix time");
+  readonly #cpu = this.#counter<never>("process_cpu_seconds_total", "CPU time of the daemon", []);
+  #cpuSeen = 0;
+
+  constructor(opts: { version: string; branchConcurrency: number }) {
+    this.#gauge("forkd_branch_concurrency_cap", "Branches allowed at once").set(opts.branchConcurrency);
+    const info = new Gauge({ name: "forkd_build_info", help: "Version", labelNames: ["version"], registers: [this.#registry] });
+    info.set({ version: opts.version }, 1);
+    this.#startTime.set(Math.round(Date.now() / 1000 - process.uptime()));
+  }
+
+  /** The one who knows the levels: asked once for each scrape */
+  collectFrom(source: () => Promise<Levels>): void {
+    this.#source = source;
+  }
+
+  // fields, not methods: the manager hands them on by themselves
+  readonly forked = (ms: number, ok: boolean): void => {
+    this.#forks.inc({ result: result(ok) });
+    if (ok) this.#forkReady.observe(ms / 1000);
+  };
+
+  readonly branched = (pauseMs: number, deltaBytes: number, ok: boolean): void => {
+    this.#branches.inc({ result: result(ok) });
+    if (!ok) return;
+    this.#pause.observe(pauseMs / 1000);
+    this.#deltaBytes.inc(deltaBytes);
+  };
+
+  /** `ok`: the code ran to its end, whether or not it raised an error of its own */
+  readonly evaluated = (ms: number, ok: boolean): void => {
+    this.#evals.inc({ result: result(ok) });
+    this.#evalTime.observe(ms / 1000);
+  };
+
+  readonly executed = (ms: number, ok: boolean): void => {
+    this.#execs.inc({ result: result(ok) });
+    this.#execTime.observe(ms / 1000);
+  };
+
+  failed(code: ErrorCode): void {
+    this.#errors.inc({ code });
+  }
+
+  /** `route` is the pattern, never the path: paths are without number */
+  answered(request: { route: string; method: string; status: number; ms: number }): void {
+    this.#requests.inc({ route: request.route, method: request.method, status: request.status });
+    this.#requestTime.observe({ route: request.route }, request.ms / 1000);
+  }
+
+  get contentType(): string {
+    return this.#registry.contentType;
+  }
+
+  async text(): Promise<string> {
+    const levels = await this.#source?.();
+    if (levels) this.#show(levels);
+    this.#rss.set(process.memoryUsage.rss());
+    const { user, system } = process.cpuUsage();
+    const seconds = (user + system) / 1e6;
+    this.#cpu.inc(Math.max(0, seconds - this.#cpuSeen));
+    this.#cpuSeen = seconds;
+    return this.#registry.metrics();
+  }
+
+  #show(levels: Levels): void {
+    this.#sandboxes.set(levels.sandboxes);
+    this.#snapshots.set(levels.snapshots);
+    this.#branchesInFlight.set(levels.branchesInFlight);
+    this.#poolWaiting.set(levels.poolWaiting);
+    this.#poolSize.set(levels.poolSize);
+    // sandboxes that are gone must not stay behind as labels
+    this.#privateBytes.reset();
+    for (const [sandbox, bytes] of levels.privateBytes) this.#privateBytes.set({ sandbox }, bytes);
+  }
+
+  #counter<L extends string>(name: string, help: string, labelNames: L[]): Counter<L> {
+    return new Counter({ name, help, labelNames, registers: [this.#registry] });
+  }
+
+  #gauge(name: string, help: string): Gauge {
+    return new Gauge({ name, help, registers: [this.#registry] });
+  }
+
+  #histogram<L extends string>(name: string, help: string, buckets: number[], labelNames: L[]): Histogram<L> {
+    return new Histogram({ name, help, buckets, labelNames, registers: [this.#registry] });
+  }
+}
+
+function result(ok: boolean): "ok" | "error" {
+  return ok ? "ok" : "error";
+}

@@ -1,0 +1,67 @@
+// Takes over the VM of a sandbox that an earlier process had.
+
+import { join } from "node:path";
+import { ForkdError } from "../errors.ts";
+import { AgentConnection } from "../guest/connection.ts";
+import { Kernel, type Language } from "../guest/kernel.ts";
+import type { FlatCache } from "../memory/flat.ts";
+import type { WardenSource } from "../memory/warden-source.ts";
+import type { Snapshot } from "../snapshot/store.ts";
+import type { ProcessId } from "../util/process-id.ts";
+import type { Engine } from "../vmm/driver.ts";
+import type { ForkCertificate } from "./certificate.ts";
+import { Sandbox } from "./sandbox.ts";
+
+/** a guest that is alive answers sooner, even on a busy host */
+const ANSWER_WITHIN_MS = 30_000;
+
+export type AdoptContext = {
+  engine: Engine;
+  warden: WardenSource;
+  flats: FlatCache;
+  runDir: string;
+  onGone: (sandbox: Sandbox) => void;
+};
+
+/** What has to be remembered of a sandbox to find it again */
+export type SandboxRecord = {
+  id: string;
+  process: ProcessId;
+  snapshot: Snapshot;
+  paused: boolean;
+  env: Record<string, string>;
+  certificate: ForkCertificate;
+  forkMs: number;
+  createdAt: Date;
+};
+
+/** The sandbox, or why it is no more; then nothing of its VM remains but its folder */
+export async function adoptSandbox(context: AdoptContext, record: SandboxRecord): Promise<Sandbox | string> {
+  const warden = await context.warden();
+  const child = (await warden.list()).find(({ pid, startTime }) => pid === record.process.pid && startTime === record.process.startTime);
+  if (!child?.running) return "its VMM ended while no daemon was running";
+  const dir = join(context.runDir, record.id);
+  const vm = await context.engine.adopt(record.process, dir);
+  const memory = await context.flats.reacquire(record.snapshot);
+  const agent = new AgentConnection(vm.agentSocket);
+  try {
+    if (!memory) throw new ForkdError("SNAPSHOT_INVALID", "its memory image is gone");
+    // a branch may have been under way: the source must not stand still for ever
+    if (!record.paused && !(await vm.isRunning())) await vm.resume();
+    agent.attach(Buffer.from(record.snapshot.manifest.agentKey, "hex"));
+    const kernels = new Map<Language, Kernel>();
+    for (const facts of record.snapshot.manifest.kernels) {
+      // an eval of the earlier process may still be under way
+      kernels.set(facts.language, Kernel.attach(agent, { ...facts, busy: true }).kernel);
+    }
+    if (!record.paused) await agent.hello(ANSWER_WITHIN_MS);
+    const { id, snapshot, env, certificate, forkMs, createdAt } = record;
+    return new Sandbox({ id, snapshot, env, certificate, forkMs, createdAt, vm, agent, kernels, memory, dir, onGone: context.onGone });
+  } catch (error) {
+    agent.close();
+    await vm.kill();
+    memory?.release();
+    if (error instanceof ForkdError) return error.message;
+    throw error;
+  }
+}

@@ -1,0 +1,48 @@
+// A copy of a snapshot that builds on no other: the chain of its deltas becomes one base.
+
+import { copyFile, mkdir, stat } from "node:fs/promises";
+import { constants } from "node:fs";
+import { join } from "node:path";
+import type { Home } from "../home.ts";
+import { withStaging } from "../host/staging.ts";
+import type { FlatCache } from "../memory/flat.ts";
+import type { WardenSource } from "../memory/warden-source.ts";
+import type { SnapshotManifest } from "../snapshot/manifest.ts";
+import type { Snapshot, SnapshotStore } from "../snapshot/store.ts";
+import { newId } from "../util/id.ts";
+
+export type CompactContext = { home: Home; snapshots: SnapshotStore; flats: FlatCache; warden: WardenSource };
+
+export async function compactSnapshot(
+  context: CompactContext,
+  from: Snapshot,
+  opts: { tag: string; id?: string | undefined },
+): Promise<Snapshot> {
+  await context.snapshots.reserve(opts.tag);
+  try {
+    return await withStaging(context.home, async (staging) => {
+      const dir = join(staging, "snapshot");
+      await mkdir(dir, { mode: 0o700 });
+      const memory = join(dir, "memory.ram");
+      const flat = await context.flats.acquire(from);
+      try {
+        // without deltas this is a copy that leaves out what is zero
+        await (await context.warden()).flatten({ base: flat.path, deltas: [], out: memory });
+      } finally {
+        flat.release();
+      }
+      await copyFile(from.deviceState, join(dir, "device.state"), constants.COPYFILE_FICLONE);
+      const manifest: SnapshotManifest = {
+        ...from.manifest,
+        id: opts.id ?? newId("sn"),
+        tag: opts.tag,
+        createdAt: new Date().toISOString(),
+        memory: { kind: "base", bytes: (await stat(memory)).blocks * 512 },
+        depth: 0,
+      };
+      return context.snapshots.publish(dir, manifest);
+    });
+  } finally {
+    await context.snapshots.release(opts.tag);
+  }
+}

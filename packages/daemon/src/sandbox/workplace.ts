@@ -1,0 +1,110 @@
+// The folders a runtime works in, and who is the parent of its VMs.
+
+import { mkdir, readdir, rm } from "node:fs/promises";
+import { basename, join } from "node:path";
+import type { Home } from "../home.ts";
+import { installation } from "../host/installation.ts";
+import { claimFolder, ownerOf } from "../host/owner.ts";
+import { endVmmsOf, makeRunDir, sweepRunDirs } from "../host/run-dir.ts";
+import { Warden } from "../memory/warden.ts";
+import { durableWarden, type WardenSource } from "../memory/warden-source.ts";
+import { isAlive } from "../util/process-id.ts";
+
+export type Workplace = {
+  /** folders of VMs: sockets and logs */
+  runDir: string;
+  /** flat memory images */
+  flatDir: string;
+  warden: WardenSource;
+  /** ends every VM and removes the folders */
+  end: () => Promise<void>;
+  /** leaves the VMs running for the next process; undefined where they end with this one */
+  leave?: () => Promise<void>;
+};
+
+/** Everything ends with this process, also when it is killed */
+export async function ownWorkplace(home: Home, onWarning: (message: string) => void): Promise<Workplace> {
+  // claimed before looking for others: of two that start together at least one sees the other
+  const runDir = await makeRunDir(home.run);
+  const flatDir = join(home.flat, basename(runDir));
+  const remove = async (): Promise<void> => {
+    await rm(runDir, { recursive: true, force: true });
+    await rm(flatDir, { recursive: true, force: true });
+  };
+  try {
+    await mkdir(flatDir, { mode: 0o700 });
+    await claimFolder(flatDir);
+    const ended = await sweepRunDirs(home.run, runDir);
+    if (ended > 0) onWarning(`Ended ${ended} VMM processes that an earlier run had left.`);
+    await sweepFlatDirs(home, flatDir);
+    const warden = await Warden.start({ binary: installation.warden });
+    const end = async (): Promise<void> => {
+      await warden.close();
+      await remove();
+    };
+    return { runDir, flatDir, warden: async () => warden, end };
+  } catch (error) {
+    await remove();
+    throw error;
+  }
+}
+
+/** VMs outlive this process; the next one of the same home finds them. The caller sees to it that there is only one at a time */
+export async function durableWorkplace(home: Home, onLost: (why: string) => void): Promise<Workplace> {
+  const runDir = join(home.run, "daemon");
+  const flatDir = join(home.flat, "daemon");
+  for (const dir of [runDir, flatDir]) await mkdir(dir, { recursive: true, mode: 0o700 });
+  let leaving = false;
+  let wasLost = false;
+  const connect = async (): Promise<Warden> => {
+    const found = await Warden.connect({
+      binary: installation.warden,
+      socket: join(runDir, "warden.sock"),
+      log: join(runDir, "warden.log"),
+    });
+    // only the connection was lost, not the warden: its VMs were given up when that happened
+    if (wasLost && found.adopted) await endChildrenOf(found);
+    return found;
+  };
+  const warden = durableWarden(connect, (why) => {
+    wasLost = true;
+    if (!leaving) onLost(why);
+  });
+  // with a warden that has just been started no VM can be alive; a process that escaped it would be nobody's
+  if (!(await warden().then((found) => found.adopted))) await endVmmsOf(runDir);
+  return {
+    runDir,
+    flatDir,
+    warden,
+    end: async () => {
+      leaving = true;
+      await (await warden()).end();
+      for (const dir of [runDir, flatDir]) await rm(dir, { recursive: true, force: true });
+    },
+    leave: async () => {
+      leaving = true;
+      await (await warden()).disconnect();
+    },
+  };
+}
+
+/** Ends the processes of a warden, all but those to be kept; returns how many */
+export async function endChildrenOf(warden: Warden, keep: ReadonlySet<number> = new Set()): Promise<number> {
+  const others = (await warden.list()).filter(({ pid, running }) => running && !keep.has(pid));
+  for (const { pid, startTime } of others) {
+    const child = warden.adopt(pid, startTime);
+    await child.kill("SIGKILL");
+    await child.exited;
+  }
+  return others.length;
+}
+
+async function sweepFlatDirs(home: Home, own: string): Promise<void> {
+  for (const entry of await readdir(home.flat, { withFileTypes: true })) {
+    const dir = join(home.flat, entry.name);
+    if (dir === own || !entry.isDirectory() || !entry.name.startsWith("rt-")) continue;
+    const owner = await ownerOf(dir);
+    // one without an owner is being made, or was left before its owner was written and is empty
+    if (owner && !(await isAlive(owner))) await rm(dir, { recursive: true, force: true });
+  }
+}

@@ -1,0 +1,120 @@
+// Names of snapshots: a small file per tag that holds the snapshot's id, and a folder while a name is being given.
+
+import { mkdir, readdir, readFile, rm } from "node:fs/promises";
+import { basename, join } from "node:path";
+import { ForkdError } from "../errors.ts";
+import { claimFolder, folderAgeMs, ownerOf } from "../host/owner.ts";
+import { writeFileAtomic } from "../util/atomic-file.ts";
+import { checkName } from "../util/name.ts";
+import { isAlive } from "../util/process-id.ts";
+
+const RESERVED = ".reserved.tmp";
+/** A reservation whose owner is not yet written is this young at most */
+const OWNERLESS_MS = 60_000;
+
+export class Tags {
+  readonly #dir: string;
+
+  constructor(dir: string) {
+    this.#dir = dir;
+  }
+
+  /** Throws EXISTS when it is taken, so that two branches never write the same one */
+  async reserve(tag: string): Promise<void> {
+    checkName("Tag", tag);
+    await mkdir(this.#dir, { recursive: true, mode: 0o700 });
+    const reservation = join(this.#dir, `${tag}${RESERVED}`);
+    if (!(await makeFolder(reservation))) {
+      const abandoned = await isAbandoned(reservation);
+      if (abandoned) await rm(reservation, { recursive: true, force: true });
+      if (!abandoned || !(await makeFolder(reservation)))
+        throw new ForkdError("EXISTS", `Cannot make snapshot ${tag}: another one of that name is being made.`);
+    }
+    try {
+      await claimFolder(reservation);
+    } catch (error) {
+      await this.release(tag);
+      const code = (error as NodeJS.ErrnoException).code;
+      if (code === "ENOSPC" || code === "EDQUOT")
+        throw new ForkdError("NO_SPACE", `Cannot make snapshot ${tag}: the disk is full.`, { cause: error });
+      throw error;
+    }
+    if ((await this.idOf(tag)) !== undefined) {
+      await this.release(tag);
+      throw new ForkdError("EXISTS", `Cannot make snapshot ${tag}: it exists already.`);
+    }
+  }
+
+  /** Whether somebody who lives is giving it to a snapshot now */
+  async isReserved(tag: string): Promise<boolean> {
+    const reservation = join(this.#dir, `${tag}${RESERVED}`);
+    return (await namesIn(this.#dir)).includes(basename(reservation)) && !(await isAbandoned(reservation));
+  }
+
+  async release(tag: string): Promise<void> {
+    await rm(join(this.#dir, `${tag}${RESERVED}`), { recursive: true, force: true });
+  }
+
+  /** Removes what writers that are gone left: reservations, and tags that were never finished */
+  async sweep(): Promise<void> {
+    for (const name of await namesIn(this.#dir)) {
+      if (!name.endsWith(".tmp")) continue;
+      const path = join(this.#dir, name);
+      const abandoned = name.endsWith(RESERVED) ? await isAbandoned(path) : (await folderAgeMs(path)) > OWNERLESS_MS;
+      if (abandoned) await rm(path, { recursive: true, force: true });
+    }
+  }
+
+  async idOf(tag: string): Promise<string | undefined> {
+    try {
+      return await readFile(join(this.#dir, tag), "utf8");
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code === "ENOENT") return undefined;
+      throw error;
+    }
+  }
+
+  async set(tag: string, id: string): Promise<void> {
+    await writeFileAtomic(join(this.#dir, checkName("Tag", tag)), id, "quick");
+  }
+
+  async remove(tag: string): Promise<void> {
+    await rm(join(this.#dir, checkName("Tag", tag)), { force: true });
+  }
+
+  /** Every tag with the id it names */
+  async all(): Promise<Map<string, string>> {
+    const ids = new Map<string, string>();
+    for (const tag of await namesIn(this.#dir)) {
+      if (tag.endsWith(".tmp")) continue;
+      const id = await this.idOf(tag);
+      if (id !== undefined) ids.set(tag, id);
+    }
+    return ids;
+  }
+}
+
+/** mkdir is atomic: exactly one of two simultaneous callers succeeds */
+async function makeFolder(path: string): Promise<boolean> {
+  try {
+    await mkdir(path);
+    return true;
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === "EEXIST") return false;
+    throw error;
+  }
+}
+
+async function isAbandoned(reservation: string): Promise<boolean> {
+  const owner = await ownerOf(reservation);
+  return owner === undefined ? (await folderAgeMs(reservation)) > OWNERLESS_MS : !(await isAlive(owner));
+}
+
+export async function namesIn(dir: string): Promise<string[]> {
+  try {
+    return await readdir(dir);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === "ENOENT") return [];
+    throw error;
+  }
+}

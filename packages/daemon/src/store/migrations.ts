@@ -1,0 +1,108 @@
+// The tables. A change of them is a new entry at the end; what is there never changes.
+
+import { ForkdError } from "../errors.ts";
+import type { Db } from "./db.ts";
+
+const MIGRATIONS = [
+  `CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
+
+   CREATE TABLE sandboxes (
+     id TEXT PRIMARY KEY,
+     name TEXT UNIQUE,
+     snapshot_id TEXT NOT NULL,
+     snapshot_tag TEXT NOT NULL,
+     state TEXT NOT NULL,
+     reason TEXT,
+     pid INTEGER NOT NULL,
+     start_time TEXT NOT NULL,
+     boot_id TEXT NOT NULL,
+     memory_path TEXT NOT NULL,
+     memory_mib INTEGER NOT NULL,
+     vcpus INTEGER NOT NULL,
+     isolation TEXT NOT NULL,
+     kernels TEXT NOT NULL,
+     env TEXT NOT NULL,
+     certificate TEXT NOT NULL,
+     metadata TEXT NOT NULL,
+     fork_ms REAL NOT NULL,
+     created_at INTEGER NOT NULL,
+     last_active INTEGER NOT NULL,
+     expires_at INTEGER,
+     idle_timeout_secs INTEGER,
+     branch_count INTEGER NOT NULL DEFAULT 0,
+     last_branch_path TEXT,
+     memory_limit_mib INTEGER,
+     created_by TEXT NOT NULL,
+     warnings TEXT NOT NULL
+   ) STRICT;
+
+   CREATE TABLE snapshots (
+     id TEXT PRIMARY KEY,
+     tag TEXT NOT NULL,
+     status TEXT NOT NULL,
+     error TEXT,
+     ephemeral INTEGER NOT NULL DEFAULT 0,
+     image TEXT,
+     memory_mib INTEGER NOT NULL,
+     vcpus INTEGER NOT NULL,
+     parent_tag TEXT,
+     branched_from TEXT,
+     pause_ms REAL,
+     delta_bytes INTEGER,
+     pool INTEGER NOT NULL DEFAULT 0,
+     metadata TEXT NOT NULL,
+     warnings TEXT NOT NULL,
+     created_by TEXT NOT NULL,
+     created_at INTEGER NOT NULL
+   ) STRICT;
+
+   CREATE TABLE workspaces (
+     id TEXT PRIMARY KEY,
+     name TEXT NOT NULL UNIQUE,
+     source_snapshot_tag TEXT NOT NULL,
+     state_tag TEXT,
+     sandbox_id TEXT,
+     created_at INTEGER NOT NULL,
+     last_active INTEGER NOT NULL,
+     warnings TEXT NOT NULL
+   ) STRICT;
+
+   CREATE TABLE tokens (
+     name TEXT PRIMARY KEY,
+     scope TEXT NOT NULL,
+     hash BLOB NOT NULL UNIQUE,
+     max_sandboxes INTEGER,
+     created_at INTEGER NOT NULL,
+     last_used INTEGER
+   ) STRICT;
+
+   CREATE TABLE idempotency (
+     principal TEXT NOT NULL,
+     key TEXT NOT NULL,
+     request_hash BLOB NOT NULL,
+     status INTEGER,
+     body TEXT,
+     created_at INTEGER NOT NULL,
+     PRIMARY KEY (principal, key)
+   ) STRICT;
+
+   CREATE TABLE events (
+     id INTEGER PRIMARY KEY AUTOINCREMENT,
+     time INTEGER NOT NULL,
+     type TEXT NOT NULL,
+     sandbox TEXT,
+     snapshot TEXT,
+     principal TEXT,
+     reason TEXT,
+     metadata TEXT
+   ) STRICT;`,
+];
+
+export function migrate(db: Db): void {
+  const version = Number(db.get("PRAGMA user_version")?.["user_version"] ?? 0);
+  if (version > MIGRATIONS.length) {
+    throw new ForkdError("STATE_TOO_NEW", `Cannot use the database: it has version ${version}, this daemon knows ${MIGRATIONS.length}.`);
+  }
+  for (const [at, sql] of MIGRATIONS.entries()) if (at >= version) db.exec(sql);
+  db.exec(`PRAGMA user_version = ${MIGRATIONS.length}`);
+}

@@ -1,0 +1,80 @@
+// What the daemon remembers of sandboxes, snapshots and workspaces.
+
+import type { Metadata } from "../api/common.ts";
+import type { SandboxInfo, SandboxState } from "../api/sandbox.ts";
+import type { SnapshotStatus } from "../api/snapshot.ts";
+import type { Db } from "./db.ts";
+import { Table } from "./rows.ts";
+
+export type SandboxRow = {
+  id: string;
+  name: string | null;
+  snapshot_id: string;
+  snapshot_tag: string;
+  state: SandboxState;
+  reason: string | null;
+  pid: number;
+  start_time: string;
+  /** boot of the host it runs in */
+  boot_id: string;
+  memory_path: string;
+  memory_mib: number;
+  vcpus: number;
+  isolation: SandboxInfo["isolation"];
+  kernels: string[];
+  env: Record<string, string>;
+  certificate: SandboxInfo["certificate"];
+  metadata: Metadata;
+  fork_ms: number;
+  created_at: number;
+  last_active: number;
+  expires_at: number | null;
+  idle_timeout_secs: number | null;
+  branch_count: number;
+  last_branch_path: string | null;
+  memory_limit_mib: number | null;
+  created_by: string;
+  warnings: string[];
+};
+
+export type SnapshotRow = {
+  id: string;
+  tag: string;
+  status: SnapshotStatus;
+  error: string | null;
+  /** 1: goes when nothing needs it */
+  ephemeral: number;
+  image: string | null;
+  memory_mib: number;
+  vcpus: number;
+  parent_tag: string | null;
+  branched_from: string | null;
+  pause_ms: number | null;
+  delta_bytes: number | null;
+  pool: number;
+  metadata: Metadata;
+  warnings: string[];
+  created_by: string;
+  created_at: number;
+};
+
+export type WorkspaceRow = {
+  id: string;
+  name: string;
+  source_snapshot_tag: string;
+  state_tag: string | null;
+  sandbox_id: string | null;
+  created_at: number;
+  last_active: number;
+  warnings: string[];
+};
+
+export type Tables = { sandboxes: Table<SandboxRow>; snapshots: Table<SnapshotRow>; workspaces: Table<WorkspaceRow> };
+
+export function tablesOf(db: Db): Tables {
+  return {
+    sandboxes: new Table(db, "sandboxes", { key: "id", json: ["kernels", "env", "certificate", "metadata", "warnings"] }),
+    snapshots: new Table(db, "snapshots", { key: "id", json: ["metadata", "warnings"] }),
+    workspaces: new Table(db, "workspaces", { key: "id", json: ["warnings"] }),
+  };
+}

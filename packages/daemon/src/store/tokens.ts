@@ -1,0 +1,187 @@
+// Tokens: only their hashes are stored, and every comparison takes the same time.
+
+import { createHash, randomBytes, timingSafeEqual } from "node:crypto";
+import { open } from "node:fs/promises";
+import { ForkdError, messageOf } from "../errors.ts";
+import type { CreateToken, NewToken, Scope, TokenInfo } from "../api/daemon.ts";
+import type { Db, Row } from "./db.ts";
+
+const PREFIX = "fkd_";
+const TOKEN_BYTES = 32;
+const MIN_BYTES = 16;
+const MAX_FILE_BYTES = 4096;
+const LAST_USED_STEP_SECS = 60;
+/** The names under which the Unix socket and the token file act */
+const LOCAL = "local";
+const FILE = "token-file";
+
+export type Identity = { name: string; scope: Scope; maxSandboxes: number | null };
+
+type Known = TokenInfo & { hash: Buffer };
+
+export class Tokens {
+  readonly #db: Db;
+  readonly #now: () => number;
+  /** all of them, by name: every request compares with each */
+  readonly #stored = new Map<string, Known>();
+  #fromFile: Known | null = null;
+
+  constructor(db: Db, opts: { nowMs?: () => number } = {}) {
+    this.#db = db;
+    const nowMs = opts.nowMs ?? Date.now;
+    this.#now = () => Math.floor(nowMs() / 1000);
+    for (const row of db.all("SELECT * FROM tokens ORDER BY name")) {
+      const known = fromRow(row);
+      this.#stored.set(known.name, known);
+    }
+  }
+
+  create(request: CreateToken): NewToken {
+    if (request.name === LOCAL || request.name === FILE)
+      throw new ForkdError("BAD_NAME", `Cannot make token ${request.name}: the name is taken by the daemon itself.`);
+    if (this.#stored.has(request.name)) throw new ForkdError("EXISTS", `Cannot make token ${request.name}: there is one already.`);
+    const token = newSecret();
+    const known: Known = {
+      name: request.name,
+      scope: request.scope,
+      max_sandboxes: request.max_sandboxes,
+      created_at_unix: this.#now(),
+      last_used_unix: null,
+      source: "created",
+      hash: hashOf(token),
+    };
+    this.#write(
+      "INSERT INTO tokens (name, scope, hash, max_sandboxes, created_at) VALUES (?, ?, ?, ?, ?)",
+      known.name,
+      known.scope,
+      known.hash,
+      known.max_sandboxes,
+      known.created_at_unix,
+    );
+    this.#stored.set(known.name, known);
+    return { ...info(known), token };
+  }
+
+  /** The old value ends at once */
+  rotate(name: string): NewToken {
+    const known = this.#get(name);
+    const token = newSecret();
+    const hash = hashOf(token);
+    this.#write("UPDATE tokens SET hash = ? WHERE name = ?", hash, name);
+    known.hash = hash;
+    return { ...info(known), token };
+  }
+
+  revoke(name: string): void {
+    this.#get(name);
+    this.#write("DELETE FROM tokens WHERE name = ?", name);
+    this.#stored.delete(name);
+  }
+
+  list(): TokenInfo[] {
+    const all = [...this.#stored.values(), ...(this.#fromFile ? [this.#fromFile] : [])];
+    return all.map(info).sort((a, b) => (a.name < b.name ? -1 : 1));
+  }
+
+  /** Whose token it is. Always hashes, always compares with all: the time says nothing about how near a guess is */
+  find(presented: string): Identity | null {
+    const hash = hashOf(presented);
+    let found: Known | null = null;
+    for (const known of this.#stored.values()) if (timingSafeEqual(known.hash, hash)) found = known;
+    if (this.#fromFile && timingSafeEqual(this.#fromFile.hash, hash)) found = this.#fromFile;
+    if (!found) return null;
+    this.#touch(found);
+    return { name: found.name, scope: found.scope, maxSandboxes: found.max_sandboxes };
+  }
+
+  /** Takes the token of the file in place of the one before; when the file is no good, nothing changes */
+  async loadFile(path: string): Promise<void> {
+    const token = await readTokenFile(path);
+    this.#fromFile = {
+      name: FILE,
+      scope: "admin",
+      max_sandboxes: null,
+      created_at_unix: this.#now(),
+      last_used_unix: null,
+      source: "file",
+      hash: hashOf(token),
+    };
+  }
+
+  #get(name: string): Known {
+    const known = this.#stored.get(name);
+    if (known) return known;
+    if (name === FILE && this.#fromFile)
+      throw new ForkdError("BAD_REQUEST", "Cannot change the token of the token file: the file is its only source.", {
+        hint: "Write another token into the file and send the daemon SIGHUP.",
+      });
+    throw new ForkdError("NOT_FOUND", `There is no token ${name}.`, { hint: "List them with 'forkd token ls'." });
+  }
+
+  /** A token that was revoked must not come back with a power cut */
+  #write(sql: string, ...values: (string | number | Uint8Array | null)[]): void {
+    this.#db.durably(() => this.#db.run(sql, ...values));
+  }
+
+  #touch(known: Known): void {
+    const now = this.#now();
+    if (known.last_used_unix !== null && now - known.last_used_unix < LAST_USED_STEP_SECS) return;
+    known.last_used_unix = now;
+    if (known.source === "created") this.#db.run("UPDATE tokens SET last_used = ? WHERE name = ?", now, known.name);
+  }
+}
+
+async function readTokenFile(path: string): Promise<string> {
+  let text: string;
+  try {
+    await using file = await open(path, "r");
+    const { mode, size } = await file.stat();
+    if ((mode & 0o077) !== 0)
+      throw new ForkdError("BAD_CONFIG", `Cannot use token_file ${path}: others can read it (mode ${(mode & 0o777).toString(8)}).`, {
+        hint: `Run 'chmod 600 ${path}'.`,
+      });
+    if (size > MAX_FILE_BYTES)
+      throw new ForkdError("BAD_CONFIG", `Cannot use token_file ${path}: it is larger than ${MAX_FILE_BYTES} bytes.`);
+    text = await file.readFile("utf8");
+  } catch (error) {
+    if (error instanceof ForkdError) throw error;
+    throw new ForkdError("BAD_CONFIG", `Cannot read token_file ${path}: ${messageOf(error)}.`, { cause: error });
+  }
+  const token = text.trim();
+  const why = weakness(token);
+  if (why) throw new ForkdError("WEAK_TOKEN", `Cannot use the token in ${path}: ${why}.`);
+  return token;
+}
+
+function weakness(token: string): string | null {
+  if (/^(REPLACE_ME|CHANGE_ME)/i.test(token)) return "it is a placeholder";
+  if (/\s/.test(token)) return "there is white space in it";
+  if (!/^[\x21-\x7e]*$/.test(token)) return "a header cannot carry it";
+  if (Buffer.byteLength(token) < MIN_BYTES) return `it has less than ${MIN_BYTES} bytes`;
+  return null;
+}
+
+function newSecret(): string {
+  return PREFIX + randomBytes(TOKEN_BYTES).toString("base64url");
+}
+
+function hashOf(token: string): Buffer {
+  return createHash("sha256").update(token).digest();
+}
+
+function fromRow(row: Row): Known {
+  return {
+    name: row["name"] as string,
+    scope: row["scope"] as Scope,
+    max_sandboxes: row["max_sandboxes"] as number | null,
+    created_at_unix: row["created_at"] as number,
+    last_used_unix: row["last_used"] as number | null,
+    source: "created",
+    hash: Buffer.from(row["hash"] as Uint8Array),
+  };
+}
+
+function info(known: Known): TokenInfo {
+  const { name, scope, max_sandboxes, created_at_unix, last_used_unix, source } = known;
+  return { name, scope, max_sandboxes, created_at_unix, last_used_unix, source };
+}

@@ -1,0 +1,113 @@
+// Settings: which source wins, and what is refused.
+
+import assert from "node:assert/strict";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { test } from "node:test";
+import { CONFIG_OPTIONS, resolveConfig, splitBind } from "../src/config.ts";
+import { ForkdError } from "../src/errors.ts";
+import { resolveHome } from "../src/home.ts";
+import type { TestContext } from "node:test";
+import type { ConfigInput, ResolvedConfig } from "../src/config.ts";
+
+type Given = { options?: NonNullable<ConfigInput["options"]>; env?: Record<string, string>; file?: unknown };
+
+async function resolve(t: TestContext, given: Given = {}): Promise<ResolvedConfig & { dir: string }> {
+  const dir = await mkdtemp(join(tmpdir(), "forkd-config-"));
+  t.after(() => rm(dir, { recursive: true }));
+  if (given.file !== undefined) {
+    await writeFile(join(dir, "config.json"), typeof given.file === "string" ? given.file : JSON.stringify(given.file));
+  }
+  const home = resolveHome({ FORKD_HOME: dir, FORKD_RUN: dir });
+  return { ...(await resolveConfig({ options: given.options ?? {}, env: given.env ?? {}, home })), dir };
+}
+
+async function refused(t: TestContext, given: Given, ...patterns: RegExp[]): Promise<void> {
+  await assert.rejects(resolve(t, given), (error) => {
+    assert.ok(error instanceof ForkdError);
+    assert.equal(error.code, "BAD_CONFIG");
+    for (const pattern of patterns) assert.match(error.message, pattern);
+    return true;
+  });
+}
+
+test("without anything, everything has its default", async (t) => {
+  const { values, entries, warnings, dir } = await resolve(t);
+  assert.equal(values.bind, "127.0.0.1:8889");
+  assert.equal(values.auditLog, join(dir, "audit.log"));
+  assert.equal(values.branchConcurrency, 4);
+  assert.equal(values.maxMemoryMiB, null);
+  assert.equal(values.drainSecs, 30);
+  assert.deepEqual(entries["max_sandboxes"], { value: 1000, source: "default" });
+  assert.equal(Object.keys(entries).length, 15);
+  assert.deepEqual(warnings, []);
+  assert.ok(Object.isFrozen(values));
+});
+
+test("an option wins over the environment, that over the file, that over the default", async (t) => {
+  const file = { max_sandboxes: 1, min_free_mib: 1, drain_secs: 1 };
+  const env = { FORKD_MAX_SANDBOXES: "2", FORKD_MIN_FREE_MIB: "2", FORKD_PARALLELISM: "" };
+  const { entries, values } = await resolve(t, { file, env, options: { "max-sandboxes": "3" } });
+  assert.deepEqual(entries["max_sandboxes"], { value: 3, source: "option" });
+  assert.deepEqual(entries["min_free_mib"], { value: 2, source: "environment" });
+  assert.deepEqual(entries["drain_secs"], { value: 1, source: "file" });
+  assert.equal(entries["parallelism"]?.source, "default", "an empty variable is none");
+  assert.equal(values.maxSandboxes, 3);
+});
+
+test("paths are complete, those of the file from its folder on", async (t) => {
+  const { values, dir } = await resolve(t, { file: { token_file: "secret/token" }, options: { "audit-log": "a.log" } });
+  assert.equal(values.tokenFile, join(dir, "secret/token"));
+  assert.equal(values.auditLog, join(process.cwd(), "a.log"));
+});
+
+test("none takes a setting away", async (t) => {
+  const { values, entries } = await resolve(t, { options: { bind: "none", "audit-log": "none" }, file: { max_memory_mib: null } });
+  assert.deepEqual([values.bind, values.auditLog, values.maxMemoryMiB], [null, null, null]);
+  assert.deepEqual(entries["bind"], { value: null, source: "option" });
+});
+
+test("a refusal names the setting, its value, the rule and where it comes from", async (t) => {
+  await refused(t, { options: { "branch-concurrency": "0" } }, /branch_concurrency/, /"0"/, /from 1/, /--branch-concurrency/);
+  await refused(t, { env: { FORKD_DRAIN_SECS: "soon" } }, /drain_secs/, /"soon"/, /FORKD_DRAIN_SECS/);
+  await refused(t, { file: { log_level: "loud" } }, /log_level/, /"loud"/, /trace, debug/, /config\.json/);
+});
+
+test("values that cannot be are refused", async (t) => {
+  for (const bind of ["8889", "127.0.0.1", "127.0.0.1:99999", ":8889", "::1:8889", "a b:1", "", "http://x:1"]) {
+    await refused(t, { options: { bind } }, /bind/);
+  }
+  for (const file of ["{", "[]", "3", { bogus: 1 }, { insecure: "maybe" }, { max_sandboxes: 1.5 }, { default_image: "../x" }]) {
+    await refused(t, { file });
+  }
+  await refused(t, { env: { FORKD_CONFIG: "/nowhere/config.json" } }, /nowhere/);
+});
+
+test("an address that others can reach needs TLS, or the word that it is wanted so", async (t) => {
+  for (const bind of ["0.0.0.0:1", "[::]:1", "192.0.2.1:1", "example.org:1"]) {
+    await refused(t, { options: { bind } }, /without TLS/);
+    const insecure = await resolve(t, { options: { bind, insecure: true } });
+    assert.match(insecure.warnings.join(), /INSECURE/);
+    const tls = await resolve(t, { options: { bind, "tls-cert": "c", "tls-key": "k" } });
+    assert.deepEqual(tls.warnings, []);
+  }
+  for (const bind of ["127.0.0.1:1", "127.8.9.1:1", "[::1]:1", "localhost:1"])
+    assert.deepEqual((await resolve(t, { options: { bind } })).warnings, []);
+});
+
+test("certificate and key go together", async (t) => {
+  await refused(t, { options: { "tls-cert": "c" } }, /tls_key is missing/);
+  await refused(t, { env: { FORKD_TLS_KEY: "k" } }, /tls_cert is missing/);
+});
+
+test("options of the older controller are taken, with a warning", async (t) => {
+  const { warnings } = await resolve(t, { options: { state: "/x", "prewarm-scratch-dir": "/y" } });
+  assert.equal(warnings.length, 2);
+  for (const name of ["state", "snapshot-root", "prewarm-scratch-dir", "bind", "insecure"]) assert.ok(CONFIG_OPTIONS[name], name);
+});
+
+test("an address is split into host and port", () => {
+  assert.deepEqual(splitBind("127.0.0.1:80"), { host: "127.0.0.1", port: 80 });
+  assert.deepEqual(splitBind("[::1]:80"), { host: "::1", port: 80 });
+});

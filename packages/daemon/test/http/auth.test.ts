@@ -1,0 +1,154 @@
+// Who gets in: transports, tokens, scopes, and the end of guessing.
+
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { readFile } from "node:fs/promises";
+import { join } from "node:path";
+import { test } from "node:test";
+import { AuthFailures } from "../../src/http/auth-failures.ts";
+import { fakeManager } from "./helpers/fake-manager.ts";
+import { serve, tempDir } from "./helpers/serve.ts";
+import type { Scope } from "../../src/api/daemon.ts";
+
+function token(fixture: Awaited<ReturnType<typeof serve>>, scope: Scope): string {
+  return fixture.services.tokens.create({ name: `the-${scope}`, scope, max_sandboxes: 7 }).token;
+}
+
+test("the Unix socket needs no token and may do everything", async (t) => {
+  const fixture = await serve(t);
+  const reply = await fixture.ask("/v1/tokens");
+  assert.equal(reply.status, 200);
+});
+
+test("TCP without a token is refused, also when no token exists at all", async (t) => {
+  const fixture = await serve(t);
+  const reply = await fixture.ask("/version", { tcp: true });
+  assert.equal(reply.status, 401);
+  assert.equal(reply.json()["code"], "UNAUTHORIZED");
+  assert.match(String(reply.headers["www-authenticate"]), /^Bearer/);
+});
+
+test("health and readiness need nobody, with and without a trailing slash", async (t) => {
+  const fixture = await serve(t);
+  for (const path of ["/healthz", "/healthz/", "/readyz"]) assert.equal((await fixture.ask(path, { tcp: true })).status, 200, path);
+});
+
+test("the scheme is read without regard to case", async (t) => {
+  const fixture = await serve(t);
+  const secret = token(fixture, "read");
+  for (const scheme of ["Bearer", "bearer", "BEARER"]) {
+    const reply = await fixture.ask("/version", { tcp: true, headers: { authorization: `${scheme} ${secret}` } });
+    assert.equal(reply.status, 200, scheme);
+  }
+  for (const header of [`Basic ${secret}`, secret, "Bearer", "Bearer ", `Bearer ${secret} ${secret}`]) {
+    const reply = await fixture.ask("/version", { tcp: true, headers: { authorization: header } });
+    assert.equal(reply.status, 401, header);
+  }
+});
+
+test("scopes widen from read over exec to admin", async (t) => {
+  const fixture = await serve(t, { manager: fakeManager({ sandboxes: { list: () => ({ items: [], nextCursor: null }) } }) });
+  const secrets = { read: token(fixture, "read"), exec: token(fixture, "exec"), admin: token(fixture, "admin") };
+  const asked = {
+    read: () => ({ path: "/v1/sandboxes", method: "GET" }),
+    exec: () => ({ path: "/v1/sandboxes/x/ping", method: "POST" }),
+    admin: () => ({ path: "/v1/tokens", method: "GET" }),
+  };
+  const order: Scope[] = ["read", "exec", "admin"];
+  for (const has of order) {
+    for (const needs of order) {
+      const { path, method } = asked[needs]();
+      const reply = await fixture.ask(path, { tcp: true, token: secrets[has], method });
+      const allowed = order.indexOf(has) >= order.indexOf(needs);
+      assert.equal(reply.status === 403, !allowed, `${has} asks for ${needs}`);
+      if (!allowed) assert.equal(reply.json()["code"], "FORBIDDEN");
+    }
+  }
+});
+
+test("the caller carries the token's name and limit", async (t) => {
+  const seen: unknown[] = [];
+  const manager = fakeManager({
+    sandboxes: {
+      remove: async (_id, { principal, maxSandboxes }) => void seen.push([principal, maxSandboxes]),
+    },
+  });
+  const fixture = await serve(t, { manager });
+  await fixture.ask("/v1/sandboxes/a", { method: "DELETE", tcp: true, token: token(fixture, "exec") });
+  await fixture.ask("/v1/sandboxes/a", { method: "DELETE" });
+  assert.deepEqual(seen, [
+    ["the-exec", 7],
+    ["local", null],
+  ]);
+});
+
+test("a revoked and a rotated token no longer open anything", async (t) => {
+  const fixture = await serve(t);
+  const secret = token(fixture, "read");
+  const created = await fixture.ask("/v1/tokens/the-read/rotate", { method: "POST" });
+  assert.equal(created.status, 200);
+  const fresh = String(created.json()["token"]);
+  assert.equal((await fixture.ask("/version", { tcp: true, token: secret })).status, 401);
+  assert.equal((await fixture.ask("/version", { tcp: true, token: fresh })).status, 200);
+  assert.equal((await fixture.ask("/v1/tokens/the-read", { method: "DELETE" })).status, 204);
+  assert.equal((await fixture.ask("/version", { tcp: true, token: fresh })).status, 401);
+});
+
+test("after ten wrong tokens even the right one gets no answer until the window has passed", async (t) => {
+  let now = 1000;
+  const failures = new AuthFailures({ nowMs: () => now });
+  const fixture = await serve(t, { failures });
+  const secret = token(fixture, "read");
+  for (let i = 0; i < 10; i++) assert.equal((await fixture.ask("/version", { tcp: true, token: `wrong-${i}` })).status, 401);
+  const refused = await fixture.ask("/version", { tcp: true, token: secret });
+  assert.equal(refused.status, 429);
+  assert.equal(refused.json()["code"], "RATE_LIMITED");
+  assert.ok(Number(refused.headers["retry-after"]) > 0);
+  assert.equal((await fixture.ask("/version")).status, 200, "the Unix socket is not concerned");
+  assert.equal((await fixture.ask("/healthz", { tcp: true })).status, 200);
+  now += 60_001;
+  assert.equal((await fixture.ask("/version", { tcp: true, token: secret })).status, 200);
+});
+
+test("requests without a token are no guesses", async (t) => {
+  const fixture = await serve(t);
+  for (let i = 0; i < 15; i++) assert.equal((await fixture.ask("/version", { tcp: true })).status, 401);
+});
+
+test("failures are counted for each address, an IPv6 network being one", () => {
+  const failures = new AuthFailures({ nowMs: () => 0 });
+  for (let i = 0; i < 10; i++) failures.add(`2001:db8::${i}`);
+  assert.ok(failures.blockedMs("2001:db8::ffff") > 0);
+  assert.equal(failures.blockedMs("2001:db8:0:1::1"), 0);
+  assert.equal(failures.blockedMs("10.0.0.1"), 0);
+});
+
+test("the map of addresses is bounded", () => {
+  const failures = new AuthFailures({ nowMs: () => 0 });
+  for (let i = 0; i < 10; i++) failures.add("192.0.2.1");
+  for (let i = 0; i < 20_000; i++) failures.add(`10.${i >> 16}.${(i >> 8) & 255}.${i & 255}`);
+  assert.equal(failures.blockedMs("192.0.2.1"), 0, "the oldest made room");
+});
+
+test("authentication comes before the body is read", async (t) => {
+  const fixture = await serve(t);
+  const reply = await fixture.ask("/v1/sandboxes", { tcp: true, method: "POST", body: "{ this is not JSON" });
+  assert.equal(reply.status, 401);
+});
+
+test("TLS serves the same API", async (t) => {
+  const dir = await tempDir(t);
+  try {
+    const files = ["-keyout", join(dir, "key.pem"), "-out", join(dir, "cert.pem")];
+    execFileSync("openssl", ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost", ...files], {
+      stdio: "ignore",
+    });
+  } catch (error) {
+    t.skip(`no certificate could be made: ${String(error)}`);
+    return;
+  }
+  const tls = { cert: await readFile(join(dir, "cert.pem")), key: await readFile(join(dir, "key.pem")) };
+  const fixture = await serve(t, { tls });
+  assert.equal((await fixture.ask("/version", { tcp: true })).status, 401);
+  assert.equal((await fixture.ask("/version", { tcp: true, token: token(fixture, "read") })).status, 200);
+});

@@ -1,0 +1,120 @@
+// What requests leave behind: errors in one form, audit lines, metrics, and no secrets.
+
+import assert from "node:assert/strict";
+import { readFile } from "node:fs/promises";
+import { join } from "node:path";
+import { test } from "node:test";
+import { ERROR_CODES, ForkdError } from "../../src/errors.ts";
+import { fakeManager } from "./helpers/fake-manager.ts";
+import { serve } from "./helpers/serve.ts";
+import type { ErrorCode } from "../../src/errors.ts";
+
+test("every code is answered with its status and in the one form", async (t) => {
+  let code: ErrorCode = "INTERNAL";
+  const manager = fakeManager({
+    inside: {
+      ping: async () => {
+        throw new ForkdError(code, "Cannot: why.", { details: { free: 3 } });
+      },
+    },
+  });
+  const fixture = await serve(t, { manager });
+  for (const [name, { status, hint }] of Object.entries(ERROR_CODES)) {
+    code = name as ErrorCode;
+    const reply = await fixture.ask("/v1/sandboxes/a/ping", { method: "POST" });
+    assert.equal(reply.status, status, name);
+    const request_id = reply.headers["x-request-id"];
+    assert.deepEqual(reply.json(), { error: "Cannot: why.", code: name, hint, request_id, details: { free: 3 } });
+    assert.match(String(reply.headers["content-type"]), /^application\/json/);
+  }
+});
+
+test("what nobody expected is told without its inside, which is in the log", async (t) => {
+  const manager = fakeManager({
+    inside: {
+      ping: async () => {
+        throw new TypeError("the secret inside");
+      },
+    },
+  });
+  const fixture = await serve(t, { manager });
+  const reply = await fixture.ask("/v1/sandboxes/a/ping", { method: "POST", headers: { "x-request-id": "find-me" } });
+  assert.equal(reply.status, 500);
+  assert.equal(reply.json()["code"], "INTERNAL");
+  assert.doesNotMatch(reply.text, /secret inside/);
+  const line = fixture
+    .logged()
+    .split("\n")
+    .find((text) => text.includes("find-me"));
+  assert.match(line ?? "", /the secret inside/);
+});
+
+test("each request is a line of the audit log, and no secret is in it or in the log", async (t) => {
+  const secret = "hunter2-hunter2-hunter2";
+  const manager = fakeManager({ inside: { exec: async () => ({ stdout: secret }) as never } });
+  const fixture = await serve(t, { manager });
+  const { token } = fixture.services.tokens.create({ name: "ci", scope: "exec", max_sandboxes: null });
+  const headers = { "user-agent": `agent/${"x".repeat(1000)}`, "x-request-id": "r-1" };
+  await fixture.ask("/v1/sandboxes/sb-1/exec", { tcp: true, token, body: { args: [secret] }, headers });
+  await fixture.ask(`/v1/snapshots/base?cascade&password=${secret}`, { method: "DELETE" });
+  await fixture.ask("/v1/sandboxes", { tcp: true, token: secret });
+  await fixture.ask("/healthz");
+  await fixture.services.audit?.flush();
+  const text = await readFile(join(fixture.dir, "audit.log"), "utf8");
+  for (const hidden of [secret, token, "authorization"]) {
+    assert.ok(!text.includes(hidden));
+    assert.ok(!fixture.logged().includes(hidden));
+  }
+  const lines = text
+    .trim()
+    .split("\n")
+    .map((line) => JSON.parse(line) as Record<string, unknown>);
+  assert.deepEqual(
+    lines.map(({ principal, method, path, sandbox, snapshot, status }) => [principal, method, path, sandbox, snapshot, status]),
+    [
+      ["ci", "POST", "/v1/sandboxes/sb-1/exec", "sb-1", null, 200],
+      ["local", "DELETE", "/v1/snapshots/base", null, "base", 400],
+      [null, "GET", "/v1/sandboxes", null, null, 401],
+    ],
+  );
+  const [first, second] = lines;
+  assert.equal(first?.["request_id"], "r-1");
+  assert.equal(first?.["remote"], "127.0.0.1");
+  assert.equal(second?.["remote"], "unix");
+  assert.match(String(first?.["time"]), /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/);
+  assert.equal(String(first?.["user_agent"]).length, 256);
+  assert.ok(Number.isInteger(first?.["latency_us"]));
+});
+
+test("requests and errors are counted by route, never by path", async (t) => {
+  const fixture = await serve(t);
+  await fixture.ask("/v1/snapshots/one");
+  await fixture.ask("/v1/snapshots/two");
+  await fixture.ask("/nowhere");
+  const { text, headers } = await fixture.ask("/metrics");
+  assert.match(String(headers["content-type"]), /^text\/plain; version=/);
+  assert.match(text, /^forkd_http_requests_total\{route="\/v1\/snapshots\/:tag",method="GET",status="404"\} 2$/m);
+  assert.match(text, /^forkd_http_requests_total\{route="unknown",method="GET",status="404"\} 1$/m);
+  assert.match(text, /^forkd_errors_total\{code="NOT_FOUND"\} 3$/m);
+  assert.match(text, /^forkd_build_info\{version="1.2.3"\} 1$/m);
+});
+
+test("the daemon tells its settings, its version and its interface", async (t) => {
+  const fixture = await serve(t);
+  assert.deepEqual((await fixture.ask("/v1/config")).json()["branch_concurrency"], { value: 4, source: "default" });
+  assert.deepEqual((await fixture.ask("/version")).json(), { version: "1.2.3", api: "v1" });
+  assert.match(String((await fixture.ask("/v1/openapi.json")).json()["openapi"]), /^3\./);
+});
+
+test("readiness says why not, and new work is refused while stopping", async (t) => {
+  const fixture = await serve(t);
+  assert.deepEqual((await fixture.ask("/readyz")).json(), { ready: true, reason: null });
+  fixture.stopping.abort();
+  const reply = await fixture.ask("/readyz");
+  assert.equal(reply.status, 503);
+  assert.deepEqual(reply.json(), { ready: false, reason: "stopping" });
+  assert.equal((await fixture.ask("/healthz")).status, 200);
+  const refused = await fixture.ask("/v1/sandboxes");
+  assert.equal(refused.status, 503);
+  assert.equal(refused.json()["code"], "STOPPING");
+});

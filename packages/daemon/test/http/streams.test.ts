@@ -1,0 +1,312 @@
+// Answers that come in pieces: events, progress, logs, files.
+
+import assert from "node:assert/strict";
+import { createHash } from "node:crypto";
+import { once } from "node:events";
+import { request } from "node:http";
+import { test } from "node:test";
+import { ForkdError } from "../../src/errors.ts";
+import { FakeEvents, fakeManager, sandboxInfo } from "./helpers/fake-manager.ts";
+import { open, readAll, serve } from "./helpers/serve.ts";
+import type { IncomingMessage } from "node:http";
+import type { Fixture } from "./helpers/serve.ts";
+
+const LINES = { accept: "application/x-ndjson" };
+
+/** Reads until the text is there */
+async function until(response: IncomingMessage, wanted: RegExp): Promise<string> {
+  let text = "";
+  while (!wanted.test(text)) {
+    const piece = response.read() as Buffer | null;
+    if (piece === null) await once(response, "readable");
+    else text += piece.toString();
+  }
+  return text;
+}
+
+function listen(fixture: Fixture, query = "", headers: Record<string, string> = {}): Promise<IncomingMessage> {
+  return open({ ...fixture.options({ headers }), path: `/v1/events${query}` });
+}
+
+const idsIn = (text: string): number[] => [...text.matchAll(/^id: (\d+)$/gm)].map(([, id]) => Number(id));
+
+test("events are told from the one after Last-Event-ID on, and then as they happen", async (t) => {
+  const events = new FakeEvents();
+  const fixture = await serve(t, { manager: fakeManager({ events }) });
+  for (let i = 0; i < 1200; i++) events.add({ type: "sandbox.created", sandbox: `s${i}` });
+  const response = await listen(fixture, "", { "last-event-id": "3" });
+  assert.equal(response.headers["content-type"], "text/event-stream");
+  const missed = await until(response, /^id: 1200$[^]*\n\n$/m);
+  assert.deepEqual(
+    idsIn(missed),
+    Array.from({ length: 1197 }, (_, i) => i + 4),
+  );
+  events.add({ type: "sandbox.deleted", sandbox: "s1", reason: "bye" });
+  const live = await until(response, /^id: 1201$[^]*\n\n$/m);
+  assert.match(live, /^event: sandbox.deleted$/m);
+  assert.match(live, /^data: \{.*"reason":"bye".*\}$/m);
+  response.destroy();
+});
+
+test("events without a place to begin are only the new ones, chosen by type and sandbox", async (t) => {
+  const events = new FakeEvents();
+  const fixture = await serve(t, { manager: fakeManager({ events }) });
+  events.add({ type: "sandbox.created", sandbox: "a" });
+  const response = await listen(fixture, "?types=sandbox.deleted,sandbox.lost&sandbox=a");
+  events.add({ type: "sandbox.deleted", sandbox: "b" });
+  events.add({ type: "sandbox.paused", sandbox: "a" });
+  events.add({ type: "sandbox.deleted", sandbox: "a" });
+  assert.deepEqual(idsIn(await until(response, /^id: 4$/m)), [4]);
+  response.destroy();
+  while (events.listeners > 0) await new Promise((resolve) => setImmediate(resolve));
+});
+
+test("a stream of events gives signs of life and ends when the daemon stops", async (t) => {
+  const fixture = await serve(t, { limits: { heartbeatMs: 10 } });
+  const response = await listen(fixture, "?since=0");
+  await until(response, /^: .+$/m);
+  fixture.stopping.abort();
+  await readAll(response);
+  assert.equal(response.complete, true);
+});
+
+test("a client that does not read its events is dropped", async (t) => {
+  const events = new FakeEvents();
+  const fixture = await serve(t, { manager: fakeManager({ events }), limits: { heartbeatMs: 10 } });
+  const response = await listen(fixture);
+  response.pause();
+  const metadata = { text: "x".repeat(1000) };
+  while (events.listeners > 0) {
+    for (let i = 0; i < 100; i++) events.add({ type: "sandbox.updated", metadata });
+    await new Promise((resolve) => setTimeout(resolve, 1));
+  }
+  response.destroy();
+});
+
+test("progress comes line by line before the result", async (t) => {
+  const manager = fakeManager({
+    images: {
+      create: async (_request, caller) => {
+        caller.progress?.({ step: "download", done: 1, total: 2, unit: "bytes" });
+        caller.progress?.({ step: "unpack" });
+        return { id: "im" } as never;
+      },
+    },
+  });
+  const fixture = await serve(t, { manager });
+  const reply = await fixture.ask("/v1/images", { body: { reference: "a/b" }, headers: LINES });
+  assert.equal(reply.status, 200);
+  assert.equal(reply.headers["content-type"], "application/x-ndjson");
+  assert.deepEqual(
+    reply.text
+      .trim()
+      .split("\n")
+      .map((line) => JSON.parse(line) as unknown),
+    [
+      { progress: { step: "download", done: 1, total: 2, unit: "bytes" } },
+      { progress: { step: "unpack" } },
+      { result: { id: "im" }, status: 201 },
+    ],
+  );
+  const plain = await fixture.ask("/v1/images", { body: { reference: "a/b" } });
+  assert.equal(plain.status, 201);
+  assert.deepEqual(plain.json(), { id: "im" });
+});
+
+test("a failure before any progress is an ordinary answer, one after it the last line", async (t) => {
+  let isLate = false;
+  const manager = fakeManager({
+    snapshots: {
+      create: async (_request, caller) => {
+        if (isLate) caller.progress?.({ step: "boot" });
+        throw new ForkdError("BOOT_FAILED", "Cannot boot: no.");
+      },
+    },
+  });
+  const fixture = await serve(t, { manager });
+  const ask = { body: { tag: "a" }, headers: LINES };
+  const early = await fixture.ask("/v1/snapshots", ask);
+  assert.equal(early.status, 500);
+  assert.equal(early.json()["code"], "BOOT_FAILED");
+  isLate = true;
+  const late = await fixture.ask("/v1/snapshots", ask);
+  assert.equal(late.status, 200);
+  const last = JSON.parse(late.text.trim().split("\n").at(-1) ?? "") as { error: { code: string; request_id: string } };
+  assert.equal(last.error.code, "BOOT_FAILED");
+  assert.equal(last.error.request_id, late.headers["x-request-id"]);
+});
+
+test("logs are text, and followed ones begin at once and end with the daemon", async (t) => {
+  const manager = fakeManager({
+    sandboxes: { get: sandboxInfo },
+    inside: {
+      async *logs(_id, query, signal) {
+        if (query.follow) await once(signal, "abort");
+        yield "line\n";
+      },
+    },
+  });
+  const fixture = await serve(t, { manager });
+  const reply = await fixture.ask("/v1/sandboxes/a/logs?tail=3");
+  assert.equal(reply.text, "line\n");
+  assert.match(String(reply.headers["content-type"]), /^text\/plain/);
+  const response = await open({ ...fixture.options({}), path: "/v1/sandboxes/a/logs?follow" });
+  assert.equal(response.statusCode, 200);
+  fixture.stopping.abort();
+  assert.equal(await readAll(response), "line\n");
+});
+
+test("logs that cannot be opened are an error, not an empty text", async (t) => {
+  const manager = fakeManager({
+    sandboxes: { get: sandboxInfo },
+    inside: {
+      // eslint-disable-next-line require-yield -- it fails before its first line
+      async *logs() {
+        throw new ForkdError("SANDBOX_LOST", "Cannot read the log: gone.");
+      },
+    },
+  });
+  const fixture = await serve(t, { manager });
+  const reply = await fixture.ask("/v1/sandboxes/a/logs");
+  assert.equal(reply.status, 410);
+  assert.equal(reply.json()["code"], "SANDBOX_LOST");
+});
+
+test("a download is paced by its reader", async (t) => {
+  let made = 0;
+  const total = 800;
+  const manager = fakeManager({
+    inside: {
+      readFile: async () =>
+        (async function* () {
+          for (; made < total; made++) yield Buffer.alloc(64 * 1024, made & 255);
+        })(),
+    },
+  });
+  const fixture = await serve(t, { manager });
+  const response = await open({ ...fixture.options({}), path: "/v1/sandboxes/a/files?path=/x" });
+  await once(response, "readable");
+  let before = -1;
+  while (made !== before) {
+    before = made;
+    await new Promise((resolve) => setTimeout(resolve, 50));
+  }
+  assert.ok(made < total / 4, `${made} pieces were made for a reader that took none`);
+  let bytes = 0;
+  for await (const piece of response) bytes += (piece as Buffer).length;
+  assert.equal(bytes, total * 64 * 1024);
+});
+
+test("a download that cannot begin is an error; one that breaks is cut off visibly", async (t) => {
+  let isOpen = false;
+  const manager = fakeManager({
+    inside: {
+      readFile: async () => {
+        if (!isOpen) throw new ForkdError("FILE_FAILED", "Cannot open /x: no such file.");
+        return (async function* () {
+          yield Buffer.alloc(100_000);
+          throw new ForkdError("AGENT_LOST", "gone");
+        })();
+      },
+    },
+  });
+  const fixture = await serve(t, { manager });
+  const refused = await fixture.ask("/v1/sandboxes/a/files?path=/x");
+  assert.equal(refused.status, 422);
+  assert.equal(refused.json()["code"], "FILE_FAILED");
+  isOpen = true;
+  await assert.rejects(fixture.ask("/v1/sandboxes/a/files?path=/x"));
+});
+
+test("a download whose reader leaves ends its source", async (t) => {
+  const ended = Promise.withResolvers<void>();
+  const manager = fakeManager({
+    inside: {
+      readFile: async () =>
+        (async function* () {
+          try {
+            for (;;) yield Buffer.alloc(64 * 1024);
+          } finally {
+            ended.resolve();
+          }
+        })(),
+    },
+  });
+  const fixture = await serve(t, { manager });
+  const response = await open({ ...fixture.options({}), path: "/v1/sandboxes/a/files?path=/x" });
+  await once(response, "readable");
+  response.destroy();
+  await ended.promise;
+});
+
+test("an upload of any size and type arrives piece by piece", async (t) => {
+  const release = Promise.withResolvers<void>();
+  let taken = 0;
+  const hash = createHash("sha256");
+  const manager = fakeManager({
+    inside: {
+      writeFile: async (_id, query, content) => {
+        assert.equal(query.path, "/x");
+        for await (const piece of content) {
+          if (taken === 0) await release.promise;
+          taken += piece.length;
+          hash.update(piece);
+        }
+        return { bytes: taken };
+      },
+    },
+  });
+  const fixture = await serve(t, { manager, limits: { bodyBytes: 1000 } });
+  const upload = request({
+    ...fixture.options({ method: "PUT" }),
+    path: "/v1/sandboxes/a/files?path=/x",
+    headers: { "content-type": "application/json" },
+  });
+  const answered = once(upload, "response") as Promise<[IncomingMessage]>;
+  const sent = createHash("sha256");
+  const piece = Buffer.alloc(256 * 1024, "forkd");
+  let hasWaited = false;
+  for (let i = 0; i < 200; i++) {
+    sent.update(piece);
+    if (upload.write(piece)) continue;
+    if (!hasWaited && i > 20) {
+      // the server takes nothing, so the client cannot have got rid of everything
+      assert.ok(upload.writableLength > 0);
+      hasWaited = true;
+      release.resolve();
+    }
+    if (hasWaited) await once(upload, "drain");
+  }
+  upload.end();
+  const [response] = await answered;
+  assert.deepEqual(JSON.parse(await readAll(response)), { bytes: 200 * 256 * 1024 });
+  assert.equal(hash.digest("hex"), sent.digest("hex"));
+});
+
+test("an empty upload is an empty file", async (t) => {
+  const manager = fakeManager({
+    inside: { writeFile: async (_id, _query, content) => ({ bytes: (await Array.fromAsync(content)).length }) },
+  });
+  const fixture = await serve(t, { manager });
+  const reply = await fixture.ask("/v1/sandboxes/a/files?path=/x", { method: "PUT" });
+  assert.deepEqual(reply.json(), { bytes: 0 });
+});
+
+test("an upload that the guest refuses halfway is answered with why", async (t) => {
+  const manager = fakeManager({
+    inside: {
+      writeFile: async (_id, _query, content) => {
+        let bytes = 0;
+        for await (const piece of content) {
+          bytes += piece.length;
+          if (bytes > 100_000) throw new ForkdError("FILE_FAILED", "Cannot write /x: the guest's disk is full.");
+        }
+        return { bytes };
+      },
+    },
+  });
+  const fixture = await serve(t, { manager });
+  const reply = await fixture.ask("/v1/sandboxes/a/files?path=/x", { method: "PUT", body: Buffer.alloc(3_000_000) });
+  assert.equal(reply.status, 422);
+  assert.equal(reply.json()["code"], "FILE_FAILED");
+});

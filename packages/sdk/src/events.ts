@@ -1,0 +1,50 @@
+// The stream of events, put together again after every break.
+
+import { ConnectionError, ForkdError, TimeoutError } from "./errors.ts";
+import { sleep } from "./deadline.ts";
+import { parseJson, serverEventsOf } from "./streams.ts";
+import type { Client } from "./client.ts";
+import type { EventsOptions } from "./options.ts";
+import type { Event } from "./schema.gen.ts";
+
+const MIN_WAIT_MS = 100;
+const MAX_WAIT_MS = 5000;
+/** The daemon says something more often than this, even when nothing happens */
+const SILENCE_MS = 60_000;
+
+export async function* eventsOf(client: Client, opts: EventsOptions): AsyncGenerator<Event> {
+  const signal = opts.signal ?? new AbortController().signal;
+  const query = { types: opts.types?.join(","), sandbox: opts.sandbox };
+  let lastId = opts.since === undefined ? undefined : String(opts.since);
+  let wasOpen = false;
+  let waitMs = MIN_WAIT_MS;
+  while (!signal.aborted) {
+    try {
+      const place = wasOpen && lastId !== undefined ? { "last-event-id": lastId } : {};
+      const since = wasOpen ? undefined : opts.since;
+      const call = { query: { ...query, since }, headers: { accept: "text/event-stream", ...place }, signal, timeoutMs: SILENCE_MS };
+      const onOpen = (): void => {
+        wasOpen = true;
+        waitMs = MIN_WAIT_MS;
+      };
+      for await (const { id, data } of serverEventsOf(client.stream("GET", "/v1/events", call, { onOpen }))) {
+        lastId = id ?? lastId;
+        if (data !== "") yield parseJson(data) as Event;
+      }
+      // A stream of events has no end: the daemon stopped, and another one may follow.
+    } catch (error) {
+      if (signal.aborted) return;
+      if (!wasOpen || !canReturn(error)) throw error;
+    }
+    try {
+      await sleep(waitMs, signal);
+    } catch {
+      return; // sleep fails only when the signal aborts
+    }
+    waitMs = Math.min(waitMs * 2, MAX_WAIT_MS);
+  }
+}
+
+function canReturn(error: unknown): boolean {
+  return error instanceof ConnectionError || error instanceof TimeoutError || (error instanceof ForkdError && error.status === 503);
+}

@@ -1,0 +1,260 @@
+// What callers can choose. Names are the wire's in camelCase; times end in Secs where the daemon keeps them, in Ms where this package does.
+
+import type { Fetch } from "./transport.ts";
+import type { Env, EventType, Metadata, Progress, SandboxState, Scope, SnapshotStatus } from "./schema.gen.ts";
+
+/** Where the daemon is. Without anything: FORKD_URL, FORKD_SOCKET, then the daemon's default socket; in a browser http://127.0.0.1:8889 */
+export type ControllerOptions = {
+  /** `http://…`, `https://…` or `unix:///path` */
+  url?: string | undefined;
+  /** Path of the daemon's Unix socket */
+  socket?: string | undefined;
+  /** Without it FORKD_TOKEN; a Unix socket needs none */
+  token?: string | undefined;
+  /** How long a call may take; 0: for ever. @default 60000 */
+  timeoutMs?: number | undefined;
+  /** How often a call that is safe to repeat is repeated. @default 2 */
+  retries?: number | undefined;
+  /** Used instead of the global fetch, for everything but Unix sockets */
+  fetch?: Fetch | undefined;
+  /** @deprecated the older SDK's name for `url` */
+  baseUrl?: string | undefined;
+};
+
+/** Every call takes these */
+export type CallOptions = {
+  /** Ends the call; it rejects with the signal's reason */
+  signal?: AbortSignal | undefined;
+  /** How long this call may take; 0: for ever */
+  timeoutMs?: number | undefined;
+};
+
+/** Calls that can be made exactly once, however often they are sent */
+export type OnceOptions = CallOptions & {
+  /**
+   * Names this call. With a key it is repeated when its answer was lost, and the daemon goes on with it when the caller has gone.
+   * Creations make one up; null: no key, so that the daemon gives up what is aborted here
+   */
+  idempotencyKey?: string | null | undefined;
+};
+
+export type PageOptions = CallOptions & {
+  /** Entries per page; without it, all */
+  limit?: number | undefined;
+  /** `nextCursor` of the page before */
+  cursor?: string | undefined;
+};
+
+/** A plain array that also knows where the next page starts; null on the last one */
+export type Page<T> = T[] & { readonly nextCursor: string | null };
+
+export type ProgressOptions = OnceOptions & {
+  /** Called for every step of long work */
+  onProgress?: ((progress: Progress) => void) | undefined;
+};
+
+export type ListSnapshotsOptions = PageOptions & {
+  status?: SnapshotStatus | undefined;
+  /** Only those that have all of these */
+  metadata?: Metadata | undefined;
+};
+
+export type WarmUpOptions = {
+  /** Programs, in order; each must exit with 0 */
+  exec?: string[][] | undefined;
+  /** Interpreters to keep warm, with the code that warms them */
+  kernels?: Array<{ language: "python" | "node"; code?: string | undefined }> | undefined;
+  /** For each program and each code */
+  timeoutSecs?: number | undefined;
+};
+
+export type CreateSnapshotOptions = ProgressOptions & {
+  /** A stored image; without it, the daemon's default image */
+  image?: string | undefined;
+  memoryMib?: number | undefined;
+  vcpus?: number | undefined;
+  /** Without it, a python kernel where the image has python3 */
+  warmUp?: WarmUpOptions | undefined;
+  /** Environment of every process */
+  env?: Env | undefined;
+  metadata?: Metadata | undefined;
+  /** Of the older API, without effect; so are the next four */
+  kernel?: string | undefined;
+  rootfs?: string | undefined;
+  rw?: boolean | undefined;
+  tap?: string | undefined;
+  bootWaitSecs?: number | undefined;
+};
+
+export type UpdateSnapshotOptions = CallOptions & {
+  /** The new tag */
+  tag?: string | undefined;
+  /** Replaces what is there */
+  metadata?: Metadata | undefined;
+  /** How many VMMs wait for it, started in advance */
+  pool?: number | undefined;
+};
+
+export type DeleteSnapshotOptions = CallOptions & {
+  /** Also removes the snapshots that build on it */
+  cascade?: boolean | undefined;
+  /** Takes the tag away; what is still needed of it stays until nothing needs it */
+  force?: boolean | undefined;
+};
+
+/** What an image is made of: Debian packages, or an image of an OCI registry */
+export type ImageSource =
+  | {
+      name: string;
+      packages: string[];
+      /** Shell commands inside the new root, in order */ run?: string[] | undefined;
+      force?: boolean | undefined;
+    }
+  | {
+      reference: string;
+      name?: string | undefined;
+      insecureHttp?: boolean | undefined;
+      username?: string | undefined;
+      password?: string | undefined;
+    };
+
+/** What a new sandbox can be given */
+export type ForkFields = {
+  /** Environment of every process */
+  env?: Env | undefined;
+  metadata?: Metadata | undefined;
+  /** It ends so long after now; null: never */
+  ttlSecs?: number | null | undefined;
+  /** It ends when nobody used it for so long; null: never */
+  idleTimeoutSecs?: number | null | undefined;
+};
+
+export type SpawnFields = ForkFields & {
+  /** Only for a single one */
+  name?: string | undefined;
+  memoryLimitMib?: number | null | undefined;
+  /** Of the older API, without effect; so are the next three */
+  perChildNetns?: boolean | undefined;
+  prewarm?: boolean | undefined;
+  liveFork?: boolean | undefined;
+  hugepages?: boolean | undefined;
+};
+
+export type SpawnOptions = OnceOptions &
+  SpawnFields & {
+    /** How many. @default 1 */
+    n?: number | undefined;
+  };
+
+export type ForkOptions = OnceOptions &
+  ForkFields & {
+    /** Keeps the snapshot under this tag; without it, it goes when nothing needs it any more */
+    tag?: string | undefined;
+  };
+
+export type ListSandboxesOptions = PageOptions & {
+  /** Only forks of this snapshot */
+  tag?: string | undefined;
+  /** Without it, running and paused */
+  state?: SandboxState | SandboxState[] | undefined;
+  /** Only those that have all of these */
+  metadata?: Metadata | undefined;
+};
+
+/** Which sandboxes to end: those of one snapshot, or all */
+export type KillSandboxesOptions = CallOptions & { tag?: string | undefined; all?: boolean | undefined };
+
+export type UpdateSandboxOptions = CallOptions & {
+  /** null takes it away */
+  name?: string | null | undefined;
+  /** Replaces what is there */
+  metadata?: Metadata | undefined;
+  /** It ends so long after now; null: never */
+  ttlSecs?: number | null | undefined;
+  idleTimeoutSecs?: number | null | undefined;
+};
+
+export type BranchOptions = OnceOptions & {
+  /** Without it, one is made up */
+  tag?: string | undefined;
+  metadata?: Metadata | undefined;
+  /** false: answer as soon as the source runs again. @default true */
+  wait?: boolean | undefined;
+  /** Of the older API: all modes are the same short pause */
+  mode?: "full" | "diff" | "live" | undefined;
+  diff?: boolean | undefined;
+  live?: boolean | undefined;
+  measureDiff?: boolean | undefined;
+  parentTag?: string | undefined;
+};
+
+export type ExecOptions = OnceOptions & {
+  /** How long the program may run. @default 30 */
+  timeoutSecs?: number | undefined;
+  stdin?: string | undefined;
+  /** Added to the sandbox's environment */
+  env?: Env | undefined;
+  cwd?: string | undefined;
+  user?: string | undefined;
+  /** Of stdin, stdout and stderr. @default "utf8" */
+  encoding?: "utf8" | "base64" | undefined;
+  /** Of each of stdout and stderr */
+  maxOutputBytes?: number | undefined;
+};
+
+export type EvalOptions = OnceOptions & {
+  /** Needed only when the snapshot has several */
+  language?: "python" | "node" | undefined;
+  /** How long the code may run. @default 30 */
+  timeoutSecs?: number | undefined;
+};
+
+export type LogsOptions = CallOptions & {
+  /** @default "console" */
+  source?: "console" | "agent" | "vmm" | undefined;
+  /** Only the last lines */
+  tail?: number | undefined;
+  /** Goes on until the signal aborts or the sandbox is gone */
+  follow?: boolean | undefined;
+};
+
+export type ReadFileOptions = CallOptions & { offset?: number | undefined; length?: number | undefined };
+
+export type WriteFileOptions = CallOptions & {
+  /** Octal, such as "644" */
+  mode?: string | undefined;
+  append?: boolean | undefined;
+  /** Makes the folders above it */
+  parents?: boolean | undefined;
+};
+
+/** What can be written: text, bytes, or bytes that come bit by bit */
+export type FileContent = string | Uint8Array | AsyncIterable<Uint8Array>;
+
+export type EventsOptions = {
+  /** Ends the iteration */
+  signal?: AbortSignal | undefined;
+  /** Only events after this id */
+  since?: number | undefined;
+  types?: EventType[] | undefined;
+  /** Only events of this sandbox */
+  sandbox?: string | undefined;
+};
+
+export type CreateWorkspaceOptions = OnceOptions & { perChildNetns?: boolean | undefined; memoryLimitMib?: number | null | undefined };
+
+export type SuspendWorkspaceOptions = CallOptions & { diff?: boolean | undefined };
+
+export type CreateTokenOptions = CallOptions & {
+  /** @default "exec" */
+  scope?: Scope | undefined;
+  /** The most sandboxes that live at once; null: no limit of its own */
+  maxSandboxes?: number | null | undefined;
+};
+
+export type GcOptions = CallOptions & { dryRun?: boolean | undefined };
+
+export type StopOptions = CallOptions & {
+  /** Without it, sandboxes go on and the next daemon adopts them */
+  killSandboxes?: boolean | undefined;
+};

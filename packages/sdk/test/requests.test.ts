@@ -1,0 +1,236 @@
+// Every method sends a request that the route table takes, and together they reach every route.
+
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import { routes, type RouteName } from "../../daemon/src/api/routes.ts";
+import { Controller } from "../src/index.ts";
+import { FakeDaemon } from "./helpers/fake-daemon.ts";
+import { SAMPLES } from "./helpers/samples.ts";
+
+type Case = {
+  route: RouteName;
+  call: (c: Controller) => unknown;
+  params?: unknown;
+  query?: unknown;
+  body?: unknown;
+  result?: unknown;
+};
+
+let daemon: FakeDaemon;
+before(async () => {
+  daemon = await FakeDaemon.start();
+});
+after(() => daemon[Symbol.asyncDispose]());
+
+const cases: Case[] = [
+  { route: "getHealth", call: (c) => c.health() },
+  { route: "getReadiness", call: (c) => c.ready() },
+  { route: "getVersion", call: (c) => c.version() },
+  { route: "getMetrics", call: (c) => c.metrics() },
+  { route: "getOpenapi", call: (c) => c.openapi() },
+  { route: "getStatus", call: (c) => c.status() },
+  { route: "getConfig", call: (c) => c.config() },
+  { route: "stopDaemon", call: (c) => c.stop({ killSandboxes: true }), body: { kill_sandboxes: true } },
+  { route: "collectGarbage", call: (c) => c.gc({ dryRun: true }), body: { dry_run: true } },
+  { route: "getTree", call: (c) => c.tree() },
+  { route: "getStats", call: (c) => c.stats() },
+  { route: "listTokens", call: (c) => c.listTokens() },
+  {
+    route: "createToken",
+    call: (c) => c.createToken("ci", { scope: "read", maxSandboxes: 3 }),
+    body: { name: "ci", scope: "read", max_sandboxes: 3 },
+  },
+  { route: "rotateToken", call: (c) => c.rotateToken("ci"), params: { name: "ci" } },
+  { route: "deleteToken", call: (c) => c.deleteToken("ci"), params: { name: "ci" } },
+  { route: "listImages", call: (c) => c.listImages() },
+  { route: "getImage", call: (c) => c.getImage("a/b:c"), params: { name: "a/b:c" } },
+  {
+    route: "createImage",
+    call: (c) => c.createImage({ reference: "python:3.13-slim", insecureHttp: true }),
+    body: { reference: "python:3.13-slim", insecure_http: true },
+  },
+  { route: "createImage", call: (c) => c.createImage({ name: "py", packages: ["python3"] }), body: { name: "py", packages: ["python3"] } },
+  { route: "deleteImage", call: (c) => c.deleteImage("py"), params: { name: "py" } },
+  {
+    route: "listSnapshots",
+    call: (c) => c.listSnapshots({ status: "ready", limit: 5, cursor: "c", metadata: { a: "1", b: "x=y&z" } }),
+    query: { status: "ready", limit: 5, cursor: "c", metadata: ["a=1", "b=x=y&z"] },
+  },
+  {
+    route: "createSnapshot",
+    call: (c) =>
+      c.createSnapshot("py", { memoryMib: 512, warmUp: { kernels: [{ language: "python", code: "import numpy" }], timeoutSecs: 9 } }),
+    body: { tag: "py", memory_mib: 512, warm_up: { kernels: [{ language: "python", code: "import numpy" }], timeout_secs: 9 } },
+  },
+  { route: "createSnapshot", call: (c) => c.createSnapshot("py", { bootWaitSecs: 1 }), body: { tag: "py", boot_wait_secs: 1 } },
+  { route: "getSnapshot", call: (c) => c.getSnapshot("py"), params: { tag: "py" } },
+  { route: "getSnapshotDetails", call: (c) => c.snapshotInfo("py"), params: { tag: "py" } },
+  { route: "updateSnapshot", call: (c) => c.updateSnapshot("py", { tag: "py2", pool: 2 }), body: { tag: "py2", pool: 2 } },
+  { route: "deleteSnapshot", call: (c) => c.deleteSnapshot("py"), query: {} },
+  { route: "deleteSnapshot", call: (c) => c.deleteSnapshot("py", { cascade: true, force: false }), query: { cascade: true } },
+  { route: "compactSnapshot", call: (c) => c.compactSnapshot("py", "flat"), params: { tag: "py" }, body: { to: "flat" } },
+  {
+    route: "listSandboxes",
+    call: (c) => c.listSandboxes({ tag: "py", state: ["running", "lost"], metadata: { job: "7" } }),
+    query: { tag: "py", state: ["running", "lost"], metadata: ["job=7"] },
+  },
+  {
+    route: "createSandboxes",
+    call: (c) => c.spawnSandboxes("py", { n: 2, ttlSecs: null, idleTimeoutSecs: 5, memoryLimitMib: 64, env: { A_B: "c" } }),
+    body: { snapshot_tag: "py", n: 2, ttl_secs: null, idle_timeout_secs: 5, memory_limit_mib: 64, env: { A_B: "c" } },
+  },
+  {
+    route: "createSandboxes",
+    call: (c) => c.spawnSandboxes({ snapshotTag: "py", n: 1, perChildNetns: true, liveFork: true }),
+    body: { snapshot_tag: "py", n: 1, per_child_netns: true, live_fork: true },
+  },
+  { route: "deleteSandboxes", call: (c) => c.killSandboxes({ all: true }), query: { all: true } },
+  { route: "getSandbox", call: (c) => c.getSandbox("sb-1"), params: { id: "sb-1" } },
+  {
+    route: "updateSandbox",
+    call: (c) => c.updateSandbox("sb-1", { name: null, ttlSecs: 3 }),
+    params: { id: "sb-1" },
+    body: { name: null, ttl_secs: 3 },
+  },
+  { route: "deleteSandbox", call: (c) => c.killSandbox("sb-1"), params: { id: "sb-1" } },
+  { route: "pingSandbox", call: (c) => c.pingSandbox("sb-1"), params: { id: "sb-1" } },
+  {
+    route: "execCommand",
+    call: (c) => c.execCommand("sb-1", ["id"], { timeoutSecs: 5, cwd: "/", maxOutputBytes: 10 }),
+    body: { args: ["id"], timeout_secs: 5, cwd: "/", max_output_bytes: 10 },
+  },
+  { route: "evalCode", call: (c) => c.evalCode("sb-1", "1", { language: "python" }), body: { code: "1", language: "python" } },
+  {
+    route: "branchSandbox",
+    call: (c) => c.branchSandbox("sb-1", { tag: "b", wait: false, mode: "live", measureDiff: true, parentTag: "p" }),
+    body: { tag: "b", wait: false, mode: "live", measure_diff: true, parent_tag: "p" },
+  },
+  { route: "forkSandbox", call: (c) => c.forkSandbox("sb-1", { n: 2, tag: "t" }), body: { n: 2, tag: "t" } },
+  { route: "pauseSandbox", call: (c) => c.pauseSandbox("sb-1"), params: { id: "sb-1" } },
+  { route: "resumeSandbox", call: (c) => c.resumeSandbox("sb-1"), params: { id: "sb-1" } },
+  { route: "getSandboxStats", call: (c) => c.sandboxStats("sb-1"), params: { id: "sb-1" } },
+  {
+    route: "getSandboxLogs",
+    call: (c) => Array.fromAsync(c.logs("sb-1", { source: "vmm", tail: 3 })),
+    query: { source: "vmm", tail: 3 },
+    result: ["booted ✓\n"],
+  },
+  {
+    route: "readFile",
+    call: (c) => c.readFile("sb-1", "/a b&c", { offset: 1, length: 7 }),
+    query: { path: "/a b&c", offset: 1, length: 7 },
+    result: new TextEncoder().encode("content"),
+  },
+  {
+    route: "writeFile",
+    call: (c) => c.writeFile("sb-1", "/x", "content", { mode: "600", parents: true }),
+    query: { path: "/x", mode: "600", parents: true },
+    body: Buffer.from("content"),
+  },
+  { route: "statFile", call: (c) => c.statFile("sb-1", "/x"), query: { path: "/x" } },
+  { route: "listWorkspaces", call: (c) => c.listWorkspaces() },
+  { route: "createWorkspace", call: (c) => c.createWorkspace("w", "py"), body: { name: "w", snapshot_tag: "py" } },
+  { route: "getWorkspace", call: (c) => c.getWorkspace("w"), params: { name: "w" } },
+  { route: "deleteWorkspace", call: (c) => c.deleteWorkspace("w"), params: { name: "w" } },
+  { route: "suspendWorkspace", call: (c) => c.suspendWorkspace("w", { diff: true }), body: { diff: true } },
+  { route: "resumeWorkspace", call: (c) => c.resumeWorkspace("w"), params: { name: "w" } },
+];
+
+for (const { route, call, result, ...expected } of cases) {
+  for (const way of ["socket", "url"] as const) {
+    test(`${route} over ${way}: ${call.toString().slice(7)}`, async () => {
+      const controller = new Controller({ [way]: daemon[way], token: "tok-123" });
+      const given = await call(controller);
+      const seen = daemon.last;
+      assert.equal(seen.route, route);
+      assert.equal(seen.headers.authorization, "Bearer tok-123");
+      for (const part of Object.keys(expected) as Array<keyof typeof expected>) {
+        assert.deepEqual(withoutUndefined(seen[part]), expected[part], part);
+      }
+      assert.deepEqual(given, result ?? SAMPLES[route][1]);
+    });
+  }
+}
+
+test("every route is reached by a method", () => {
+  const reached = new Set<string>(cases.map(({ route }) => route));
+  reached.add("getEvents"); // events.test.ts
+  assert.deepEqual(
+    Object.keys(routes).filter((route) => !reached.has(route)),
+    [],
+  );
+});
+
+test("every method is in the list of cases", () => {
+  const source = cases.map(({ call }) => call.toString()).join(" ");
+  const missing = methodsOf(Controller.prototype).filter((name) => !source.includes(`c.${name}(`));
+  assert.deepEqual(missing.sort(), ["events", "readFileStream", "trySpawnSandboxes"]);
+});
+
+test("outcomes of each child", async () => {
+  await using own = await FakeDaemon.start((_seen, response) => {
+    response
+      .writeHead(207, { "content-type": "application/json" })
+      .end(JSON.stringify({ results: [{ error: { error: "no", code: "BUSY", hint: "", request_id: "" } }] }));
+    return true;
+  });
+  const outcomes = await new Controller({ socket: own.socket }).trySpawnSandboxes("py", { n: 1 });
+  assert.deepEqual(own.last.body, { snapshot_tag: "py", n: 1, per_item: true });
+  assert.equal(outcomes.length, 1);
+});
+
+test("a page knows where the next one starts, and is a plain array otherwise", async () => {
+  await using own = await FakeDaemon.start((_seen, response, count) => {
+    if (count === 1) response.setHeader("x-next-cursor", "more");
+  });
+  const controller = new Controller({ socket: own.socket });
+  const first = await controller.listSandboxes({ limit: 1 });
+  assert.equal(first.nextCursor, "more");
+  assert.equal(JSON.stringify(first), JSON.stringify([...first]));
+  assert.equal((await controller.listSandboxes({ limit: 1, cursor: "more" })).nextCursor, null);
+});
+
+test("an id cannot lead to another route", async () => {
+  const controller = new Controller({ socket: daemon.socket });
+  const before = daemon.seen.length;
+  for (const id of ["", ".", ".."]) await assert.rejects(controller.killSandbox(id), { name: "InvalidRequestError", code: "BAD_NAME" });
+  await assert.rejects(controller.getSandbox("../snapshots"), { status: 400 });
+  assert.deepEqual(daemon.seen.slice(before), []);
+});
+
+test("creations carry a key of their own, the rest none", async () => {
+  await using own = await FakeDaemon.start();
+  const c = new Controller({ socket: own.socket });
+  const creations = [
+    () => c.spawnSandboxes("py"),
+    () => c.forkSandbox("sb-1"),
+    () => c.branchSandbox("sb-1"),
+    () => c.createSnapshot("py"),
+    () => c.createImage({ reference: "x" }),
+    () => c.createWorkspace("w", "py"),
+  ];
+  for (const create of creations) await create();
+  const keys = own.seen.map(({ headers }) => String(headers["idempotency-key"]));
+  assert.equal(new Set(keys).size, creations.length);
+  for (const key of keys) assert.match(key, /^[0-9a-f]{32}$/);
+  await c.spawnSandboxes("py", { idempotencyKey: null });
+  assert.equal(own.last.headers["idempotency-key"], undefined);
+  await c.execCommand("sb-1", ["true"]);
+  assert.equal(own.last.headers["idempotency-key"], undefined);
+  await c.execCommand("sb-1", ["true"], { idempotencyKey: "mine" });
+  assert.equal(own.last.headers["idempotency-key"], "mine");
+});
+
+function methodsOf(prototype: object): string[] {
+  const names: string[] = [];
+  const internal = new Set(["constructor", "url", "spawn", "forkTimeoutMs"]);
+  for (let p = prototype; p !== Object.prototype; p = Object.getPrototypeOf(p) as object) {
+    names.push(...Object.getOwnPropertyNames(p).filter((name) => !internal.has(name)));
+  }
+  return names;
+}
+
+function withoutUndefined(value: unknown): unknown {
+  if (typeof value !== "object" || value === null || Array.isArray(value) || Buffer.isBuffer(value)) return value;
+  return Object.fromEntries(Object.entries(value).filter(([, item]) => item !== undefined));
+}

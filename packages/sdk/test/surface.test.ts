@@ -1,0 +1,115 @@
+// What the package is made of: no Node outside one file, nothing that keeps a process alive, options that match the wire.
+
+import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
+import { readdir, readFile } from "node:fs/promises";
+import { join, resolve } from "node:path";
+import { test } from "node:test";
+import { promisify } from "node:util";
+import { FakeDaemon } from "./helpers/fake-daemon.ts";
+import type * as forkd from "../src/index.ts";
+import type * as wire from "../src/schema.gen.ts";
+import type { Wire } from "../src/wire.ts";
+
+const run = promisify(execFile);
+const root = resolve(import.meta.dirname, "..");
+const src = join(root, "src");
+
+/** Compiles only when both are the same */
+type Same<A, B> = [A] extends [B] ? ([B] extends [A] ? true : never) : never;
+type Mentions<T, N> = T extends N ? (N extends T ? true : false) : false;
+type Result<F> = F extends (...args: never[]) => infer R ? R : never;
+/** What an option type says on the wire, without what is about the call */
+type Said<T> = keyof Wire<Omit<T, keyof forkd.ProgressOptions>>;
+
+test("options have exactly the wire's fields", () => {
+  const proofs: [
+    Same<Said<forkd.CreateSnapshotOptions>, Exclude<keyof wire.CreateSnapshot, "tag">>,
+    Same<Said<forkd.SpawnOptions>, Exclude<keyof wire.CreateSandboxes, "snapshot_tag" | "per_item">>,
+    Same<Said<forkd.ForkOptions & { n: number }>, keyof wire.ForkSandbox>,
+    Same<Said<forkd.UpdateSandboxOptions>, keyof wire.UpdateSandbox>,
+    Same<Said<forkd.UpdateSnapshotOptions>, keyof wire.UpdateSnapshot>,
+    Same<Said<forkd.BranchOptions>, keyof wire.Branch>,
+    Same<Said<forkd.ExecOptions>, Exclude<keyof wire.Exec, "args">>,
+    Same<Said<forkd.EvalOptions>, Exclude<keyof wire.Eval, "code">>,
+    Same<Said<forkd.WarmUpOptions>, keyof wire.WarmUp>,
+    Same<Said<forkd.CreateTokenOptions>, Exclude<keyof wire.CreateToken, "name">>,
+    Same<Said<forkd.CreateWorkspaceOptions>, Exclude<keyof wire.CreateWorkspace, "name" | "snapshot_tag">>,
+  ] = [true, true, true, true, true, true, true, true, true, true, true];
+  assert.ok(proofs.every(Boolean));
+});
+
+test("bytes are Uint8Array, not Buffer", async () => {
+  const isBytes: Same<Result<forkd.Controller["readFile"]>, Promise<Uint8Array>> = true;
+  const isBuffer: Mentions<Awaited<Result<forkd.Controller["readFile"]>>, Buffer> = false;
+  assert.deepEqual([isBytes, isBuffer], [true, false]);
+  for (const file of await sources()) {
+    if (file !== "transport-node.ts") assert.doesNotMatch(await readFile(join(src, file), "utf8"), /\bBuffer\b|NodeJS\./, file);
+  }
+});
+
+test("only the transport for Unix sockets uses Node, and only by a dynamic import", async () => {
+  for (const file of await sources()) {
+    if (file === "transport-node.ts") continue;
+    const text = await readFile(join(src, file), "utf8");
+    assert.doesNotMatch(text, /["']node:/, file);
+    assert.doesNotMatch(text, /from "\.\/transport-node\.ts"/, file);
+    for (const [, name = ""] of text.matchAll(/(?:from|import\() ?"([^"]+)"/g)) assert.match(name, /^\.\//, `${file}: ${name}`);
+  }
+});
+
+test("no dependencies", async () => {
+  const manifest = JSON.parse(await readFile(join(root, "package.json"), "utf8")) as object;
+  assert.equal("dependencies" in manifest, false);
+});
+
+test("every public method has a comment", async () => {
+  const method = /^ {2}(static |async |get |\*)*(\w+|\[Symbol\.\w+\])(<.+>)?\(/;
+  // The one that overloads share, and what is documented by its class.
+  const exempt = /^ {2}(private|constructor|(static )?async \w+\(first:)/;
+  for (const file of (await sources()).filter((name) => /-calls|controller|sandbox/.test(name))) {
+    const lines = (await readFile(join(src, file), "utf8")).split("\n");
+    const bare = lines.filter((line, i) => method.test(line) && !exempt.test(line) && lines[i - 1]?.endsWith("*/") !== true);
+    assert.deepEqual(bare, [], file);
+  }
+});
+
+for (const way of ["socket", "url"] as const) {
+  test(`an idle connection over ${way} does not keep the process alive`, async () => {
+    await using daemon = await FakeDaemon.start();
+    const program = `
+      import { Controller, Sandbox } from ${JSON.stringify(join(src, "index.ts"))};
+      const controller = new Controller({ ${way}: ${JSON.stringify(daemon[way])} });
+      await Promise.all(Array.from({ length: 5 }, () => controller.health()));
+      await using sb = await Sandbox.create("py", { controller });
+      await sb.eval("1");
+      console.log("done");`;
+    const args = ["--disable-warning=ExperimentalWarning", "--input-type=module", "-e", program];
+    const { stdout } = await run(process.execPath, args, { timeout: 15_000 });
+    assert.equal(stdout, "done\n");
+    assert.equal(daemon.names.at(-1), "deleteSandbox");
+  });
+}
+
+test("in a browser, where there is no process", async () => {
+  await using daemon = await FakeDaemon.start();
+  const program = `
+    const url = ${JSON.stringify(daemon.url)};
+    const print = console.log;
+    delete globalThis.process;
+    globalThis.document = {};
+    const { Controller } = await import(${JSON.stringify(join(src, "index.ts"))});
+    const seen = [];
+    const fetch = (target, init) => (seen.push(target), globalThis.fetch(target.replace("http://127.0.0.1:8889", url), init));
+    const controller = new Controller({ fetch });
+    const result = await controller.evalCode("sb-1", "1");
+    print(controller.url, seen.length, result.value);`;
+  const { stdout } = await run(process.execPath, ["--disable-warning=ExperimentalWarning", "--input-type=module", "-e", program], {
+    timeout: 15_000,
+  });
+  assert.equal(stdout, "http://127.0.0.1:8889 1 10\n");
+});
+
+async function sources(): Promise<string[]> {
+  return (await readdir(src)).filter((file) => file.endsWith(".ts"));
+}

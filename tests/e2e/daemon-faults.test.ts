@@ -1,0 +1,249 @@
+// Fifty rounds under load, each with a kill -9 of the daemon or of a VMM: nothing acknowledged is lost, nothing is left over,
+// and every request ends with an answer or a connection error.
+
+import assert from "node:assert/strict";
+import { randomInt } from "node:crypto";
+import { after, before, describe, it } from "node:test";
+import { setTimeout as sleep } from "node:timers/promises";
+import { ConnectionError, ForkdError, TimeoutError } from "forkd";
+import { TestDaemon } from "../helpers/daemon.ts";
+import { cmdlineOf, namesIn } from "../helpers/host.ts";
+import { Random } from "../helpers/random.ts";
+
+const ROUNDS = 50;
+const WORKERS = 4;
+const MAX_SANDBOXES = 10;
+const MAX_SNAPSHOTS = 5;
+const RUN_WITHIN_MS = 5 * 60_000;
+
+/** What a request may end with while daemon and VMMs are being killed; anything else is a defect */
+const EXPECTED = new Set([
+  "VMM_EXITED",
+  "SANDBOX_LOST",
+  "AGENT_LOST",
+  "NOT_FOUND",
+  "BUSY",
+  "BRANCH_FAILED",
+  "FORK_FAILED",
+  "IN_USE",
+  "EXISTS",
+  "KERNEL_DIED",
+  "SNAPSHOT_NOT_READY",
+]);
+
+/** What was acknowledged. A value is unknown while a request that changes it has not been answered */
+type Known = { value: number | "unknown"; ending: boolean };
+
+class Load {
+  readonly sandboxes = new Map<string, Known>();
+  readonly snapshots = new Map<string, number | "unknown">();
+  readonly killed = new Set<string>();
+  readonly counts = { answered: 0, refused: 0, cut: 0 };
+  readonly #daemon: TestDaemon;
+  readonly #random: Random;
+  #stopped = false;
+  #serial = 0;
+
+  constructor(daemon: TestDaemon, random: Random) {
+    this.#daemon = daemon;
+    this.#random = random;
+  }
+
+  stop(): void {
+    this.#stopped = true;
+  }
+
+  async work(): Promise<void> {
+    while (!this.#stopped) {
+      try {
+        await this.#step();
+        this.counts.answered++;
+      } catch (error) {
+        if (error instanceof ConnectionError) {
+          this.counts.cut++;
+          await sleep(20);
+        } else if (error instanceof ForkdError && !(error instanceof TimeoutError) && EXPECTED.has(error.code)) {
+          this.counts.refused++;
+        } else {
+          throw error;
+        }
+      }
+    }
+  }
+
+  async #step(): Promise<void> {
+    const { controller } = this.#daemon;
+    const id = this.#random.pick([...this.sandboxes].filter(([, known]) => !known.ending).map(([key]) => key));
+    const dice = this.#random.below(100);
+    if (id === undefined || (dice < 20 && this.sandboxes.size < MAX_SANDBOXES)) return this.#spawn("python", 0);
+    if (dice < 60) return this.#assign(id);
+    if (dice < 70) return void (await controller.execCommand(id, ["true"]));
+    if (dice < 80) return this.#branch(id);
+    if (dice < 86) return this.#spawnFromBranch();
+    if (dice < 92) return this.#forget(id);
+    if (dice < 96) return this.#forgetSnapshot();
+    return void (await controller.listSandboxes());
+  }
+
+  async #spawn(tag: string, value: number | "unknown"): Promise<void> {
+    const sandboxes = await this.#daemon.controller.spawnSandboxes(tag);
+    for (const { id } of sandboxes) this.sandboxes.set(id, { value, ending: false });
+  }
+
+  async #assign(id: string): Promise<void> {
+    const known = this.sandboxes.get(id);
+    if (!known || known.ending) return;
+    const value = ++this.#serial;
+    known.value = "unknown";
+    const result = await this.#daemon.controller.evalCode(id, `number = ${value}`);
+    assert.equal(result.error, null);
+    // another worker may have begun to change it meanwhile, or the snapshot of it have been taken in between
+    if (known.value === "unknown" && this.#serial === value) known.value = value;
+  }
+
+  async #branch(id: string): Promise<void> {
+    if (this.snapshots.size >= MAX_SNAPSHOTS) return;
+    const tag = `b${randomInt(2 ** 40)}`;
+    const before = this.sandboxes.get(id)?.value ?? "unknown";
+    const info = await this.#daemon.controller.branchSandbox(id, { tag });
+    assert.equal(info.status, "ready");
+    const unchanged = this.sandboxes.get(id)?.value === before;
+    this.snapshots.set(tag, unchanged ? before : "unknown");
+  }
+
+  async #spawnFromBranch(): Promise<void> {
+    const tag = this.#random.pick([...this.snapshots.keys()]);
+    if (tag === undefined || this.sandboxes.size >= MAX_SANDBOXES) return;
+    const value = this.snapshots.get(tag) ?? "unknown";
+    await this.#spawn(tag, value);
+  }
+
+  async #forget(id: string): Promise<void> {
+    const known = this.sandboxes.get(id);
+    if (!known || known.ending) return;
+    known.ending = true;
+    await this.#daemon.controller.killSandbox(id);
+    this.sandboxes.delete(id);
+  }
+
+  async #forgetSnapshot(): Promise<void> {
+    const tag = this.#random.pick([...this.snapshots.keys()]);
+    if (tag === undefined) return;
+    this.snapshots.delete(tag);
+    await this.#daemon.controller.deleteSnapshot(tag, { force: true });
+  }
+}
+
+describe("a fault run", () => {
+  let daemon: TestDaemon;
+
+  before(async () => {
+    daemon = await TestDaemon.start();
+    await daemon.makePython();
+  });
+
+  after(async () => daemon[Symbol.asyncDispose]());
+
+  it(`of ${ROUNDS} rounds loses nothing that was acknowledged`, { timeout: RUN_WITHIN_MS + 60_000 }, async (context) => {
+    const seed = Number(process.env["FORKD_TEST_SEED"] ?? randomInt(2 ** 31));
+    context.diagnostic(`seed ${seed} (FORKD_TEST_SEED repeats it)`);
+    const random = new Random(seed);
+    const killed = new Set<string>();
+    const totals = { answered: 0, refused: 0, cut: 0, daemons: 0, vmms: 0 };
+    const began = performance.now();
+    const known = { sandboxes: new Map<string, Known>(), snapshots: new Map<string, number | "unknown">() };
+    let round = 0;
+    for (; round < ROUNDS && performance.now() - began < RUN_WITHIN_MS; round++) {
+      const load = new Load(daemon, random);
+      for (const [id, entry] of known.sandboxes) load.sandboxes.set(id, entry);
+      for (const [tag, value] of known.snapshots) load.snapshots.set(tag, value);
+      const workers = Promise.all(Array.from({ length: WORKERS }, async () => load.work()));
+      workers.catch(() => load.stop()); // a worker that fails ends the round; awaited below
+      await sleep(200 + random.below(600));
+      if (random.below(100) < 60) {
+        await daemon.kill9();
+        totals.daemons++;
+        await sleep(random.below(100));
+        await daemon.up();
+      } else {
+        const victim = random.pick([...load.sandboxes.keys()]);
+        if (victim !== undefined) await killVmmOf(victim);
+      }
+      await sleep(100);
+      load.stop();
+      await workers;
+      for (const key of ["answered", "refused", "cut"] as const) totals[key] += load.counts[key];
+      await verify(load, round);
+      known.sandboxes = load.sandboxes;
+      known.snapshots = load.snapshots;
+    }
+    context.diagnostic(`${round} rounds in ${Math.round((performance.now() - began) / 1000)} s: ${JSON.stringify(totals)}`);
+    assert.equal(round, ROUNDS, "the rounds did not end within their time");
+    assert.ok(totals.daemons > 0 && totals.vmms > 0 && totals.cut > 0, "the run killed too little to mean anything");
+
+    async function killVmmOf(id: string): Promise<void> {
+      // by the row and not by the pid of a list: it may be another's by now
+      const pid = daemon.processes().find((candidate) => cmdlineOf(candidate).includes(`guest=${daemon.home.run}/daemon/${id}`));
+      if (pid === undefined) return;
+      killed.add(id);
+      totals.vmms++;
+      process.kill(pid, "SIGKILL");
+    }
+
+    async function verify(load: Load, number: number): Promise<void> {
+      const listed = new Map(
+        (await daemon.controller.listSandboxes({ state: ["running", "paused", "ended", "lost"] })).map((info) => [info.id, info]),
+      );
+      for (const [id, entry] of load.sandboxes) {
+        const info = listed.get(id);
+        // a removal that was not answered may have happened
+        if (entry.ending && (!info || info.state !== "running")) {
+          load.sandboxes.delete(id);
+          continue;
+        }
+        assert.ok(info, `round ${number}: sandbox ${id} was acknowledged and is not there`);
+        if (killed.has(id)) {
+          if (info.state === "running") continue;
+          assert.match(info.state, /ended|lost/);
+          await daemon.controller.killSandbox(id);
+          load.sandboxes.delete(id);
+          continue;
+        }
+        assert.equal(info.state, "running", `round ${number}: sandbox ${id} is ${info.state}: ${info.reason}`);
+        entry.ending = false;
+        const { value } = await daemon.controller.evalCode(id, "globals().get('number', 0)");
+        if (entry.value !== "unknown") assert.equal(value, entry.value, `round ${number}: sandbox ${id} has forgotten its value`);
+        entry.value = value as number;
+      }
+      const tags = new Map((await daemon.controller.listSnapshots()).map((info) => [info.tag, info]));
+      for (const [tag, value] of load.snapshots) {
+        assert.equal(tags.get(tag)?.status, "ready", `round ${number}: snapshot ${tag} was acknowledged and is not there`);
+        if (number % 10 !== 9) continue;
+        const [child] = await daemon.controller.spawnSandboxes(tag);
+        assert.ok(child);
+        const found = (await daemon.controller.evalCode(child.id, "globals().get('number', 0)")).value;
+        if (value !== "unknown") assert.equal(found, value, `round ${number}: snapshot ${tag} has another value`);
+        await daemon.controller.killSandbox(child.id);
+      }
+    }
+  });
+
+  it("leaves nothing: no process, no folder, no image, no half-made thing", async () => {
+    await daemon.controller.killSandboxes({ all: true });
+    for (const { tag } of await daemon.controller.listSnapshots()) await daemon.controller.deleteSnapshot(tag, { force: true });
+    await daemon.controller.gc();
+    assert.deepEqual(await daemon.controller.listSandboxes({ state: ["running", "paused", "ended", "lost"] }), []);
+    assert.deepEqual(await daemon.controller.listSnapshots(), []);
+    assert.deepEqual(
+      daemon.processes().filter((pid) => cmdlineOf(pid).includes("qemu-system")),
+      [],
+    );
+    assert.deepEqual(
+      (await namesIn(daemon.home.snapshots)).filter((name) => name !== "tags"),
+      [],
+    );
+    assert.deepEqual(await namesIn(`${daemon.home.snapshots}/tags`), []);
+    assert.deepEqual(await namesIn(`${daemon.home.flat}/daemon`), []);
+    assert.deepEqual(await namesIn(daemon.home.staging), []);
+  });
+});

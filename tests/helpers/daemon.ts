@@ -1,0 +1,160 @@
+// A real daemon as a process of its own, with a store of its own that borrows the images of the machine's store.
+
+import assert from "node:assert/strict";
+import { spawn, type ChildProcess } from "node:child_process";
+import { once } from "node:events";
+import { existsSync } from "node:fs";
+import { mkdir, mkdtemp, rm, symlink } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join, resolve } from "node:path";
+import { text } from "node:stream/consumers";
+import { prepareHome, resolveHome } from "@forkd/daemon";
+import { Controller } from "forkd";
+import { cmdlineOf, isRunning, namesIn, processIds, waitUntilGone } from "./host.ts";
+import { ensurePythonImage, PYTHON_IMAGE } from "./vm.ts";
+
+import type { Home } from "@forkd/daemon";
+
+const ROOT = resolve(import.meta.dirname, "..", "..");
+const DAEMON = join(ROOT, "packages", "daemon", "bin", "forkd-daemon.ts");
+const CLI = join(ROOT, "packages", "cli", "bin", "forkd.ts");
+const NODE_OPTIONS = ["--disable-warning=ExperimentalWarning"];
+
+export type CliResult = { code: number | null; stdout: string; stderr: string };
+
+export class TestDaemon implements AsyncDisposable {
+  readonly home: Home;
+  readonly env: NodeJS.ProcessEnv;
+  readonly controller: Controller;
+  readonly #dir: string;
+  #process: ChildProcess | undefined;
+  /** HOST:PORT, when it serves TCP */
+  bind: string | null = null;
+
+  private constructor(dir: string) {
+    this.#dir = dir;
+    const { FORKD_URL: _url, FORKD_TOKEN: _token, ...rest } = process.env;
+    this.env = { ...rest, FORKD_HOME: join(dir, "home"), FORKD_RUN: join(dir, "run"), NO_COLOR: "1" };
+    this.home = resolveHome(this.env);
+    this.controller = new Controller({ socket: this.socket, timeoutMs: 120_000 });
+  }
+
+  /** A store, and no daemon yet */
+  static async make(): Promise<TestDaemon> {
+    const machine = await prepareHome(resolveHome());
+    await ensurePythonImage(machine);
+    const daemon = new TestDaemon(await mkdtemp(join(tmpdir(), "forkd-test-daemon-")));
+    await mkdir(daemon.home.root, { recursive: true, mode: 0o700 });
+    for (const [from, to] of [
+      [machine.images, daemon.home.images],
+      [machine.guestKernels, daemon.home.guestKernels],
+      [machine.cache, daemon.home.cache],
+    ] as const)
+      await symlink(from, to);
+    return daemon;
+  }
+
+  /** A store and a running daemon */
+  static async start(options: string[] = []): Promise<TestDaemon> {
+    const daemon = await TestDaemon.make();
+    try {
+      await daemon.up(options);
+      return daemon;
+    } catch (error) {
+      await daemon[Symbol.asyncDispose]();
+      throw error;
+    }
+  }
+
+  get socket(): string {
+    return join(this.home.run, "forkd.sock");
+  }
+
+  get pid(): number {
+    assert.ok(this.#process?.pid, "the daemon is not running");
+    return this.#process.pid;
+  }
+
+  /** Starts the daemon and waits until it is ready */
+  async up(options: string[] = []): Promise<void> {
+    const args = [...NODE_OPTIONS, DAEMON, ...(options.includes("--bind") ? [] : ["--bind", "none"]), ...options];
+    const child = spawn(process.execPath, args, { env: { ...this.env, FORKD_READY_FD: "3" }, stdio: ["ignore", "pipe", "pipe", "pipe"] });
+    this.#process = child;
+    child.stdout?.resume();
+    const stderr = child.stderr ? text(child.stderr) : Promise.resolve("");
+    const ready = child.stdio[3] && "on" in child.stdio[3] ? await text(child.stdio[3] as NodeJS.ReadableStream) : "";
+    if (ready === "") throw new Error(`the daemon did not start: ${await stderr}`);
+    const line = JSON.parse(ready) as { ready?: boolean; bind?: string | null; error?: string; code?: string };
+    if (!line.ready) throw Object.assign(new Error(line.error), { code: line.code });
+    this.bind = line.bind ?? null;
+  }
+
+  /** Stops it in order; its sandboxes stay */
+  async down(): Promise<void> {
+    this.#process?.kill("SIGTERM");
+    await this.#exited();
+  }
+
+  async kill9(): Promise<void> {
+    this.#process?.kill("SIGKILL");
+    await this.#exited();
+  }
+
+  /** The snapshot `python`: numpy imported, 256 MiB */
+  async makePython(tag = "python"): Promise<void> {
+    const warmUp = { kernels: [{ language: "python" as const, code: "import numpy, os, random, time" }] };
+    await this.controller.createSnapshot(tag, { image: PYTHON_IMAGE, memoryMib: 256, warmUp, timeoutMs: 180_000 });
+  }
+
+  /** Runs the command line against this daemon */
+  async cli(args: readonly string[], opts: { stdin?: string; env?: NodeJS.ProcessEnv; cwd?: string } = {}): Promise<CliResult> {
+    const child = spawn(process.execPath, [...NODE_OPTIONS, CLI, ...args], {
+      env: { ...this.env, FORKD_NO_AUTOSTART: "1", ...opts.env },
+      stdio: ["pipe", "pipe", "pipe"],
+      ...(opts.cwd ? { cwd: opts.cwd } : {}),
+    });
+    child.stdin.on("error", () => undefined); // a command that reads nothing may have ended
+    child.stdin.end(opts.stdin ?? "");
+    const [stdout, stderr] = await Promise.all([text(child.stdout), text(child.stderr), once(child, "close")]);
+    return { code: child.exitCode, stdout, stderr };
+  }
+
+  /** Pids of all processes that work in this daemon's folders: VMMs, warden, daemon */
+  processes(): number[] {
+    return processIds().filter((pid) => cmdlineOf(pid).includes(this.#dir));
+  }
+
+  /** Ends everything, and asserts that nothing remains: no process, no folder of a VM, no image */
+  async [Symbol.asyncDispose](): Promise<void> {
+    try {
+      if (this.#process?.exitCode === null && this.#process.signalCode === null) {
+        await this.controller.killSandboxes({ all: true });
+        await this.down();
+      }
+      await this.#endWarden();
+      const left = existsSync(this.home.run) ? await namesIn(join(this.home.run, "daemon")) : [];
+      assert.deepEqual(
+        left.filter((name) => !name.startsWith("warden.")),
+        [],
+        "folders of VMs are left",
+      );
+      if (existsSync(this.home.staging)) assert.deepEqual(await namesIn(this.home.staging), [], "half-made things are left");
+    } finally {
+      await rm(this.#dir, { recursive: true, force: true });
+    }
+  }
+
+  /** The warden ends by itself, but only after a while */
+  async #endWarden(): Promise<void> {
+    const pids = this.processes();
+    const others = pids.filter((pid) => !cmdlineOf(pid).includes("forkd-warden"));
+    for (const pid of pids) if (isRunning(pid)) process.kill(pid, "SIGKILL");
+    assert.deepEqual(await waitUntilGone(pids, 10_000), []);
+    assert.deepEqual(others, [], "processes are left");
+  }
+
+  async #exited(): Promise<void> {
+    const child = this.#process;
+    if (child && child.exitCode === null && child.signalCode === null) await once(child, "exit");
+  }
+}
