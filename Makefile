@@ -36,6 +36,7 @@ bench: setup ## measure this machine
 	@./forkd bench fanout
 	@./forkd bench branch
 	@./forkd bench eval
+	@./forkd bench daemon
 
 clean: ## remove what set-up made in this folder (FORKD_HOME stays)
 	@rm -rf node_modules target dist

@@ -2,11 +2,13 @@
 
 export { benchBranch } from "./branch.ts";
 export { branchChart, evalChart, fanoutChart } from "./charts.ts";
+export { benchDaemon } from "./daemon.ts";
 export { benchEval } from "./eval.ts";
 export { benchFanout } from "./fanout.ts";
 export { describeMachine } from "./machine.ts";
 
 export type { BranchReport, BranchRow } from "./branch.ts";
+export type { DaemonReport, Goal } from "./daemon.ts";
 export type { EvalReport } from "./eval.ts";
 export type { FanoutReport } from "./fanout.ts";
 export type { Machine } from "./machine.ts";

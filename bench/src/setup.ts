@@ -3,16 +3,21 @@
 import { randomBytes } from "node:crypto";
 import { buildImage, prepareHome, resolveHome, Runtime } from "@forkd/daemon";
 
-import type { Progress, Snapshot, SnapshotTimings } from "@forkd/daemon";
+import type { Home, Progress, Snapshot, SnapshotTimings } from "@forkd/daemon";
 
-const IMAGE = "python-numpy";
+export const IMAGE = "python-numpy";
 
 export type BenchOptions = { progress: Progress; signal: AbortSignal };
 
 export async function startRuntime(opts: BenchOptions & { parallelism?: number }): Promise<Runtime> {
   const home = await prepareHome(resolveHome());
-  await buildImage(home, { name: IMAGE, packages: ["python3", "python3-numpy"], copy: [], run: [], ...opts });
+  await ensureImage(home, opts);
   return Runtime.start({ home, ...opts });
+}
+
+/** Quick when it is there */
+export async function ensureImage(home: Home, opts: BenchOptions): Promise<void> {
+  await buildImage(home, { name: IMAGE, packages: ["python3", "python3-numpy"], copy: [], run: [], ...opts });
 }
 
 export async function warmSnapshot(

@@ -29,6 +29,7 @@ const EXPECTED = new Set([
   "EXISTS",
   "KERNEL_DIED",
   "SNAPSHOT_NOT_READY",
+  "SANDBOX_PAUSED",
 ]);
 
 /** What was acknowledged. A value is unknown while a request that changes it has not been answered */
@@ -37,7 +38,9 @@ type Known = { value: number | "unknown"; ending: boolean };
 class Load {
   readonly sandboxes = new Map<string, Known>();
   readonly snapshots = new Map<string, number | "unknown">();
-  readonly killed = new Set<string>();
+  /** tags of snapshots that were acknowledged before they were complete */
+  readonly told = new Set<string>();
+  readonly renaming = new Map<string, { from: string; value: number | "unknown" }>();
   readonly counts = { answered: 0, refused: 0, cut: 0 };
   readonly #daemon: TestDaemon;
   readonly #random: Random;
@@ -76,13 +79,55 @@ class Load {
     const id = this.#random.pick([...this.sandboxes].filter(([, known]) => !known.ending).map(([key]) => key));
     const dice = this.#random.below(100);
     if (id === undefined || (dice < 20 && this.sandboxes.size < MAX_SANDBOXES)) return this.#spawn("python", 0);
-    if (dice < 60) return this.#assign(id);
-    if (dice < 70) return void (await controller.execCommand(id, ["true"]));
-    if (dice < 80) return this.#branch(id);
-    if (dice < 86) return this.#spawnFromBranch();
+    if (dice < 50) return this.#assign(id);
+    if (dice < 56) return void (await controller.execCommand(id, ["true"]));
+    if (dice < 64) return this.#branch(id);
+    if (dice < 68) return this.#branchWithoutWaiting(id);
+    if (dice < 73) return this.#spawnFromBranch();
+    if (dice < 78) return this.#forkRunning(id);
+    if (dice < 82) return this.#pauseAndResume(id);
+    if (dice < 86) return this.#renameSnapshot();
     if (dice < 92) return this.#forget(id);
     if (dice < 96) return this.#forgetSnapshot();
     return void (await controller.listSandboxes());
+  }
+
+  /** Its children have the value of the source, unless that was being changed */
+  async #forkRunning(id: string): Promise<void> {
+    if (this.sandboxes.size >= MAX_SANDBOXES) return;
+    const before = this.sandboxes.get(id)?.value ?? "unknown";
+    const { sandboxes } = await this.#daemon.controller.forkSandbox(id, { n: 1 });
+    const value = this.sandboxes.get(id)?.value === before ? before : "unknown";
+    for (const child of sandboxes) this.sandboxes.set(child.id, { value, ending: false });
+  }
+
+  async #branchWithoutWaiting(id: string): Promise<void> {
+    if (this.snapshots.size >= MAX_SNAPSHOTS) return;
+    const tag = `w${randomInt(2 ** 40)}`;
+    const info = await this.#daemon.controller.branchSandbox(id, { tag, wait: false });
+    assert.equal(info.status, "writing");
+    this.told.add(tag);
+  }
+
+  async #pauseAndResume(id: string): Promise<void> {
+    const { controller } = this.#daemon;
+    const known = this.sandboxes.get(id);
+    if (!known || known.ending) return;
+    await controller.pauseSandbox(id);
+    await controller.resumeSandbox(id);
+  }
+
+  async #renameSnapshot(): Promise<void> {
+    const tag = this.#random.pick([...this.snapshots.keys()]);
+    if (tag === undefined) return;
+    const value = this.snapshots.get(tag) ?? "unknown";
+    const to = `r${randomInt(2 ** 40)}`;
+    this.snapshots.delete(tag);
+    // until it is answered, it has one of the two names
+    this.renaming.set(to, { from: tag, value });
+    await this.#daemon.controller.updateSnapshot(tag, { tag: to });
+    this.renaming.delete(to);
+    this.snapshots.set(to, value);
   }
 
   async #spawn(tag: string, value: number | "unknown"): Promise<void> {
@@ -202,6 +247,7 @@ describe("a fault run", () => {
           continue;
         }
         assert.ok(info, `round ${number}: sandbox ${id} was acknowledged and is not there`);
+        if (info.state === "paused") await daemon.controller.resumeSandbox(id);
         if (killed.has(id)) {
           if (info.state === "running") continue;
           assert.match(info.state, /ended|lost/);
@@ -209,13 +255,24 @@ describe("a fault run", () => {
           load.sandboxes.delete(id);
           continue;
         }
-        assert.equal(info.state, "running", `round ${number}: sandbox ${id} is ${info.state}: ${info.reason}`);
+        if (info.state !== "paused") assert.equal(info.state, "running", `round ${number}: sandbox ${id} is ${info.state}: ${info.reason}`);
         entry.ending = false;
         const { value } = await daemon.controller.evalCode(id, "globals().get('number', 0)");
         if (entry.value !== "unknown") assert.equal(value, entry.value, `round ${number}: sandbox ${id} has forgotten its value`);
         entry.value = value as number;
       }
+      for (const tag of load.told) {
+        while ((await daemon.controller.getSnapshot(tag)).status === "writing") await sleep(10);
+        const { status } = await daemon.controller.getSnapshot(tag);
+        assert.match(status, /ready|failed/, `round ${number}: snapshot ${tag} was told of and is ${status}`);
+        await daemon.controller.deleteSnapshot(tag, { force: true });
+      }
       const tags = new Map((await daemon.controller.listSnapshots()).map((info) => [info.tag, info]));
+      for (const [to, { from, value }] of load.renaming) {
+        const found = [from, to].filter((tag) => tags.has(tag));
+        assert.equal(found.length, 1, `round ${number}: of the names ${from} and ${to} there are ${found.length}`);
+        load.snapshots.set(found[0] ?? "", value);
+      }
       for (const [tag, value] of load.snapshots) {
         assert.equal(tags.get(tag)?.status, "ready", `round ${number}: snapshot ${tag} was acknowledged and is not there`);
         if (number % 10 !== 9) continue;
@@ -230,7 +287,9 @@ describe("a fault run", () => {
 
   it("leaves nothing: no process, no folder, no image, no half-made thing", async () => {
     await daemon.controller.killSandboxes({ all: true });
-    for (const { tag } of await daemon.controller.listSnapshots()) await daemon.controller.deleteSnapshot(tag, { force: true });
+    // those without a name of their own went with their last sandbox, or are about to
+    const named = (await daemon.controller.listSnapshots()).filter(({ ephemeral }) => !ephemeral);
+    for (const { tag } of named) await daemon.controller.deleteSnapshot(tag, { force: true });
     await daemon.controller.gc();
     assert.deepEqual(await daemon.controller.listSandboxes({ state: ["running", "paused", "ended", "lost"] }), []);
     assert.deepEqual(await daemon.controller.listSnapshots(), []);

@@ -140,16 +140,56 @@ describe("forkd demo", () => {
       await run("chown", ["-R", `${user}:${user}`, store]);
       const report = JSON.parse(await as(forkd, ["demo", "--json"])) as Report;
       assertReport(report);
-      const uid = (await run("id", ["-u", user])).stdout.trim();
-      const left = [];
-      for (const pid of processIds()) {
-        const status = await readFile(`/proc/${pid}/status`, "utf8").catch(() => "");
-        if (new RegExp(`^Uid:\\s+${uid}\\b`, "m").test(status)) left.push(pid);
-      }
-      assert.deepEqual(left, [], "processes of the user are left");
+      assert.deepEqual(await processesOfUser(), [], "processes of the user are left");
       const traces = await tracesOf(resolveHome({ FORKD_HOME: store, FORKD_RUN: `${userHome}/run` }));
       assert.deepEqual(traces, { staging: [], flat: [], snapshots: [], tags: [], mounts: [] });
       assert.equal((await run("ls", ["-A", `${userHome}/run`])).stdout, "");
     });
+
+    it("has a daemon of its own, whose sandboxes outlive it, and which nobody else can use", async (t) => {
+      if (obstacle !== undefined) return t.skip(obstacle);
+      const json = async (...args: string[]): Promise<unknown> => JSON.parse(await as(forkd, [...args, "--json"]));
+      await as(forkd, ["snapshot", "create", "warm", "--image", "python-numpy", "--memory-mib", "256", "-c", "kept = 41"]);
+      await as(forkd, ["fork", "warm", "--name", "mine"]);
+      assert.equal(await as(forkd, ["eval", "mine", "--", "kept += 1; kept"]), "42\n");
+      const socket = `${userHome}/run/forkd.sock`;
+      await assert.rejects(
+        run("setpriv", [
+          "--reuid",
+          "65534",
+          "--clear-groups",
+          "curl",
+          "--silent",
+          "--fail",
+          "--unix-socket",
+          socket,
+          "http://forkd/healthz",
+        ]),
+      );
+
+      const { pid } = (await json("status")) as { pid: number };
+      process.kill(pid, "SIGKILL");
+      assert.equal(await as(forkd, ["eval", "mine", "--", "kept"]), "42\n");
+      await as(forkd, ["branch", "mine", "--tag", "later"]);
+      await as(forkd, ["fork", "later", "--name", "child"]);
+      assert.equal(await as(forkd, ["eval", "child", "--", "kept"]), "42\n");
+
+      await as(forkd, ["kill", "--all"]);
+      await as(forkd, ["rmi", "later", "warm"]);
+      await as(forkd, ["down"]);
+      assert.deepEqual(await processesOfUser(), [], "processes of the user are left");
+      const traces = await tracesOf(resolveHome({ FORKD_HOME: `${userHome}/store`, FORKD_RUN: `${userHome}/run` }));
+      assert.deepEqual(traces, { staging: [], flat: [], snapshots: [], tags: [], mounts: [] });
+    });
+
+    async function processesOfUser(): Promise<number[]> {
+      const uid = (await run("id", ["-u", user])).stdout.trim();
+      const left = [];
+      for (const pid of processIds()) {
+        const status = await readFile(`/proc/${pid}/status`, "utf8").catch(() => "");
+        if (new RegExp(`^Uid:\\s+${uid}\\b`, "m").test(status) && !/^State:\s+Z/m.test(status)) left.push(pid);
+      }
+      return left;
+    }
   });
 });

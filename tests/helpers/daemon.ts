@@ -3,11 +3,11 @@
 import assert from "node:assert/strict";
 import { spawn, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
-import { existsSync } from "node:fs";
+import { existsSync, openSync } from "node:fs";
 import { mkdir, mkdtemp, rm, symlink } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
-import { text } from "node:stream/consumers";
+import { buffer, text } from "node:stream/consumers";
 import { prepareHome, resolveHome } from "@forkd/daemon";
 import { Controller } from "forkd";
 import { cmdlineOf, isRunning, namesIn, processIds, waitUntilGone } from "./host.ts";
@@ -16,11 +16,19 @@ import { ensurePythonImage, PYTHON_IMAGE } from "./vm.ts";
 import type { Home } from "@forkd/daemon";
 
 const ROOT = resolve(import.meta.dirname, "..", "..");
-const DAEMON = join(ROOT, "packages", "daemon", "bin", "forkd-daemon.ts");
-const CLI = join(ROOT, "packages", "cli", "bin", "forkd.ts");
+const DAEMON = join(ROOT, "packages", "daemon", "bin", "forkd-daemon.mjs");
+const CLI = join(ROOT, "packages", "cli", "bin", "forkd.mjs");
 const NODE_OPTIONS = ["--disable-warning=ExperimentalWarning"];
 
-export type CliResult = { code: number | null; stdout: string; stderr: string };
+export type CliResult = {
+  code: number | null;
+  stdout: string;
+  stderr: string;
+  /** standard output as it is */
+  bytes: Buffer;
+};
+
+type CliOptions = { stdin?: string | Uint8Array; env?: NodeJS.ProcessEnv; cwd?: string };
 
 export class TestDaemon implements AsyncDisposable {
   readonly home: Home;
@@ -75,10 +83,11 @@ export class TestDaemon implements AsyncDisposable {
     return this.#process.pid;
   }
 
-  /** Starts the daemon and waits until it is ready */
+  /** Starts the daemon and waits until it is ready; what it logs goes to the file FORKD_TEST_LOG, where that is set */
   async up(options: string[] = []): Promise<void> {
     const args = [...NODE_OPTIONS, DAEMON, ...(options.includes("--bind") ? [] : ["--bind", "none"]), ...options];
-    const child = spawn(process.execPath, args, { env: { ...this.env, FORKD_READY_FD: "3" }, stdio: ["ignore", "pipe", "pipe", "pipe"] });
+    const log = process.env["FORKD_TEST_LOG"] ? openSync(process.env["FORKD_TEST_LOG"], "a") : "pipe";
+    const child = spawn(process.execPath, args, { env: { ...this.env, FORKD_READY_FD: "3" }, stdio: ["ignore", "pipe", log, "pipe"] });
     this.#process = child;
     child.stdout?.resume();
     const stderr = child.stderr ? text(child.stderr) : Promise.resolve("");
@@ -92,12 +101,12 @@ export class TestDaemon implements AsyncDisposable {
   /** Stops it in order; its sandboxes stay */
   async down(): Promise<void> {
     this.#process?.kill("SIGTERM");
-    await this.#exited();
+    await this.exited();
   }
 
   async kill9(): Promise<void> {
     this.#process?.kill("SIGKILL");
-    await this.#exited();
+    await this.exited();
   }
 
   /** The snapshot `python`: numpy imported, 256 MiB */
@@ -107,7 +116,7 @@ export class TestDaemon implements AsyncDisposable {
   }
 
   /** Runs the command line against this daemon */
-  async cli(args: readonly string[], opts: { stdin?: string; env?: NodeJS.ProcessEnv; cwd?: string } = {}): Promise<CliResult> {
+  async cli(args: readonly string[], opts: CliOptions = {}): Promise<CliResult> {
     const child = spawn(process.execPath, [...NODE_OPTIONS, CLI, ...args], {
       env: { ...this.env, FORKD_NO_AUTOSTART: "1", ...opts.env },
       stdio: ["pipe", "pipe", "pipe"],
@@ -115,13 +124,18 @@ export class TestDaemon implements AsyncDisposable {
     });
     child.stdin.on("error", () => undefined); // a command that reads nothing may have ended
     child.stdin.end(opts.stdin ?? "");
-    const [stdout, stderr] = await Promise.all([text(child.stdout), text(child.stderr), once(child, "close")]);
-    return { code: child.exitCode, stdout, stderr };
+    const [bytes, stderr] = await Promise.all([buffer(child.stdout), text(child.stderr), once(child, "close")]);
+    return { code: child.exitCode, stdout: bytes.toString(), stderr, bytes };
   }
 
   /** Pids of all processes that work in this daemon's folders: VMMs, warden, daemon */
   processes(): number[] {
     return processIds().filter((pid) => cmdlineOf(pid).includes(this.#dir));
+  }
+
+  /** What lies in the run folder for single VMs */
+  async vmFolders(): Promise<string[]> {
+    return (await namesIn(join(this.home.run, "daemon"))).filter((name) => name !== "home" && !name.startsWith("warden."));
   }
 
   /** Ends everything, and asserts that nothing remains: no process, no folder of a VM, no image */
@@ -132,12 +146,7 @@ export class TestDaemon implements AsyncDisposable {
         await this.down();
       }
       await this.#endWarden();
-      const left = existsSync(this.home.run) ? await namesIn(join(this.home.run, "daemon")) : [];
-      assert.deepEqual(
-        left.filter((name) => !name.startsWith("warden.")),
-        [],
-        "folders of VMs are left",
-      );
+      assert.deepEqual(await this.vmFolders(), [], "folders of VMs are left");
       if (existsSync(this.home.staging)) assert.deepEqual(await namesIn(this.home.staging), [], "half-made things are left");
     } finally {
       await rm(this.#dir, { recursive: true, force: true });
@@ -153,7 +162,8 @@ export class TestDaemon implements AsyncDisposable {
     assert.deepEqual(others, [], "processes are left");
   }
 
-  async #exited(): Promise<void> {
+  /** Waits until it has ended, whoever told it to */
+  async exited(): Promise<void> {
     const child = this.#process;
     if (child && child.exitCode === null && child.signalCode === null) await once(child, "exit");
   }

@@ -28,7 +28,7 @@ export type Copied = { from: string; to: string; bytes: number };
 
 /** ID:/path is a place in a sandbox; ./a:/b is one here */
 export function parsePlace(text: string): Place {
-  const match = /^([A-Za-z0-9][A-Za-z0-9._-]{0,63}):(\/.*)$/s.exec(text);
+  const match = /^([A-Za-z0-9_][A-Za-z0-9._-]{0,63}):(\/.*)$/s.exec(text);
   return match?.[1] !== undefined && match[2] !== undefined ? { sandbox: match[1], path: match[2] } : { sandbox: undefined, path: text };
 }
 

@@ -63,14 +63,14 @@ function daemonArgs(args: string[], program: string = daemonProgram()): string[]
   return ["--disable-warning=ExperimentalWarning", program, ...args];
 }
 
-/** How to reach another daemon, and the secret for it, are none of this one's business */
+/** How to reach another daemon, the secret for it and the login to a registry, which comes with each request, are none of this one's business */
 function daemonEnv(): NodeJS.ProcessEnv {
-  const { FORKD_URL: _url, FORKD_TOKEN: _token, ...env } = process.env;
+  const { FORKD_URL: _url, FORKD_TOKEN: _token, FORKD_REGISTRY_USER: _user, FORKD_REGISTRY_PASSWORD: _password, ...env } = process.env;
   return env;
 }
 
 function daemonProgram(): string {
-  return join(dirname(fileURLToPath(import.meta.resolve("@forkd/daemon"))), "..", "bin", "forkd-daemon.ts");
+  return join(dirname(fileURLToPath(import.meta.resolve("@forkd/daemon"))), "..", "bin", "forkd-daemon.mjs");
 }
 
 /** The first line on the pipe; undefined when the daemon ended without one */

@@ -13,6 +13,8 @@ const DEFAULT_DRAIN_SECS = 30;
 
 export type StopOptions = {
   killSandboxes: boolean;
+  /** IN_USE when somebody uses it */
+  ifIdle?: boolean;
   /** on this machine its process can be seen to end; elsewhere only its answers */
   isLocal: boolean;
   signal: AbortSignal;
@@ -21,7 +23,7 @@ export type StopOptions = {
 export async function stopDaemon(forkd: Controller, status: Status, opts: StopOptions): Promise<void> {
   const { signal } = opts;
   const { drain_secs: drain } = await forkd.config({ signal });
-  await forkd.stop({ killSandboxes: opts.killSandboxes, signal });
+  await forkd.stop({ killSandboxes: opts.killSandboxes, ifIdle: opts.ifIdle, signal });
   const end = Date.now() + Number(drain?.value ?? DEFAULT_DRAIN_SECS) * 1000 + MARGIN_MS;
   while (await (opts.isLocal ? isAlive(status.pid) : isReachable(forkd, signal))) {
     if (Date.now() > end)

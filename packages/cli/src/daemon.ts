@@ -48,6 +48,9 @@ export async function startOwn(cli: Cli, args: string[], opts: ConnectOptions = 
   return { controller: localController(where), started };
 }
 
+/** A creation without a key is given up by the daemon when the command is interrupted; with one it would go on */
+export const ABORTABLE = { idempotencyKey: null } as const;
+
 /** undefined: this user has no daemon running. One at an address is taken to be there */
 export async function connectIfRunning(cli: Cli): Promise<Controller | undefined> {
   if (cli.daemonUrl) return new Controller({ url: cli.daemonUrl, token: cli.daemonToken ?? "", timeoutMs: PATIENCE_MS });

@@ -2,6 +2,7 @@
 
 import { EXIT_FAILURE, printProblem, problemOf } from "./exit.ts";
 import { printJson, printLine } from "./output.ts";
+import { working } from "./progress.ts";
 
 import type { Cli } from "./cli.ts";
 import type { Problem } from "./exit.ts";
@@ -10,19 +11,30 @@ const AT_A_TIME = 16;
 
 type Outcome = { id: string; ok: true } | ({ id: string; ok: false } & Problem);
 
-/** `done`: how a success is told, with the name where %s is */
+export type EachOptions = {
+  /** what the progress says, such as "Pausing" */
+  step: string;
+  /** how a success is told, with the name where %s is */
+  done: string;
+  quiet?: boolean | undefined;
+  atATime?: number;
+};
+
 export async function forEach(
   cli: Cli,
   names: readonly string[],
   act: (name: string) => Promise<unknown>,
-  opts: { done: string; quiet?: boolean | undefined; atATime?: number },
+  opts: EachOptions,
 ): Promise<void> {
-  const outcomes: Outcome[] = [];
   const atATime = opts.atATime ?? AT_A_TIME;
-  for (let i = 0; i < names.length; i += atATime) {
-    cli.signal.throwIfAborted();
-    outcomes.push(...(await Promise.all(names.slice(i, i + atATime).map(async (id) => attempt(cli, id, act)))));
-  }
+  const outcomes = await working(opts.step, async () => {
+    const all: Outcome[] = [];
+    for (let i = 0; i < names.length; i += atATime) {
+      cli.signal.throwIfAborted();
+      all.push(...(await Promise.all(names.slice(i, i + atATime).map(async (id) => attempt(cli, id, act)))));
+    }
+    return all;
+  });
   if (outcomes.some((outcome) => !outcome.ok)) cli.exitCode = EXIT_FAILURE;
   if (cli.json) {
     printJson(outcomes);

@@ -32,9 +32,14 @@ export async function working<T>(step: string, work: (progress: (event: Progress
   return await work(display.onEvent);
 }
 
+/** The same for work that shows its result on the way */
+export async function withoutProgress<T>(_step: string, work: (progress: (event: ProgressEvent) => void) => Promise<T>): Promise<T> {
+  return work(() => {});
+}
+
 /** For work whose own messages go to stderr: a file or a pipe gets those and nothing else */
 export async function workingOnTerminal<T>(step: string, work: (progress: (event: ProgressEvent) => void) => Promise<T>): Promise<T> {
-  return process.stderr.isTTY ? working(step, work) : work(() => {});
+  return process.stderr.isTTY ? working(step, work) : withoutProgress(step, work);
 }
 
 function rewritingLine(sink: Sink, now: () => number): ProgressDisplay {

@@ -1,12 +1,13 @@
 // The image that a command needs: stored already, built from packages, or pulled.
 
 import { createHash } from "node:crypto";
+import { ABORTABLE } from "./daemon.ts";
 import { codeOf, usageError } from "./errors.ts";
 import { imageNameOf } from "./image-name.ts";
 import { printNote } from "./output.ts";
 import { working } from "./progress.ts";
 
-import type { Controller, ImageSource } from "forkd";
+import type { Controller, CreatedImageInfo, ImageSource, RegistrySource } from "forkd";
 import type { Cli } from "./cli.ts";
 
 /** Short names of images that are built from packages */
@@ -14,7 +15,7 @@ const KNOWN: Record<string, string[]> = {
   python3: ["python3"],
   "python-numpy": ["python3", "python3-numpy"],
 };
-const NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/;
+const NAME = /^[A-Za-z0-9_][A-Za-z0-9._-]{0,63}$/;
 
 /** The name under which the daemon has it */
 export async function ensureImage(cli: Cli, forkd: Controller, image: string, opts: { packages?: string[] } = {}): Promise<string> {
@@ -22,8 +23,21 @@ export async function ensureImage(cli: Cli, forkd: Controller, image: string, op
   const name = source.name ?? image;
   if (await isStored(cli, forkd, name)) return name;
   printNote(`Getting the image ${name}; it is kept for the next time.`);
-  await working(`Getting the image ${name}`, async (onProgress) => forkd.createImage(source, { onProgress, signal: cli.signal }));
+  await makeImage(cli, forkd, source, `Getting the image ${name}`);
   return name;
+}
+
+/** Takes as long as it takes, and Ctrl-C ends it in the daemon too */
+export async function makeImage(cli: Cli, forkd: Controller, source: ImageSource, step: string): Promise<CreatedImageInfo> {
+  return working(step, async (onProgress) => forkd.createImage(source, { ...ABORTABLE, timeoutMs: 0, onProgress, signal: cli.signal }));
+}
+
+/** From the environment, as an argument would be seen by everybody on this machine */
+export function registryLogin(): Pick<RegistrySource, "username" | "password"> {
+  return {
+    username: process.env["FORKD_REGISTRY_USER"] || undefined,
+    password: process.env["FORKD_REGISTRY_PASSWORD"] || undefined,
+  };
 }
 
 /** What the image is made of when it is not stored */
@@ -37,8 +51,7 @@ function imageSource(image: string, packages: readonly string[]): ImageSource & 
   return {
     reference: image,
     name: NAME.test(image) ? image : imageNameOf(image),
-    username: process.env["FORKD_REGISTRY_USER"] || undefined,
-    password: process.env["FORKD_REGISTRY_PASSWORD"] || undefined,
+    ...registryLogin(),
   };
 }
 

@@ -3,6 +3,7 @@
 import { randomBytes } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
 import { stopDaemon } from "./daemon-stop.ts";
+import { ABORTABLE } from "./daemon.ts";
 import { codeOf } from "./errors.ts";
 import { workingOnTerminal } from "./progress.ts";
 
@@ -26,7 +27,7 @@ export async function withSandbox<T>(
   // named, so that it can be found after a request whose answer never came
   const name = temporaryName("run");
   try {
-    const [sandbox] = await forkd.spawnSandboxes(tag, { ...opts, n: 1, name, signal: cli.signal });
+    const [sandbox] = await forkd.spawnSandboxes(tag, { ...opts, n: 1, name, ...ABORTABLE, signal: cli.signal });
     return await use(sandbox?.id ?? name);
   } finally {
     await removed(async (signal) => forkd.killSandbox(name, { signal }));
@@ -42,7 +43,9 @@ export async function withSnapshot<T>(
 ): Promise<T> {
   const tag = temporaryName("run");
   try {
-    await workingOnTerminal("Booting", async (onProgress) => forkd.createSnapshot(tag, { ...create, onProgress, signal: cli.signal }));
+    await workingOnTerminal("Booting", async (onProgress) =>
+      forkd.createSnapshot(tag, { ...create, ...ABORTABLE, onProgress, signal: cli.signal }),
+    );
     return await use(tag);
   } finally {
     await removed(async (signal) => forkd.deleteSnapshot(tag, { force: true, signal }));
@@ -52,9 +55,11 @@ export async function withSnapshot<T>(
 /** A daemon that a command started for itself goes with it, unless somebody else has come to use it */
 export async function stopIfIdle(forkd: Controller): Promise<void> {
   const signal = AbortSignal.timeout(CLEAN_UP_MS);
-  const status = await forkd.status({ signal });
-  if (status.sandboxes > 0 || status.pool_waiting > 0) return;
-  await stopDaemon(forkd, status, { killSandboxes: false, isLocal: true, signal });
+  try {
+    await stopDaemon(forkd, await forkd.status({ signal }), { killSandboxes: false, ifIdle: true, isLocal: true, signal });
+  } catch (error) {
+    if (codeOf(error) !== "IN_USE") throw error;
+  }
 }
 
 /** A name that nothing else has */

@@ -1,6 +1,6 @@
 // Answers of a daemon, complete.
 
-import type { SandboxInfo, SnapshotDetails, SnapshotInfo, Status, TokenInfo, WorkspaceInfo } from "forkd";
+import type { ImageInfo, SandboxInfo, SnapshotDetails, SnapshotInfo, Status, TokenInfo, WorkspaceInfo } from "forkd";
 
 export function sandbox(id: string, over: Partial<SandboxInfo> = {}): SandboxInfo {
   return {
@@ -37,6 +37,19 @@ export function sandbox(id: string, over: Partial<SandboxInfo> = {}): SandboxInf
     guest_addr: "",
     last_branch_memory_path: null,
     warnings: [],
+    ...over,
+  };
+}
+
+export function image(name: string, over: Partial<ImageInfo> = {}): ImageInfo {
+  return {
+    id: "sha256:0123456789abcdef",
+    names: [name],
+    created_at: "2026-01-02T03:04:05.000Z",
+    architecture: "amd64",
+    bytes: 1.5 * 1024 ** 2,
+    source: { kind: "packages", suite: "trixie", packages: ["python3", "python3-numpy"], build_key: "k" },
+    config: { env: { A: "1" }, cwd: "/", user: "", entrypoint: [], cmd: ["sh"] },
     ...over,
   };
 }

@@ -26,6 +26,8 @@ export type Config = Readonly<{
   tlsKey: string | null;
   /** plain HTTP on an address that others can reach */
   insecure: boolean;
+  /** origins of pages whose scripts may ask over TCP, separated by commas, or `*`; null: none */
+  corsOrigins: string | null;
   /** file with one admin token */
   tokenFile: string | null;
   auditLog: string | null;
@@ -71,6 +73,7 @@ const SETTINGS: { [K in Key]: Setting<Config[K]> } = {
   tlsCert: { name: "tls_cert", parse: orNone(path), fallback: () => null },
   tlsKey: { name: "tls_key", parse: orNone(path), fallback: () => null },
   insecure: { name: "insecure", parse: bool, fallback: () => false },
+  corsOrigins: { name: "cors_origins", parse: orNone(origins), fallback: () => null },
   tokenFile: { name: "token_file", parse: orNone(path), fallback: () => null },
   auditLog: { name: "audit_log", parse: orNone(path), fallback: (home) => join(home.root, "audit.log") },
   branchConcurrency: { name: "branch_concurrency", parse: integer(1, 1024), fallback: () => 4 },
@@ -220,6 +223,16 @@ function bind(raw: unknown): string {
   const isHost = isIP(host) !== 0 || /^[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?$/.test(host);
   if (!isHost || port > 65_535) throw new Rule("HOST:PORT such as 127.0.0.1:8889 or [::1]:8889, or none");
   return raw as string;
+}
+
+/** As browsers write them: no path, lower case, no port where it is the usual one */
+function origins(raw: unknown): string {
+  if (raw === "*") return raw;
+  const rule = new Rule("origins such as https://app.example.org, separated by commas, or *, or none");
+  if (typeof raw !== "string") throw rule;
+  const parts = raw.split(",").map((part) => part.trim());
+  if (!parts.every((part) => /^https?:\/\/[^/?#@\\\s]+$/i.test(part) && URL.canParse(part))) throw rule;
+  return parts.map((part) => new URL(part).origin).join(",");
 }
 
 function imageName(raw: unknown): string {

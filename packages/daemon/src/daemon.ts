@@ -16,7 +16,7 @@ import { AuditLog } from "./observe/audit.ts";
 import { Metrics } from "./observe/metrics.ts";
 import { Db } from "./store/db.ts";
 import { IdempotencyStore } from "./store/idempotency.ts";
-import { Tokens } from "./store/tokens.ts";
+import { TOKEN_FILE, Tokens } from "./store/tokens.ts";
 import { VERSION } from "./version.ts";
 import type { AddressInfo } from "node:net";
 import type { FastifyInstance } from "fastify";
@@ -164,12 +164,23 @@ export class Daemon implements AsyncDisposable {
     return this.done;
   }
 
+  /** Looks and stops in one go, so that nobody can come in between */
+  stopIfIdle(opts: StopOptions, own: AbortSignal): void {
+    const isBusy = this.inFlight.hasOthers(own);
+    if (isBusy || this.#parts.manager.idleSince === null) {
+      const why = isBusy ? "it answers other requests" : "there are sandboxes, branches being written or VMMs that wait for a fork";
+      throw new ForkdError("IN_USE", `Cannot stop the daemon: ${why}.`);
+    }
+    void this.stop(opts);
+  }
+
   /** After SIGHUP: new audit file, new token. What is wrong with them changes nothing */
   async reload(): Promise<void> {
     const { audit, tokens, config, log } = this.#parts;
     await audit?.reopen();
     try {
-      if (config.tokenFile !== null) await tokens.loadFile(config.tokenFile);
+      if (config.tokenFile !== null && (await tokens.loadFile(config.tokenFile)))
+        this.inFlight.abortOf(TOKEN_FILE, new ForkdError("UNAUTHORIZED", "Cannot go on with this: its token was replaced."));
       log.info("reloaded");
     } catch (error) {
       log.error({ err: error }, "cannot take the token file; the token from before stays");

@@ -2,7 +2,7 @@
 
 /** Every stable code: its HTTP status, and what to do when the thrower knows nothing better */
 export const ERROR_CODES = {
-  BAD_NAME: { status: 400, hint: "Use 1 to 64 letters, digits, '.', '_' or '-', starting with a letter or a digit." },
+  BAD_NAME: { status: 400, hint: "Use 1 to 64 letters, digits, '.', '_' or '-', starting with a letter, a digit or '_'." },
   BAD_REQUEST: { status: 400, hint: "Correct the request; nothing was changed." },
   NOT_FOUND: { status: 404, hint: "List what exists with 'ls'." },
   EXISTS: { status: 409, hint: "Choose another name or remove the existing one first." },

@@ -1,6 +1,6 @@
 // Where forkd keeps things: the store (FORKD_HOME) and the short-lived runtime folder for sockets.
 
-import { mkdir, stat } from "node:fs/promises";
+import { lstat, mkdir, stat } from "node:fs/promises";
 import { homedir, tmpdir } from "node:os";
 import { join } from "node:path";
 import { ForkdError } from "./errors.ts";
@@ -47,6 +47,8 @@ export async function prepareHome(home: Home): Promise<Home> {
   const uid = process.getuid?.() ?? 0;
   for (const dir of [home.root, home.run]) {
     const info = await stat(dir);
+    // somebody else's link in a folder that all can write to leads where they want
+    if ((await lstat(dir)).uid !== uid) throw new ForkdError("HOME_UNSAFE", `Cannot use ${dir}: it is a link of somebody else.`);
     if (info.uid !== uid || (info.mode & 0o022) !== 0) {
       throw new ForkdError("HOME_UNSAFE", `Cannot use ${dir}: it belongs to uid ${info.uid} with mode ${(info.mode & 0o777).toString(8)}.`);
     }

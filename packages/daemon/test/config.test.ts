@@ -40,7 +40,7 @@ test("without anything, everything has its default", async (t) => {
   assert.equal(values.maxMemoryMiB, null);
   assert.equal(values.drainSecs, 30);
   assert.deepEqual(entries["max_sandboxes"], { value: 1000, source: "default" });
-  assert.equal(Object.keys(entries).length, 15);
+  assert.equal(Object.keys(entries).length, 16);
   assert.deepEqual(warnings, []);
   assert.ok(Object.isFrozen(values));
 });
@@ -82,6 +82,26 @@ test("values that cannot be are refused", async (t) => {
     await refused(t, { file });
   }
   await refused(t, { env: { FORKD_CONFIG: "/nowhere/config.json" } }, /nowhere/);
+});
+
+test("origins are kept as browsers write them", async (t) => {
+  assert.equal((await resolve(t)).values.corsOrigins, null);
+  const given = { options: { "cors-origins": "https://App.Example.org:443, http://localhost:3000" } };
+  const { entries } = await resolve(t, given);
+  assert.deepEqual(entries["cors_origins"], { value: "https://app.example.org,http://localhost:3000", source: "option" });
+  assert.equal((await resolve(t, { env: { FORKD_CORS_ORIGINS: "*" } })).values.corsOrigins, "*");
+  assert.equal((await resolve(t, { file: { cors_origins: "none" } })).values.corsOrigins, null);
+  for (const origin of [
+    "app.example.org",
+    "https://a.org/",
+    "https://a.org,",
+    "https://a.org,*",
+    "https://u@a.org",
+    "ftp://a.org",
+    "https://",
+    "https://a b",
+  ])
+    await refused(t, { options: { "cors-origins": origin } }, /cors_origins/, /separated by commas/);
 });
 
 test("an address that others can reach needs TLS, or the word that it is wanted so", async (t) => {

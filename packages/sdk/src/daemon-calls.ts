@@ -60,6 +60,7 @@ export class DaemonCalls {
   /**
    * Stops the daemon once all requests are answered. Scope admin.
    * Sandboxes go on, and the next daemon adopts them, unless `killSandboxes` is set.
+   * @throws ConflictError with `ifIdle`, when somebody uses the daemon (IN_USE)
    */
   async stop(opts: StopOptions = {}): Promise<void> {
     const { fields, call } = split(opts);

@@ -134,6 +134,7 @@ type ErrorClass = new (code: string, message: string, context?: ErrorContext) =>
 /** A code is looked up before its status */
 const CLASSES: { readonly [codeOrStatus: string]: ErrorClass } = {
   DAEMON_UNREACHABLE: ConnectionError,
+  EXISTS: ConflictError,
   LIMIT_REACHED: LimitError,
   BUSY: LimitError,
   400: InvalidRequestError,

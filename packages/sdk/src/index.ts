@@ -31,6 +31,7 @@ export type {
   EventsOptions,
   ExecOptions,
   FileContent,
+  FileSource,
   ForkOptions,
   GcOptions,
   ImageSource,
@@ -39,10 +40,12 @@ export type {
   ListSnapshotsOptions,
   LogsOptions,
   OnceOptions,
+  PackagesSource,
   Page,
   PageOptions,
   ProgressOptions,
   ReadFileOptions,
+  RegistrySource,
   SpawnOptions,
   StopOptions,
   SuspendWorkspaceOptions,
@@ -53,6 +56,7 @@ export type {
 } from "./options.ts";
 export type {
   Config,
+  CreatedImage as CreatedImageInfo,
   EvalResult,
   Event as ForkdEvent,
   EventType,

@@ -102,21 +102,46 @@ export type DeleteSnapshotOptions = CallOptions & {
   force?: boolean | undefined;
 };
 
-/** What an image is made of: Debian packages, or an image of an OCI registry */
-export type ImageSource =
-  | {
-      name: string;
-      packages: string[];
-      /** Shell commands inside the new root, in order */ run?: string[] | undefined;
-      force?: boolean | undefined;
-    }
-  | {
-      reference: string;
-      name?: string | undefined;
-      insecureHttp?: boolean | undefined;
-      username?: string | undefined;
-      password?: string | undefined;
-    };
+/** What an image is made of: Debian packages, an image of an OCI registry, or a file of the daemon's machine */
+export type ImageSource = PackagesSource | RegistrySource | FileSource;
+
+export type PackagesSource = {
+  name: string;
+  /** None: a minimal Debian */
+  packages: string[];
+  /** Files and folders of the daemon's machine, copied before the commands run; only through the Unix socket */
+  copy?: Array<{ from: string; to: string }> | undefined;
+  /** Shell commands inside the new root, in order */
+  run?: string[] | undefined;
+  /** Release of the distribution; without it, the one of the daemon's machine */
+  suite?: string | undefined;
+  /** Where packages come from; without it, the apt sources of the daemon's machine */
+  mirror?: string | undefined;
+  /** Limit of the unpacked size */
+  maxBytes?: number | undefined;
+  /** Build even when an image made from the same inputs is there */
+  force?: boolean | undefined;
+};
+
+export type RegistrySource = {
+  reference: string;
+  /** Without it, the last part of the reference, with its tag */
+  name?: string | undefined;
+  /** Plain http to a registry that is not the daemon's machine */
+  insecureHttp?: boolean | undefined;
+  username?: string | undefined;
+  password?: string | undefined;
+  /** Limit of the unpacked size */
+  maxBytes?: number | undefined;
+};
+
+export type FileSource = {
+  name: string;
+  /** Absolute path of an archive, or of a folder that is an OCI layout; only through the Unix socket */
+  file: string;
+  /** Limit of the unpacked size */
+  maxBytes?: number | undefined;
+};
 
 /** What a new sandbox can be given */
 export type ForkFields = {
@@ -257,4 +282,6 @@ export type GcOptions = CallOptions & { dryRun?: boolean | undefined };
 export type StopOptions = CallOptions & {
   /** Without it, sandboxes go on and the next daemon adopts them */
   killSandboxes?: boolean | undefined;
+  /** Only when there are no sandboxes, no waiting VMMs and no other requests; else IN_USE */
+  ifIdle?: boolean | undefined;
 };

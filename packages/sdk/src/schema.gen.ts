@@ -32,9 +32,24 @@ export type Config = {
 
 export type CreateImage = {
   name: Name;
+  /** None: a minimal Debian */
   packages: string[];
+  /** Copied into the new root before the commands; only through the Unix socket */
+  copy?: Array<{
+    /** File or folder of the daemon's machine */
+    from: string;
+    /** Path in the image */
+    to: string;
+  }> | undefined;
   /** Shell commands inside the new root, in order */
   run?: string[] | undefined;
+  /** Release of the distribution; without it, the one of the daemon's machine */
+  suite?: string | undefined;
+  /** Where packages come from; without it, the apt sources of the daemon's machine */
+  mirror?: string | undefined;
+  /** Limit of the unpacked size */
+  max_bytes?: number | undefined;
+  /** Build even when an image made from the same inputs is there */
   force?: boolean | undefined;
 } | {
   name?: Name | undefined;
@@ -43,6 +58,14 @@ export type CreateImage = {
   insecure_http?: boolean | undefined;
   username?: string | undefined;
   password?: string | undefined;
+  /** Limit of the unpacked size */
+  max_bytes?: number | undefined;
+} | {
+  name: Name;
+  /** An archive, or a folder that is an OCI layout; only through the Unix socket */
+  file: string;
+  /** Limit of the unpacked size */
+  max_bytes?: number | undefined;
 };
 
 export type CreateSandboxes = {
@@ -96,6 +119,30 @@ export type CreateWorkspace = {
   snapshot_tag: Name;
   per_child_netns?: boolean | undefined;
   memory_limit_mib?: number | null | undefined;
+};
+
+export type CreatedImage = {
+  id: string;
+  names: string[];
+  created_at: string;
+  architecture: string;
+  bytes: number;
+  /** Where it comes from */
+  source: {
+    kind: "packages" | "oci" | "import";
+    [key: string]: unknown;
+  };
+  config: {
+    env: {
+      [key: string]: string;
+    };
+    cwd: string;
+    user: string;
+    entrypoint: string[];
+    cmd: string[];
+  };
+  /** Whether an earlier build from the same inputs was taken */
+  reused: boolean;
 };
 
 /** Environment of every process */
@@ -263,7 +310,7 @@ export type Metadata = {
   [key: string]: string;
 };
 
-/** 1 to 64 letters, digits, '.', '_' or '-', starting with a letter or a digit */
+/** 1 to 64 letters, digits, '.', '_' or '-', starting with a letter, a digit or '_' */
 export type Name = string;
 
 export type NewToken = {
@@ -444,6 +491,8 @@ export type Status = {
 export type Stop = {
   /** @default false */
   kill_sandboxes?: boolean | undefined;
+  /** Only when there are no sandboxes, no waiting VMMs and no other requests; else 409 IN_USE @default false */
+  if_idle?: boolean | undefined;
 };
 
 export type SuspendWorkspace = {

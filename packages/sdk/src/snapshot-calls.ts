@@ -30,7 +30,8 @@ export class SnapshotCalls extends DaemonCalls {
   }
 
   /**
-   * Builds an image from Debian packages, or pulls one from a registry. Scope admin. May take an hour unless `timeoutMs` says otherwise.
+   * Builds an image from Debian packages, pulls one from a registry, or imports a file of the daemon's machine. Scope admin. May take an
+   * hour unless `timeoutMs` says otherwise.
    *
    * @example
    * ```ts
@@ -38,7 +39,7 @@ export class SnapshotCalls extends DaemonCalls {
    * await controller.createImage({ reference: "python:3.13-slim" }, { onProgress: (p) => console.log(p.step) });
    * ```
    */
-  async createImage(source: ImageSource, opts: ProgressOptions = {}): Promise<wire.Image> {
+  async createImage(source: ImageSource, opts: ProgressOptions = {}): Promise<wire.CreatedImage> {
     const { call } = split(opts);
     const json: wire.CreateImage = toWire(source);
     return await this.client.progress("POST", "/v1/images", { ...long(call), json }, opts.onProgress);

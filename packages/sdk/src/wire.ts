@@ -33,7 +33,7 @@ export function path(parts: TemplateStringsArray, ...values: string[]): string {
   const segments = values.map((value) => {
     if (typeof value !== "string" || value === "" || value === "." || value === "..") {
       throw new InvalidRequestError("BAD_NAME", `${JSON.stringify(value)} is not a name.`, {
-        hint: "Use 1 to 64 letters, digits, '.', '_' or '-', starting with a letter or a digit.",
+        hint: "Use 1 to 64 letters, digits, '.', '_' or '-', starting with a letter, a digit or '_'.",
       });
     }
     return encodeURIComponent(value);

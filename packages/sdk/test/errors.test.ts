@@ -8,6 +8,12 @@ import { FakeDaemon, problem } from "./helpers/fake-daemon.ts";
 
 const { Controller, ForkdError } = forkd;
 
+test("a tag that is taken is a conflict, also where its status is 400", async () => {
+  await using daemon = await FakeDaemon.start((_seen, response) => problem(response, 400, { code: "EXISTS", error: "It exists." }));
+  const controller = new Controller({ socket: daemon.socket, retries: 0 });
+  await assert.rejects(controller.createSnapshot("a"), { name: "ConflictError", code: "EXISTS", status: 400 });
+});
+
 test("every code of the daemon becomes a class, by one table", async () => {
   const expected: Record<string, string> = {
     BAD_NAME: "InvalidRequestError",

@@ -31,6 +31,7 @@ const cases: Case[] = [
   { route: "getStatus", call: (c) => c.status() },
   { route: "getConfig", call: (c) => c.config() },
   { route: "stopDaemon", call: (c) => c.stop({ killSandboxes: true }), body: { kill_sandboxes: true } },
+  { route: "stopDaemon", call: (c) => c.stop({ ifIdle: true }), body: { if_idle: true } },
   { route: "collectGarbage", call: (c) => c.gc({ dryRun: true }), body: { dry_run: true } },
   { route: "getTree", call: (c) => c.tree() },
   { route: "getStats", call: (c) => c.stats() },
@@ -50,6 +51,17 @@ const cases: Case[] = [
     body: { reference: "python:3.13-slim", insecure_http: true },
   },
   { route: "createImage", call: (c) => c.createImage({ name: "py", packages: ["python3"] }), body: { name: "py", packages: ["python3"] } },
+  {
+    route: "createImage",
+    call: (c) =>
+      c.createImage({ name: "py", packages: [], copy: [{ from: "/a", to: "/b" }], suite: "trixie", mirror: "http://m/", maxBytes: 9 }),
+    body: { name: "py", packages: [], copy: [{ from: "/a", to: "/b" }], suite: "trixie", mirror: "http://m/", max_bytes: 9 },
+  },
+  {
+    route: "createImage",
+    call: (c) => c.createImage({ name: "py", file: "/srv/py.tar", maxBytes: 9 }),
+    body: { name: "py", file: "/srv/py.tar", max_bytes: 9 },
+  },
   { route: "deleteImage", call: (c) => c.deleteImage("py"), params: { name: "py" } },
   {
     route: "listSnapshots",

@@ -21,6 +21,8 @@ type Mentions<T, N> = T extends N ? (N extends T ? true : false) : false;
 type Result<F> = F extends (...args: never[]) => infer R ? R : never;
 /** What an option type says on the wire, without what is about the call */
 type Said<T> = keyof Wire<Omit<T, keyof forkd.ProgressOptions>>;
+/** The form of a choice that has this field */
+type With<T, K extends string> = T extends { [key in K]?: unknown } ? (K extends keyof T ? T : never) : never;
 
 test("options have exactly the wire's fields", () => {
   const proofs: [
@@ -35,7 +37,10 @@ test("options have exactly the wire's fields", () => {
     Same<Said<forkd.WarmUpOptions>, keyof wire.WarmUp>,
     Same<Said<forkd.CreateTokenOptions>, Exclude<keyof wire.CreateToken, "name">>,
     Same<Said<forkd.CreateWorkspaceOptions>, Exclude<keyof wire.CreateWorkspace, "name" | "snapshot_tag">>,
-  ] = [true, true, true, true, true, true, true, true, true, true, true];
+    Same<Said<forkd.PackagesSource>, keyof With<wire.CreateImage, "packages">>,
+    Same<Said<forkd.RegistrySource>, keyof With<wire.CreateImage, "reference">>,
+    Same<Said<forkd.FileSource>, keyof With<wire.CreateImage, "file">>,
+  ] = [true, true, true, true, true, true, true, true, true, true, true, true, true, true];
   assert.ok(proofs.every(Boolean));
 });
 

@@ -5,7 +5,7 @@ import { copyIn, copyOut, parsePlace } from "../copy.ts";
 import { connect } from "../daemon.ts";
 import { usageError } from "../errors.ts";
 import { formatBytes, printJson, printNote } from "../output.ts";
-import { working } from "../progress.ts";
+import { withoutProgress, working } from "../progress.ts";
 
 import type { Cli } from "../cli.ts";
 
@@ -22,7 +22,8 @@ export function cpCommand(cli: Cli): Command {
       if ((from.sandbox === undefined) === (to.sandbox === undefined))
         throw usageError("Exactly one side must be in a sandbox: forkd cp FILE ID:/path, or forkd cp ID:/path FILE.");
       const forkd = await connect(cli);
-      const copied = await working(`Copying ${source}`, async (progress) => {
+      const show = destination === "-" ? withoutProgress : working;
+      const copied = await show(`Copying ${source}`, async (progress) => {
         const report = (done: number, total: number | undefined): void =>
           progress({ step: `Copying ${source}`, done, unit: "bytes", ...(total === undefined ? {} : { total }) });
         const transfer = { signal: cli.signal, report, parents: opts.parents === true };

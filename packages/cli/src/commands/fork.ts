@@ -2,7 +2,7 @@
 
 import { setTimeout as sleep } from "node:timers/promises";
 import { Command } from "commander";
-import { connect } from "../daemon.ts";
+import { ABORTABLE, connect } from "../daemon.ts";
 import { usageError } from "../errors.ts";
 import { EXIT_FAILURE, printProblem } from "../exit.ts";
 import { addPair, duration, positiveInteger, positiveNumber } from "../options.ts";
@@ -67,7 +67,9 @@ function build(cli: Cli, name: string, about: string): Command {
     const forkd = await connect(cli);
     const request = { ...requestOf(opts), signal: cli.signal };
     const results = await working(`Forking ${opts.count} of ${tag}`, async () =>
-      opts.perItem ? forkd.trySpawnSandboxes(tag, request) : (await forkd.spawnSandboxes(tag, request)).map((sandbox) => ({ sandbox })),
+      opts.perItem
+        ? forkd.trySpawnSandboxes(tag, { ...request, ...ABORTABLE })
+        : (await forkd.spawnSandboxes(tag, { ...request, ...ABORTABLE })).map((sandbox) => ({ sandbox })),
     );
     const sandboxes = printForked(cli, results, opts);
     if (opts.settleSecs !== undefined) await settle(cli, forkd, sandboxes, opts.settleSecs);

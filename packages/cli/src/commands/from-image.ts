@@ -1,7 +1,7 @@
 // forkd from-image: pull and snapshot in one
 
 import { Command } from "commander";
-import { connect } from "../daemon.ts";
+import { ABORTABLE, connect } from "../daemon.ts";
 import { addWords, positiveInteger } from "../options.ts";
 import { acceptPlumbing, notePlumbing } from "../plumbing.ts";
 import { working } from "../progress.ts";
@@ -30,7 +30,7 @@ export function fromImageCommand(cli: Cli): Command {
     const image = await ensureImage(cli, forkd, reference, { packages: opts.extra ?? [] });
     const request = { image, memoryMib: opts.memoryMib ?? opts.memSizeMib, signal: cli.signal };
     const snapshot = await working(`Making the snapshot ${opts.tag}`, async (onProgress) =>
-      forkd.createSnapshot(opts.tag, { ...request, onProgress }),
+      forkd.createSnapshot(opts.tag, { ...request, ...ABORTABLE, onProgress }),
     );
     printSnapshot(cli, snapshot, opts);
   });

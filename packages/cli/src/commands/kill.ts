@@ -12,6 +12,8 @@ import type { Cli } from "../cli.ts";
 
 type Options = { all?: boolean; tag?: string; quiet?: boolean };
 
+const STEP = "Ending sandboxes";
+
 export function killCommand(cli: Cli): Command {
   return new Command("kill")
     .description("end sandboxes; returns when their processes and files are gone")
@@ -24,15 +26,18 @@ export function killCommand(cli: Cli): Command {
       const ways = [ids.length > 0, opts.all === true, opts.tag !== undefined].filter(Boolean).length;
       if (ways !== 1) throw usageError("Name sandboxes, or give --all or --tag.");
       const forkd = await connect(cli);
-      await working("Ending sandboxes", async () => {
-        if (ids.length === 0) await killMany(cli, forkd, opts);
-        else await forEach(cli, ids, async (id) => forkd.killSandbox(id, { signal: cli.signal }), { done: "Ended %s.", quiet: opts.quiet });
-      });
+      if (ids.length === 0) {
+        await killMany(cli, forkd, opts);
+        return;
+      }
+      const kill = async (id: string): Promise<unknown> => forkd.killSandbox(id, { signal: cli.signal });
+      await forEach(cli, ids, kill, { step: STEP, done: "Ended %s.", quiet: opts.quiet });
     });
 }
 
 async function killMany(cli: Cli, forkd: Controller, opts: Options): Promise<void> {
-  const ids = await forkd.killSandboxes({ ...(opts.tag === undefined ? { all: true } : { tag: opts.tag }), signal: cli.signal });
+  const which = { ...(opts.tag === undefined ? { all: true } : { tag: opts.tag }), signal: cli.signal };
+  const ids = await working(STEP, async () => forkd.killSandboxes(which));
   if (cli.json) printJson(ids.map((id) => ({ id, ok: true })));
   else if (ids.length === 0 && !opts.quiet) printLine("There were no sandboxes.");
   else for (const id of ids) printLine(opts.quiet ? id : `Ended ${id}.`);

@@ -3,7 +3,6 @@
 import { Command } from "commander";
 import { connect } from "../daemon.ts";
 import { forEach } from "../each.ts";
-import { working } from "../progress.ts";
 
 import type { Cli } from "../cli.ts";
 
@@ -16,7 +15,7 @@ export function pauseCommand(cli: Cli): Command {
     .action(async (ids: string[], opts: { quiet?: boolean }) => {
       const forkd = await connect(cli);
       const pause = async (id: string): Promise<unknown> => forkd.pauseSandbox(id, { signal: cli.signal });
-      await working("Pausing", async () => forEach(cli, ids, pause, { done: "Paused %s.", ...opts }));
+      await forEach(cli, ids, pause, { step: "Pausing", done: "Paused %s.", quiet: opts.quiet });
     });
 }
 
@@ -29,6 +28,6 @@ export function resumeCommand(cli: Cli): Command {
     .action(async (ids: string[], opts: { quiet?: boolean }) => {
       const forkd = await connect(cli);
       const resume = async (id: string): Promise<unknown> => forkd.resumeSandbox(id, { signal: cli.signal });
-      await working("Resuming", async () => forEach(cli, ids, resume, { done: "Resumed %s.", ...opts }));
+      await forEach(cli, ids, resume, { step: "Resuming", done: "Resumed %s.", quiet: opts.quiet });
     });
 }

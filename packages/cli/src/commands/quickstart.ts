@@ -1,7 +1,7 @@
 // forkd quickstart
 
 import { Command, Option } from "commander";
-import { connect } from "../daemon.ts";
+import { ABORTABLE, connect } from "../daemon.ts";
 import { codeOf } from "../errors.ts";
 import { positiveInteger } from "../options.ts";
 import { printJson, printLine } from "../output.ts";
@@ -29,12 +29,12 @@ export function quickstartCommand(cli: Cli): Command {
         const image = await ensureImage(cli, forkd, opts.image);
         const warmUp = image === DEFAULT_IMAGE ? WARM_UP : undefined;
         await working(`Making the snapshot ${TAG}`, async (onProgress) =>
-          forkd.createSnapshot(TAG, { image, warmUp, onProgress, signal: cli.signal }),
+          forkd.createSnapshot(TAG, { image, warmUp, ...ABORTABLE, onProgress, signal: cli.signal }),
         );
       }
       const began = performance.now();
       const sandboxes = await working(`Forking ${opts.count}`, async () =>
-        forkd.spawnSandboxes(TAG, { n: opts.count, signal: cli.signal }),
+        forkd.spawnSandboxes(TAG, { n: opts.count, ...ABORTABLE, signal: cli.signal }),
       );
       const ms = Math.round(performance.now() - began);
       if (cli.json) {

@@ -4,11 +4,11 @@ import { Command } from "commander";
 import { connect } from "../daemon.ts";
 import { failure } from "../errors.ts";
 import { positiveNumber } from "../options.ts";
-import { writeGuestText } from "../output.ts";
 import { working } from "../progress.ts";
 import { printBranch } from "../snapshot-table.ts";
 import { withSandbox } from "../temporary.ts";
 
+import type { ExecResult } from "forkd";
 import type { Cli } from "../cli.ts";
 
 type Options = { from: string; tag: string; exec: string; execTimeoutSecs: number; quiet?: boolean };
@@ -28,13 +28,20 @@ export function snapshotDiffCommand(cli: Cli): Command {
         withSandbox(cli, forkd, opts.from, async (id) => {
           const { signal } = cli;
           const result = await forkd.execCommand(id, ["sh", "-c", opts.exec], { timeoutSecs: opts.execTimeoutSecs, signal });
-          if (!cli.json && !opts.quiet) await writeGuestText(result.stdout, "stderr");
-          if (result.stderr) await writeGuestText(result.stderr, "stderr");
-          if (result.exit_code !== 0)
-            throw failure("EXEC_FAILED", `The command ended with ${result.exit_code}: no snapshot was made.`, "Mend the command.");
+          if (result.exit_code !== 0) throw commandFailure(result);
           return forkd.branchSandbox(id, { tag: opts.tag, signal });
         }),
       );
       printBranch(cli, `a fork of ${opts.from}`, snapshot, opts);
     });
+}
+
+function commandFailure(result: ExecResult): Error {
+  const wrote = `${result.stdout}${result.stderr}`.trim();
+  const why = result.timed_out ? "it took too long" : `it ended with ${result.exit_code}`;
+  return failure(
+    "EXEC_FAILED",
+    `The command failed: ${why}${wrote ? ` and wrote\n${wrote}` : ""}`,
+    "No snapshot was made. Mend the command.",
+  );
 }

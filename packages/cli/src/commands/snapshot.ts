@@ -1,7 +1,7 @@
 // forkd snapshot: the group of verbs about frozen VMs. Without a verb it takes the options of the older forkd.
 
 import { Command, Option } from "commander";
-import { connect } from "../daemon.ts";
+import { ABORTABLE, connect } from "../daemon.ts";
 import { usageError } from "../errors.ts";
 import { positiveInteger } from "../options.ts";
 import { acceptPlumbing, notePlumbing } from "../plumbing.ts";
@@ -70,7 +70,9 @@ async function create(cli: Cli, opts: Options): Promise<void> {
   if (tag === undefined) throw usageError("Give the new snapshot a --tag.");
   const forkd = await connect(cli);
   const request = { image: opts.image, memoryMib: opts.memSizeMib, signal: cli.signal };
-  const snapshot = await working(`Making the snapshot ${tag}`, async (onProgress) => forkd.createSnapshot(tag, { ...request, onProgress }));
+  const snapshot = await working(`Making the snapshot ${tag}`, async (onProgress) =>
+    forkd.createSnapshot(tag, { ...request, ...ABORTABLE, onProgress }),
+  );
   printSnapshot(cli, snapshot, {});
 }
 

@@ -2,14 +2,14 @@
 
 import * as z from "zod";
 
-export const NAME_PATTERN = /^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/;
+export const NAME_PATTERN = /^[A-Za-z0-9_][A-Za-z0-9._-]{0,63}$/;
 
 /** Everything that is named: tags, sandboxes, images, tokens, workspaces. Lower layers check it once more before it becomes a path */
 export const name = z
   .string()
-  .regex(NAME_PATTERN, "must be 1 to 64 letters, digits, '.', '_' or '-', starting with a letter or a digit")
+  .regex(NAME_PATTERN, "must be 1 to 64 letters, digits, '.', '_' or '-', starting with a letter, a digit or '_'")
   .refine((text) => !text.endsWith(".tmp"), "must not end with .tmp")
-  .meta({ id: "Name", description: "1 to 64 letters, digits, '.', '_' or '-', starting with a letter or a digit" });
+  .meta({ id: "Name", description: "1 to 64 letters, digits, '.', '_' or '-', starting with a letter, a digit or '_'" });
 
 export const metadata = z
   .record(z.string().min(1).max(64), z.string().max(1024))

@@ -42,7 +42,15 @@ export const status = z
   })
   .meta({ id: "Status" });
 
-export const stop = z.strictObject({ kill_sandboxes: z.boolean().default(false) }).meta({ id: "Stop" });
+export const stop = z
+  .strictObject({
+    kill_sandboxes: z.boolean().default(false),
+    if_idle: z
+      .boolean()
+      .default(false)
+      .meta({ description: "Only when there are no sandboxes, no waiting VMMs and no other requests; else 409 IN_USE" }),
+  })
+  .meta({ id: "Stop" });
 
 const configEntry = z.strictObject({
   value: z.union([z.string(), z.number(), z.boolean(), z.null()]),

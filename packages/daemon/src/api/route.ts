@@ -1,6 +1,7 @@
 // What a route is.
 
 import type * as z from "zod";
+import type { ErrorCode } from "../errors.ts";
 import type { Scope } from "./daemon.ts";
 
 /** What is not JSON */
@@ -18,4 +19,6 @@ export type Route = {
   responses: Record<number, z.ZodType | Body>;
   /** long work: with Accept: application/x-ndjson, progress comes line by line before the result */
   progress?: true;
+  /** where clients of the older API expect another status than that of the code */
+  statusOf?: Partial<Record<ErrorCode, number>>;
 };

@@ -44,9 +44,15 @@ export class LineReader {
     const lines: string[] = [];
     let from = 0;
     for (let at = bytes.indexOf(10); at >= 0; at = bytes.indexOf(10, from)) {
-      if (!this.#rest.add(bytes.subarray(from, at), MAX_CONTROL_LINE)) return undefined;
-      lines.push(this.#rest.bytes().toString());
-      this.#rest.clear();
+      if (this.#rest.length === 0) {
+        // nearly always a line comes whole, and needs no copy
+        if (at - from > MAX_CONTROL_LINE) return undefined;
+        lines.push(bytes.toString("utf8", from, at));
+      } else {
+        if (!this.#rest.add(bytes.subarray(from, at), MAX_CONTROL_LINE)) return undefined;
+        lines.push(this.#rest.bytes().toString());
+        this.#rest.clear();
+      }
       from = at + 1;
     }
     return this.#rest.add(bytes.subarray(from), MAX_CONTROL_LINE) ? lines : undefined;

@@ -200,9 +200,13 @@ export class Kernel {
 
   async #awaitEval(pending: Pending): Promise<EvalResult> {
     const { timeoutMs = 0, signal } = pending.opts;
-    const timedOut = new ForkdError("EVAL_TIMEOUT", `The ${this.language} code did not end within ${timeoutMs} ms and was interrupted.`);
+    let timedOut: ForkdError | undefined;
+    const timeOut = (): ForkdError => {
+      timedOut = new ForkdError("EVAL_TIMEOUT", `The ${this.language} code did not end within ${timeoutMs} ms and was interrupted.`);
+      return timedOut;
+    };
     try {
-      return await within(Promise.race([pending.done.promise, pending.callbacks.promise]), timeoutMs, signal, () => timedOut);
+      return await within(Promise.race([pending.done.promise, pending.callbacks.promise]), timeoutMs, signal, timeOut);
     } catch (error) {
       if (error === this.#dead || (await this.#interrupt(pending)) || error !== timedOut) throw error;
       const why = `The ${this.language} code did not end within ${timeoutMs} ms and does not react to an interrupt.`;

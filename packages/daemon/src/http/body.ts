@@ -1,12 +1,14 @@
 // Reads what a client sends: JSON as a whole and bounded, uploads piece by piece.
 
 import { ForkdError } from "../errors.ts";
+import { hasRepeatedKeys } from "./repeated-keys.ts";
 import type { IncomingMessage } from "node:http";
 import type { Readable } from "node:stream";
 import type { Limits } from "./services.ts";
 
 /** A key, not the text of a value: inside a string the quotes would be escaped */
 const PROTO_KEY = /"__proto__"\s*:/;
+const UTF8 = new TextDecoder("utf-8", { fatal: true });
 
 /** undefined: there is no body */
 export async function readJson(stream: IncomingMessage, limits: Pick<Limits, "bodyBytes" | "bodyMs">): Promise<unknown> {
@@ -15,7 +17,7 @@ export async function readJson(stream: IncomingMessage, limits: Pick<Limits, "bo
   let text: string;
   let value: unknown;
   try {
-    text = new TextDecoder("utf-8", { fatal: true }).decode(bytes);
+    text = UTF8.decode(bytes);
     value = JSON.parse(text);
   } catch (error) {
     if (!(error instanceof SyntaxError || error instanceof TypeError)) throw error;
@@ -23,6 +25,7 @@ export async function readJson(stream: IncomingMessage, limits: Pick<Limits, "bo
     throw new ForkdError("BAD_REQUEST", "Cannot read the body: it is not JSON in UTF-8.", { cause: error });
   }
   if (PROTO_KEY.test(text)) throw new ForkdError("BAD_REQUEST", 'Cannot accept the request: body: unknown field "__proto__".');
+  if (hasRepeatedKeys(text, value)) throw new ForkdError("BAD_REQUEST", "Cannot accept the request: body: a field is given twice.");
   return value;
 }
 
@@ -58,7 +61,10 @@ function readAll(stream: IncomingMessage, limits: Pick<Limits, "bodyBytes" | "bo
     stream.on("data", onData);
     stream.once("end", () => resolve(pieces.length === 1 ? (pieces[0] as Buffer) : Buffer.concat(pieces)));
     stream.once("error", reject);
-    stream.once("close", () => reject(new ForkdError("CANCELLED", "Cannot read the body: the client went away.")));
+    stream.once("close", () => {
+      // it also comes after every end, where there is nobody to tell
+      if (!stream.readableEnded) reject(new ForkdError("CANCELLED", "Cannot read the body: the client went away."));
+    });
   });
   return withDeadline(whole, limits.bodyMs, "it did not arrive in time");
 }

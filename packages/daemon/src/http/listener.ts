@@ -1,11 +1,11 @@
 // The servers of node under Fastify, and what they answer to those who do not speak HTTP.
 
-import { createServer } from "node:http";
+import { createServer, ServerResponse } from "node:http";
 import { createServer as createTlsServer } from "node:https";
 import { randomUUID } from "node:crypto";
 import { ForkdError } from "../errors.ts";
 import { problemOf } from "../manager/problem.ts";
-import type { RequestListener, Server } from "node:http";
+import type { IncomingMessage, RequestListener, Server } from "node:http";
 import type { Socket } from "node:net";
 import type { Limits } from "./services.ts";
 
@@ -19,6 +19,8 @@ export type Tls = { cert: Buffer; key: Buffer };
 export function createListener(listener: RequestListener, limits: Limits, tls: Tls | null): Server {
   const options = {
     maxHeaderSize: MAX_HEADER_BYTES,
+    // refused by us, in our form
+    requireHostHeader: false,
     headersTimeout: limits.headersMs,
     // no limit for the whole of a request: uploads have any size. Bodies are timed where they are read
     requestTimeout: 0,
@@ -30,24 +32,46 @@ export function createListener(listener: RequestListener, limits: Limits, tls: T
   server.maxHeadersCount = MAX_HEADERS;
   // a client may close its sending side once its request is out; it still gets its answer
   (server as Server & { httpAllowHalfOpen: boolean }).httpAllowHalfOpen = true;
-  server.on("clientError", (error: NodeJS.ErrnoException, socket: Socket) => refuse(error, socket));
+  // these two node would answer by itself, and nobody would write it down; an expectation may be ignored
+  server.on("checkExpectation", listener);
+  server.on("connect", (request: IncomingMessage, socket: Socket) => refuseTunnel(request, socket, listener));
   return server;
 }
 
-/** Without Fastify: there is no request that could be answered in its way */
-function refuse(error: NodeJS.ErrnoException, socket: Socket): void {
+type Answering = Socket & { _httpMessage?: (ServerResponse & { req: IncomingMessage }) | null };
+
+/** Without Fastify, which has no request for it or waits for the rest of it */
+export function refuse(error: NodeJS.ErrnoException, socket: Socket): void {
   if (error.code === "ECONNRESET" || !socket.writable || hasAnswered(socket)) {
     socket.destroy();
     return;
   }
   const known = explain(error);
-  const id = randomUUID();
+  const { _httpMessage: response } = socket as Answering;
+  const id = String(response?.getHeader("x-request-id") ?? randomUUID());
   const body = JSON.stringify(problemOf(known, id));
+  if (response) {
+    // a request whose body is at fault: its own answer, so that it is written down as what it is
+    const headers = { "content-type": "application/json; charset=utf-8", "content-length": Buffer.byteLength(body), connection: "close" };
+    response.writeHead(known.status, headers).end(body, () => socket.destroy());
+    return;
+  }
   socket.end(
     `HTTP/1.1 ${known.status} ${STATUS_TEXT[known.status]}\r\nContent-Type: application/json; charset=utf-8\r\n` +
       `Content-Length: ${Buffer.byteLength(body)}\r\nX-Request-Id: ${id}\r\nConnection: close\r\n\r\n${body}`,
     () => socket.destroy(),
   );
+}
+
+/** CONNECT: answered like any other method that no path takes */
+function refuseTunnel(request: IncomingMessage, socket: Socket, listener: RequestListener): void {
+  const response = new ServerResponse(request);
+  response.shouldKeepAlive = false;
+  response.assignSocket(socket);
+  // node has let go of the connection, and nobody else hears of its end
+  socket.on("error", () => socket.destroy());
+  response.once("finish", () => socket.end());
+  listener(request, response);
 }
 
 function explain(error: NodeJS.ErrnoException): ForkdError {
@@ -60,6 +84,7 @@ function explain(error: NodeJS.ErrnoException): ForkdError {
 
 /** Whether an answer is under way on this connection, into which nothing else may be written */
 function hasAnswered(socket: Socket): boolean {
-  const { _httpMessage: message } = socket as Socket & { _httpMessage?: { headersSent: boolean } | null };
-  return message !== undefined && message !== null;
+  const { _httpMessage: message } = socket as Answering;
+  // a fault in a body is the fault of the request that is being answered; after its end it is that of another one
+  return message !== undefined && message !== null && (message.headersSent || message.req.complete);
 }

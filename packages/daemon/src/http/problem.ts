@@ -3,6 +3,7 @@
 import { ForkdError, messageOf } from "../errors.ts";
 import { problemOf } from "../manager/problem.ts";
 import type { Problem } from "../api/common.ts";
+import type { Route } from "../api/route.ts";
 import type { Services } from "./services.ts";
 
 /** Errors of Fastify that are the client's, by their codes */
@@ -18,7 +19,7 @@ const RETRY_AFTER_SECS: Partial<Record<ForkdError["code"], number>> = { BUSY: 1,
 
 export type ErrorAnswer = { status: number; headers: Record<string, string>; problem: Problem };
 
-type Asked = { requestId: string; signal?: AbortSignal | undefined };
+type Asked = { requestId: string; signal: AbortSignal; statusOf?: Route["statusOf"] };
 
 /** Counts the error and, when it is a fault of ours, logs what the client is not told */
 export function describeError(error: unknown, asked: Asked, services: Pick<Services, "metrics" | "log">): ErrorAnswer {
@@ -34,12 +35,15 @@ export function describeError(error: unknown, asked: Asked, services: Pick<Servi
   if (typeof retryAfter === "number") headers["retry-after"] = String(retryAfter);
   const allow = known.details?.["allow"];
   if (known.code === "METHOD_NOT_ALLOWED" && Array.isArray(allow)) headers["allow"] = allow.join(", ");
-  return { status: known.status, headers, problem: problemOf(known, asked.requestId) };
+  return { status: asked.statusOf?.[known.code] ?? known.status, headers, problem: problemOf(known, asked.requestId) };
 }
 
 function toForkdError(error: unknown, asked: Asked): ForkdError {
+  const { reason } = asked.signal as { reason: unknown };
+  const isOurs = error instanceof ForkdError && error.code !== "CANCELLED";
+  // work that was told to end says how it noticed; the answer is why it was told
+  if (!isOurs && reason instanceof ForkdError) return new ForkdError(reason.code, reason.message, { cause: error });
   if (error instanceof ForkdError) return error;
-  if (asked.signal?.aborted) return new ForkdError("CANCELLED", "The request was cancelled: its client went away.", { cause: error });
   const { code, statusCode } = (error ?? {}) as { code?: unknown; statusCode?: unknown };
   const translate = typeof code === "string" ? FROM_FASTIFY[code] : undefined;
   if (translate) return translate(messageOf(error));

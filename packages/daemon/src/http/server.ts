@@ -1,14 +1,16 @@
 // The HTTP API over one transport: recognises who asks, checks what is asked, has it done, answers and writes it down.
 
 import { randomUUID } from "node:crypto";
+import { finished } from "node:stream/promises";
 import fastify from "fastify";
 import { routes } from "../api/routes.ts";
 import { ForkdError } from "../errors.ts";
 import { authenticate, authorize } from "./auth.ts";
 import { readJson } from "./body.ts";
+import { allowedOrigins, answerPreflight, isPreflight, tellOrigin } from "./cors.ts";
 import { handlers } from "./handlers/all.ts";
 import { hashRequest, keyOf } from "./idempotency.ts";
-import { createListener } from "./listener.ts";
+import { createListener, refuse } from "./listener.ts";
 import { allowedMethods } from "./methods.ts";
 import { describeError } from "./problem.ts";
 import { send, sendError, sendLines, wantsLines } from "./respond.ts";
@@ -49,6 +51,11 @@ declare module "fastify" {
 }
 
 export function buildApp(services: Services, transport: Transport): FastifyInstance {
+  const isAllowed = transport.kind === "tcp" ? allowedOrigins(services.config.values.corsOrigins) : null;
+  const start = (request: FastifyRequest, reply: FastifyReply): void => {
+    begin(request, reply, services, transport);
+    if (isAllowed) tellOrigin(request, reply, isAllowed);
+  };
   const app = fastify({
     logger: false,
     exposeHeadRoutes: true,
@@ -56,18 +63,31 @@ export function buildApp(services: Services, transport: Transport): FastifyInsta
     requestIdHeader: false,
     genReqId: requestId,
     routerOptions: { ignoreTrailingSlash: true, maxParamLength: MAX_PARAM_LENGTH },
-    frameworkErrors: (error, request, reply) => void fail(error, request, reply, services),
+    // what cannot be routed comes here and to no hook
+    frameworkErrors: (error, request, reply) => {
+      start(request, reply);
+      fail(error, request, reply, services);
+    },
+    // in place of Fastify's own, which would write a second answer behind this one
+    clientErrorHandler: refuse,
     serverFactory: (listener) => createListener(listener, services.limits, transport.tls),
   });
   app.decorateRequest("forkd", null as unknown as State);
   app.removeAllContentTypeParsers();
   app.addContentTypeParser("application/json", (_request: FastifyRequest, payload: IncomingMessage) => readJson(payload, services.limits));
   app.addHook("onRequest", (request, reply, done) => {
-    begin(request, reply, services, transport);
+    start(request, reply);
+    if (isPreflight(request, reply)) {
+      answerPreflight(reply);
+      return;
+    }
     admit(request, services, transport);
     done();
   });
-  app.setErrorHandler((error, request, reply) => void fail(error, request, reply, services));
+  app.setErrorHandler(async (error, request, reply) => {
+    await readAway(request, services.limits.lingerMs);
+    return fail(error, request, reply, services);
+  });
   for (const [name, route] of Object.entries(routes) as [RouteName, Route][]) {
     if (route.body !== "bytes") addRoute(app, name, route, services);
   }
@@ -88,7 +108,7 @@ function addRoute(app: FastifyInstance, name: RouteName, route: Route, services:
     method: route.method,
     url: route.path,
     config: { name },
-    handler: (request, reply) => services.inFlight.run(request.forkd.controller, () => serve(name, route, request, reply, services)),
+    handler: (request, reply) => services.inFlight.run(request.forkd, () => serve(name, route, request, reply, services)),
   });
 }
 
@@ -96,8 +116,8 @@ function addRoute(app: FastifyInstance, name: RouteName, route: Route, services:
 function begin(request: FastifyRequest, reply: FastifyReply, services: Services, transport: Transport): void {
   const state: State = { startMs: performance.now(), identity: null, controller: new AbortController(), isDetached: false };
   request.forkd = state;
-  reply.header("x-request-id", request.id);
-  services.inFlight.enter();
+  reply.raw.setHeader("x-request-id", request.id);
+  services.inFlight.enter(state);
   const { socket } = request.raw;
   const leave = (): void => {
     if (!state.isDetached && !reply.raw.writableFinished) state.controller.abort(new ForkdError("CANCELLED", "The client went away."));
@@ -106,7 +126,7 @@ function begin(request: FastifyRequest, reply: FastifyReply, services: Services,
   reply.raw.once("close", () => {
     socket.off("end", leave);
     leave();
-    services.inFlight.leave();
+    services.inFlight.leave(state);
     record(request, reply, services, transport);
     if (!request.raw.complete) linger(request.raw, services.limits.lingerMs);
   });
@@ -114,6 +134,8 @@ function begin(request: FastifyRequest, reply: FastifyReply, services: Services,
 
 /** Before any byte of the body is read */
 function admit(request: FastifyRequest, services: Services, transport: Transport): void {
+  if (request.raw.httpVersion === "1.1" && request.headers.host === undefined)
+    throw new ForkdError("BAD_REQUEST", "Cannot read the request: it has no Host.");
   const { name } = request.routeOptions.config;
   const scope = name === undefined ? "read" : routes[name].scope;
   if (scope === "none") return;
@@ -133,6 +155,9 @@ async function serve(
   services: Services,
 ): Promise<FastifyReply> {
   const state = request.forkd;
+  const { signal } = state.controller;
+  // ended by us while its body was read; a client that only closed its sending side still gets its answer
+  if (signal.aborted && (signal.reason as ForkdError).code !== "CANCELLED") throw signal.reason as ForkdError;
   const body = route.body === "bytes" ? request.raw : request.body;
   const input = validate(route, { params: request.params, query: request.query, body });
   const principal = state.identity?.name ?? "nobody";
@@ -140,7 +165,7 @@ async function serve(
     principal,
     maxSandboxes: state.identity?.maxSandboxes ?? null,
     requestId: request.id,
-    signal: state.controller.signal,
+    signal,
   };
   // the table of handlers is typed route by route; here is the one place that goes through all of them
   const handler = handlers[name] as (input: unknown, context: Context) => AnyAnswer | Promise<AnyAnswer>;
@@ -154,16 +179,17 @@ async function serve(
     );
   };
   if (route.progress && wantsLines(request.headers.accept)) {
-    const asked = { requestId: request.id, signal: state.controller.signal };
+    const asked = { requestId: request.id, signal };
     return sendLines(reply, work, (error) => describeError(error, asked, services).problem);
   }
   return send(reply, await work());
 }
 
 function fail(error: unknown, request: FastifyRequest, reply: FastifyReply, services: Services): FastifyReply {
-  // a URL that cannot be read fails before anything else is known of the request
-  const signal = (request.forkd as State | null)?.controller.signal;
-  return sendError(reply.header("x-request-id", request.id), describeError(error, { requestId: request.id, signal }, services));
+  const { name } = request.routeOptions.config;
+  const route: Route | null = name === undefined ? null : routes[name];
+  const { signal } = request.forkd.controller;
+  return sendError(reply, describeError(error, { requestId: request.id, signal, statusOf: route?.statusOf }, services));
 }
 
 function unknownPath(request: FastifyRequest): ForkdError {
@@ -194,6 +220,14 @@ function record(request: FastifyRequest, reply: FastifyReply, services: Services
     latency_us: Math.round(ms * 1000),
     user_agent: request.headers["user-agent"] ?? null,
   });
+}
+
+/** The connection ends with a refusal. On a client that is still sending it would end before that has read it: the rest comes first */
+async function readAway({ raw }: FastifyRequest, lingerMs: number): Promise<void> {
+  if (raw.complete || raw.destroyed) return;
+  raw.resume();
+  // a client that goes away or goes on for too long gets what it then can get
+  await finished(raw, { signal: AbortSignal.timeout(lingerMs), cleanup: true }).catch(() => undefined);
 }
 
 /** The rest of an unwanted body is read away for a while, so that a client that is still sending gets to read its answer */

@@ -12,7 +12,7 @@ import type {
   WriteFileQuery,
   WriteResult,
 } from "../api/exec.ts";
-import type { CreateImage, ImageInfo } from "../api/image.ts";
+import type { CreatedImage, CreateImage, ImageInfo } from "../api/image.ts";
 import type * as sandbox from "../api/sandbox.ts";
 import type * as snapshot from "../api/snapshot.ts";
 import type { CreateWorkspace, WorkspaceInfo } from "../api/workspace.ts";
@@ -82,7 +82,7 @@ export type SnapshotsApi = {
 export type ImagesApi = {
   list(): Promise<ImageInfo[]>;
   get(name: string): Promise<ImageInfo>;
-  create(request: CreateImage, caller: Caller): Promise<ImageInfo>;
+  create(request: CreateImage, caller: Caller): Promise<CreatedImage>;
   remove(name: string, caller: Caller): Promise<void>;
 };
 
@@ -123,6 +123,8 @@ export type DaemonApi = {
   stopping: AbortSignal;
   /** begins to stop; what is in flight is answered first */
   stop(opts: { killSandboxes: boolean }): void;
+  /** The same unless somebody other than the request with this signal uses it: IN_USE then */
+  stopIfIdle(opts: { killSandboxes: boolean }, own: AbortSignal): void;
 };
 
 export type Services = {

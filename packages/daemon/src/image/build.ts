@@ -257,10 +257,15 @@ function explain(error: unknown): unknown {
   return error;
 }
 
-/** What a killed build in a user namespace left belongs to mapped ids and can only be removed from inside such a namespace */
+/** What a killed build in a user namespace left may belong to mapped ids; then it can only be removed from inside such a namespace */
 async function removeScratch(dir: string, mode: BuildMode): Promise<void> {
-  if (mode === "unshare") await run(["unshare", "--user", "--map-root-user", "--map-auto", "rm", "-rf", "--", dir]);
-  else await rm(dir, { recursive: true, force: true });
+  try {
+    await rm(dir, { recursive: true, force: true });
+  } catch (error) {
+    const code = (error as NodeJS.ErrnoException).code ?? "";
+    if (mode !== "unshare" || !["EACCES", "EPERM", "ENOTEMPTY"].includes(code)) throw error;
+    await run(["unshare", "--user", "--map-root-user", "--map-auto", "rm", "-rf", "--", dir]);
+  }
 }
 
 /** For /bin/sh and for mmdebstrap's own splitting of hook lines */

@@ -22,7 +22,6 @@ type Capture = {
   row: SnapshotRow;
   caller: Caller;
   onResumed?: (pauseMs: number) => void;
-  wasTold?: () => boolean;
   remember?: (info: SnapshotInfo) => void;
   /** the source stays stopped when all went well: it is about to be ended */
   stayPaused?: boolean;
@@ -31,7 +30,8 @@ type Capture = {
 export class Branches {
   readonly #core: Core;
   readonly #parts: Parts;
-  #inFlight = 0;
+  /** also those whose requests were answered before they were complete */
+  readonly #underWay = new Set<Promise<unknown>>();
 
   constructor(core: Core, parts: Parts) {
     this.#core = core;
@@ -39,7 +39,12 @@ export class Branches {
   }
 
   get inFlight(): number {
-    return this.#inFlight;
+    return this.#underWay.size;
+  }
+
+  /** Resolves when no branch is under way: a source must not be left in the middle of one */
+  async settled(): Promise<void> {
+    while (this.#underWay.size > 0) await Promise.allSettled(this.#underWay);
   }
 
   /** With `wait: false` it answers when the source runs again, and the snapshot is completed afterwards */
@@ -48,16 +53,15 @@ export class Branches {
     const row = this.#row(id, { tag: request.tag ?? newTag(), metadata: request.metadata ?? {}, warnings }, caller);
     if (request.wait) return { info: await this.#capture(id, { row, caller }), waited: true };
     const resumed = Promise.withResolvers<SnapshotInfo>();
-    let told = false;
     const onResumed = (pauseMs: number): void => {
-      told = true;
+      this.#core.tables.snapshots.update(row.id, { told: 1, pause_ms: pauseMs });
       const info = unfinishedInfo({ ...row, pause_ms: pauseMs });
       caller.remember?.(202, info);
       resumed.resolve(info);
     };
     // the client has its answer before the snapshot is complete: neither its going away nor a second answer matters then
     const background: Caller = { ...caller, signal: new AbortController().signal, remember: () => undefined };
-    const done = this.#capture(id, { row, caller: background, onResumed, wasTold: () => told });
+    const done = this.#capture(id, { row, caller: background, onResumed });
     done.catch((error: unknown) => resumed.reject(error)); // after the answer, the snapshot's own status tells
     return { info: await resumed.promise, waited: false };
   }
@@ -66,41 +70,58 @@ export class Branches {
   async fork(id: string, request: ForkSandbox, caller: Caller): Promise<ForkedSandboxes> {
     const { sandboxes, lineage, snapshots } = this.#parts;
     const row = this.#row(id, { tag: request.tag ?? newTag(), ephemeral: request.tag === undefined ? 1 : 0 }, caller);
-    return lineage.pinned(row.id, async () => {
-      const snapshot = await this.#capture(id, { row, caller, remember: () => undefined });
-      try {
-        const source = await snapshots.usable(row.tag);
-        let answer: ForkedSandboxes = { snapshot, sandboxes: [] };
-        const facts = await sandboxes.facts(request, source, caller);
-        const remember = (infos: SandboxInfo[]): void => {
-          answer = { snapshot, sandboxes: infos };
-          caller.remember?.(201, answer);
-        };
-        await sandboxes.fork(source, { request, facts, caller, remember });
-        return answer;
-      } catch (error) {
-        // the request failed, so nothing of it stays: an ephemeral one is collected, a named one is taken back
-        await this.#takeBack(row, error);
-        throw error;
-      }
+    const { n } = request;
+    // looked at before the source is stopped for it
+    return sandboxes.admit({ n, memoryMiB: row.memory_mib, caller }, async () =>
+      lineage.pinned(row.id, async () => {
+        const snapshot = await this.#capture(id, { row, caller, remember: () => undefined });
+        try {
+          const source = await snapshots.usable(row.tag);
+          let answer: ForkedSandboxes = { snapshot, sandboxes: [] };
+          const facts = await sandboxes.facts(request, source, caller);
+          const remember = (infos: SandboxInfo[]): void => {
+            answer = { snapshot, sandboxes: infos };
+            caller.remember?.(201, answer);
+          };
+          await sandboxes.forkAdmitted(source, { request, facts, caller, remember });
+          return answer;
+        } catch (error) {
+          // the request failed, so nothing of it stays: an ephemeral one is collected, a named one is taken back
+          await this.#takeBack(row, error);
+          throw error;
+        }
+      }),
+    );
+  }
+
+  /** Takes a snapshot for `use`, and leaves the source stopped */
+  async last<V>(id: string, tag: string, caller: Caller, use: (snapshot: Snapshot) => Promise<V>): Promise<V> {
+    // nothing but its user keeps it: when that is not written down, it goes
+    const row = this.#row(id, { tag, ephemeral: 1 }, caller);
+    return this.#parts.lineage.pinned(row.id, async () => {
+      await this.#capture(id, { row, caller, remember: () => undefined, stayPaused: true });
+      return use(await this.#parts.snapshots.usable(tag));
     });
   }
 
-  /** Takes a snapshot and leaves the source stopped */
-  async last(id: string, tag: string, caller: Caller): Promise<Snapshot> {
-    const row = this.#row(id, { tag }, caller);
-    await this.#capture(id, { row, caller, remember: () => undefined, stayPaused: true });
-    return this.#parts.snapshots.usable(tag);
+  async #capture(id: string, capture: Capture): Promise<SnapshotInfo> {
+    const { branchConcurrency } = this.#core.settings;
+    if (this.inFlight >= branchConcurrency)
+      throw new ForkdError("BUSY", `Cannot branch sandbox ${id}: ${this.inFlight} branches are under way.`, {
+        details: { branch_concurrency: branchConcurrency, retry_after_secs: RETRY_SECS },
+      });
+    const work = this.#branch(id, capture);
+    this.#underWay.add(work);
+    try {
+      return await work;
+    } finally {
+      this.#underWay.delete(work);
+    }
   }
 
-  async #capture(id: string, capture: Capture): Promise<SnapshotInfo> {
-    const { meter, settings, runtime } = this.#core;
+  async #branch(id: string, capture: Capture): Promise<SnapshotInfo> {
+    const { meter, runtime } = this.#core;
     const { row, caller } = capture;
-    if (this.#inFlight >= settings.branchConcurrency)
-      throw new ForkdError("BUSY", `Cannot branch sandbox ${id}: ${this.#inFlight} branches are under way.`, {
-        details: { branch_concurrency: settings.branchConcurrency, retry_after_secs: RETRY_SECS },
-      });
-    this.#inFlight++;
     let pauseMs = 0;
     let deltaBytes = 0;
     let ok = false;
@@ -119,11 +140,10 @@ export class Branches {
             this.#parts.registry.change(entry, { branch_count: entry.row.branch_count + 1, last_branch_path: snapshot.memory });
             return { snapshot, changes: { pause_ms: pauseMs, delta_bytes: deltaBytes }, status: 201 };
           },
-          { ...(capture.wasTold ? { wasTold: capture.wasTold } : {}), ...(capture.remember ? { remember: capture.remember } : {}) },
+          capture.remember ? { remember: capture.remember } : {},
         ),
       );
     } finally {
-      this.#inFlight--;
       meter.branched(pauseMs, deltaBytes, ok);
     }
   }
@@ -135,10 +155,13 @@ export class Branches {
   }
 
   async #takeBack(row: SnapshotRow, cause: unknown): Promise<void> {
-    const { runtime, tables, log } = this.#core;
+    const { runtime, tables, log, db, events } = this.#core;
     try {
       await runtime.removeSnapshot(row.id);
-      tables.snapshots.delete(row.id);
+      db.transaction(() => {
+        tables.snapshots.delete(row.id);
+        events.append({ type: "snapshot.deleted", snapshot: row.tag, reason: messageOf(cause) });
+      });
     } catch (error) {
       log.error({ err: error, tag: row.tag, cause: messageOf(cause) }, "the snapshot of a failed fork could not be removed");
     }

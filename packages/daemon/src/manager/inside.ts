@@ -106,7 +106,7 @@ export class Inside {
     const bytes = await this.#sandboxes.use(id, async (sandbox) =>
       sandbox.writeFile(path, content, {
         append: append ?? false,
-        parents: parents ?? true,
+        parents: parents ?? false,
         signal: caller.signal,
         ...(mode === undefined ? {} : { mode: Number.parseInt(mode, 8) }),
       }),
@@ -128,27 +128,46 @@ export class Inside {
     return logLines(this.#consoles, sandbox, query, signal);
   }
 
-  async *#rest(
+  /** No generator: one that nobody has begun to read runs no `finally`, and the agent's stream would stay open */
+  #rest(
     id: string,
     { reading, first }: { reading: AsyncGenerator<Buffer>; first: IteratorResult<Buffer> },
     caller: Caller,
-  ): AsyncGenerator<Buffer> {
+  ): AsyncIterableIterator<Buffer> {
     const entry = this.#registry.find(id);
     if (entry) entry.uses++;
-    try {
-      if (first.done) return;
-      yield first.value;
-      for await (const chunk of reading) {
-        caller.signal.throwIfAborted();
-        yield chunk;
-      }
-    } finally {
+    let isReleased = false;
+    const release = async (): Promise<void> => {
+      if (isReleased) return;
+      isReleased = true;
       if (entry) {
         entry.uses--;
         entry.lastActive = Date.now();
       }
       await reading.return(undefined);
-    }
+    };
+    let ahead: IteratorResult<Buffer> | undefined = first;
+    return {
+      [Symbol.asyncIterator]() {
+        return this;
+      },
+      async next() {
+        try {
+          caller.signal.throwIfAborted();
+          const chunk = ahead ?? (await reading.next());
+          ahead = undefined;
+          if (chunk.done) await release();
+          return chunk;
+        } catch (error) {
+          await release();
+          throw error;
+        }
+      },
+      async return() {
+        await release();
+        return { done: true, value: undefined };
+      },
+    };
   }
 
   async #measured<V>(report: (ms: number, ok: boolean) => void, work: () => Promise<V>): Promise<V> {

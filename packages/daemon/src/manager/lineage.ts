@@ -13,6 +13,8 @@ export class Lineage {
   /** ids of snapshots that a request is about to use */
   readonly #pins = new Map<string, number>();
   #collecting: Promise<unknown> = Promise.resolve();
+  /** one that waits for its turn: it will see all that has happened until now */
+  #next: Promise<{ name: string; bytes: number }[]> | undefined;
 
   constructor(core: Core, registry: Registry) {
     this.#core = core;
@@ -72,11 +74,31 @@ export class Lineage {
     return [...removed, { id, tag }];
   }
 
+  /** What runs from it, and the workspace whose state it is, go by its new name */
+  renamed(id: string, tag: string): void {
+    const { db, tables } = this.#core;
+    db.transaction(() => {
+      for (const entry of this.#registry.entries) if (entry.row.snapshot_id === id) this.#registry.change(entry, { snapshot_tag: tag });
+      for (const row of tables.workspaces.all()) if (row.state_id === id) tables.workspaces.update(row.id, { state_tag: tag });
+    });
+  }
+
   /** Removes ephemeral snapshots that nothing needs, and untagged ones that nothing builds on any more */
   async collect(): Promise<{ name: string; bytes: number }[]> {
-    const turn = this.#collecting.then(async () => this.#collect());
-    this.#collecting = turn.catch(() => undefined); // the caller hears of it
-    return turn;
+    if (this.#next) return this.#next;
+    this.#next = this.#collecting.then(async () => {
+      this.#next = undefined;
+      return this.#collect();
+    });
+    this.#collecting = this.#next.catch(() => undefined); // the caller hears of it
+    return this.#next;
+  }
+
+  /** The same when a sandbox of this snapshot has ended; most snapshots are there to stay, which is soon found out */
+  async collectAfter(id: string): Promise<void> {
+    const row = this.#core.tables.snapshots.get(id);
+    const stays = row?.ephemeral === 0 && (await this.#core.runtime.snapshots.tagged(row.tag)) === id;
+    if (!stays) await this.collect();
   }
 
   /** What collect() would remove */
@@ -100,30 +122,63 @@ export class Lineage {
   }
 
   async #collect(): Promise<{ name: string; bytes: number }[]> {
-    const { runtime, tables, events, db } = this.#core;
     const removed: { name: string; bytes: number }[] = [];
     const unneeded = await this.unneeded();
     for (const { manifest } of unneeded.toSorted((a, b) => b.manifest.depth - a.manifest.depth)) {
-      await runtime.removeSnapshot(manifest.id);
+      // somebody may have begun to use it, or given it a name, since it was looked at
+      if ((await this.#isKept(manifest.id)) || !(await this.#removeUnused(manifest.id))) continue;
       removed.push({ name: manifest.tag, bytes: manifest.memory.bytes + manifest.deviceStateBytes });
-      if (!tables.snapshots.get(manifest.id)) continue;
-      db.transaction(() => {
-        tables.snapshots.delete(manifest.id);
-        events.append({ type: "snapshot.deleted", snapshot: manifest.tag, reason: "nothing needs it any more" });
-      });
+      this.#strikeOut(manifest.id, manifest.tag);
     }
+    await this.#removeWrecks();
     return removed;
+  }
+
+  async #isKept(id: string): Promise<boolean> {
+    const ephemeral = this.#core.tables.snapshots.get(id)?.ephemeral === 1;
+    const tagged = [...(await this.#core.runtime.snapshots.tags()).values()].includes(id);
+    return (tagged && !ephemeral) || this.#usersOf(id).length > 0;
+  }
+
+  /** false: something needs it after all */
+  async #removeUnused(id: string): Promise<boolean> {
+    try {
+      await this.#core.runtime.removeSnapshot(id);
+      return true;
+    } catch (error) {
+      if (error instanceof ForkdError && (error.code === "IN_USE" || error.code === "NOT_FOUND")) return false;
+      throw error;
+    }
+  }
+
+  /** Folders that cannot be read and have no name, or one that was never to stay: nobody could ask for them */
+  async #removeWrecks(): Promise<void> {
+    const { snapshots } = this.#core.runtime;
+    for (const id of await snapshots.ids()) {
+      if (await snapshots.isReadable(id)) continue;
+      const isNamed = [...(await snapshots.tags()).values()].includes(id);
+      if (isNamed && this.#core.tables.snapshots.get(id)?.ephemeral !== 1) continue;
+      if (await this.#removeUnused(id)) this.#strikeOut(id, id);
+    }
+  }
+
+  #strikeOut(id: string, tag: string): void {
+    const { tables, events, db } = this.#core;
+    if (!tables.snapshots.get(id)) return;
+    db.transaction(() => {
+      tables.snapshots.delete(id);
+      events.append({ type: "snapshot.deleted", snapshot: tag, reason: "nothing needs it any more" });
+    });
   }
 
   /** Everything but snapshots that keeps one from being removed */
   #usersOf(id: string): string[] {
     const { tables, runtime } = this.#core;
-    const tag = tables.snapshots.get(id)?.tag;
     return [
       ...this.#sandboxesOf(id).map((sandbox) => `sandbox ${sandbox}`),
       ...tables.workspaces
         .all()
-        .filter(({ state_tag: state }) => state !== null && state === tag)
+        .filter(({ state_id: state }) => state === id)
         .map(({ name }) => `workspace ${name}`),
       ...(runtime.isHeld(id) || this.#pins.has(id) ? ["a request that is under way"] : []),
     ];

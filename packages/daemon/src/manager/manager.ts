@@ -1,5 +1,7 @@
 // Policy, state and journal over the runtime: everything the API can do.
 
+import { mkdir } from "node:fs/promises";
+import { join } from "node:path";
 import type { GcResult, Status } from "../api/daemon.ts";
 import type { SandboxStats } from "../api/sandbox.ts";
 import type { Tree } from "../api/snapshot.ts";
@@ -7,8 +9,9 @@ import { messageOf } from "../errors.ts";
 import type { Home } from "../home.ts";
 import { Runtime } from "../sandbox/runtime.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
-import type { Db } from "../store/db.ts";
+import { lockFile, type Db } from "../store/db.ts";
 import { EventLog } from "../store/events.ts";
+import { keepReserve, releaseReserve } from "../store/reserve.ts";
 import { tablesOf } from "../store/tables.ts";
 import { adoptAll } from "./adoption.ts";
 import { Branches } from "./branches.ts";
@@ -60,7 +63,8 @@ export class Manager {
   readonly #registry: Registry;
   readonly #limits: Limits;
   readonly #lineage: Lineage;
-  readonly #reaper: Reaper;
+  #reaper: Reaper | undefined;
+  #lock: DisposableStack | undefined;
   readonly #version: string;
   #lastUse = Date.now();
 
@@ -73,23 +77,27 @@ export class Manager {
     this.#lineage = new Lineage(core, registry);
     this.snapshots = new Snapshots(core, this.#lineage);
     const lineage = this.#lineage;
-    const collect = async (): Promise<void> => {
+    const collectAfter = async (id: string): Promise<void> => {
       this.#lastUse = Date.now();
-      await lineage.collect();
+      await lineage.collectAfter(id);
     };
-    const usable = { usable: async (tag: string) => this.snapshots.usable(tag), collect };
+    const usable = { usable: async (tag: string) => this.snapshots.usable(tag), collectAfter };
     this.sandboxes = new Sandboxes(core, { registry, limits: this.#limits, snapshots: usable });
     this.inside = new Inside({ sandboxes: this.sandboxes, registry, meter: core.meter });
     const parts = { registry, sandboxes: this.sandboxes, snapshots: this.snapshots, lineage };
     this.branches = new Branches(core, parts);
     this.images = new Images(core);
     this.workspaces = new Workspaces(core, { ...parts, branches: this.branches });
-    this.#reaper = new Reaper(core, registry, this.sandboxes);
   }
 
   /** Starts the runtime and takes over what an earlier daemon left */
   static async start(opts: ManagerOptions): Promise<Manager> {
     const { home, db, settings, meter, log } = opts;
+    // the store has its own lock; the run folder may be shared by two stores
+    using lock = new DisposableStack();
+    await mkdir(home.run, { recursive: true, mode: 0o700 });
+    lock.use(lockFile(join(home.run, "daemon.lock")));
+    await releaseReserve(home.root);
     const tables = tablesOf(db);
     const events = new EventLog(db);
     let manager: Manager | undefined;
@@ -99,10 +107,10 @@ export class Manager {
       parallelism: opts.parallelism,
       guestKernel: opts.guestKernel,
       onWarning: (message) => log.warn({}, message),
-      onGone: (sandbox: Sandbox) => manager?.sandboxes.gone(sandbox),
+      onGone: (sandbox: Sandbox) => noted(log, () => manager?.sandboxes.gone(sandbox)),
       onLost: (why) => {
         log.error({ why }, "the process that holds the VMs is gone, and all sandboxes with it");
-        manager?.sandboxes.allLost(`the process that held the VMs is gone: ${why}`);
+        noted(log, () => manager?.sandboxes.allLost(`the process that held the VMs is gone: ${why}`));
       },
     });
     try {
@@ -112,7 +120,10 @@ export class Manager {
       const found = await adoptAll(core, registry);
       if (found.adopted + found.lost + found.ended > 0) log.info(found, "took over what an earlier daemon left");
       await manager.#settle();
+      manager.#reaper = new Reaper(core, registry, manager.sandboxes);
       events.append({ type: "daemon.started" });
+      await keepReserve(home.root);
+      manager.#lock = lock.move();
       return manager;
     } catch (error) {
       await runtime.leave();
@@ -182,24 +193,35 @@ export class Manager {
 
   /** Sandboxes go on unless they are to be ended; nothing is taken after this */
   async stop({ killSandboxes }: { killSandboxes: boolean }): Promise<void> {
-    this.#reaper.stop();
+    this.#reaper?.stop();
+    await this.branches.settled();
     this.events.append({ type: "daemon.stopping" });
     if (killSandboxes) await this.sandboxes.removeMany({ all: true }, { ...NOBODY, principal: "daemon" });
     await this.#core.runtime.leave();
+    // a restart of the host may follow, which takes what is not on disk
+    await this.snapshots.syncAll();
+    this.#lock?.dispose();
   }
 
   /** What takes a while and need not be done before the first request */
   async #settle(): Promise<void> {
     const { runtime, tables, log } = this.#core;
     await this.#lineage.collect();
-    const refill = async (): Promise<void> => {
-      for (const { tag, pool } of tables.snapshots.all().filter((row) => row.pool > 0 && row.status === "ready")) {
-        await runtime.pool.resize(await runtime.snapshots.get(tag), pool);
-      }
-      for (const snapshot of await runtime.snapshots.everything()) await this.snapshots.sync(snapshot);
-    };
-    refill().catch((error: unknown) => log.error({ err: error }, `pools could not be filled: ${messageOf(error)}`));
+    void this.snapshots.syncAll().catch((error: unknown) => log.error({ err: error }, `snapshots are not on disk: ${messageOf(error)}`));
+    for (const { tag, pool } of tables.snapshots.all().filter((row) => row.pool > 0 && row.status === "ready")) {
+      const fill = async (): Promise<void> => runtime.pool.resize(await runtime.snapshots.get(tag), pool);
+      fill().catch((error: unknown) => log.error({ err: error, tag }, `a pool could not be filled: ${messageOf(error)}`));
+    }
   }
 }
 
 const NOBODY = { maxSandboxes: null, requestId: "", signal: new AbortController().signal };
+
+/** What cannot be written down now is found out at the next start; the daemon goes on */
+function noted(log: Log, work: () => void): void {
+  try {
+    work();
+  } catch (error) {
+    log.error({ err: error }, `the end of a sandbox could not be written down: ${messageOf(error)}`);
+  }
+}

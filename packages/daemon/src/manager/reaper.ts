@@ -24,13 +24,13 @@ export class Reaper {
     this.#core = core;
     this.#registry = registry;
     this.#sandboxes = sandboxes;
-    this.#timer = setInterval(() => this.#look(), EVERY_MS);
+    this.#timer = setInterval(() => this.#safely(() => this.#look()), EVERY_MS);
     this.#timer.unref();
   }
 
   stop(): void {
     clearInterval(this.#timer);
-    this.#writeDown();
+    this.#safely(() => this.#writeDown());
   }
 
   #look(): void {
@@ -39,6 +39,15 @@ export class Reaper {
       if (reason !== undefined && !entry.removing) this.#end(entry, reason);
     }
     if (++this.#round % WRITE_EVERY === 0) this.#writeDown();
+  }
+
+  /** What fails now, on a full disk say, is tried again in the next round */
+  #safely(work: () => void): void {
+    try {
+      work();
+    } catch (error) {
+      this.#core.log.error({ err: error }, `the reaper's round failed: ${messageOf(error)}`);
+    }
   }
 
   #end(entry: Entry, reason: string): void {

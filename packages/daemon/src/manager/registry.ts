@@ -73,6 +73,8 @@ export class Registry {
   }
 
   change(entry: Entry, change: Change, event?: EventFacts): void {
+    // what was begun before it was removed may end after that
+    if (this.#entries.get(entry.row.id) !== entry) return;
     this.#db.transaction(() => {
       this.#table.update(entry.row.id, change);
       if (event) this.#events.append({ ...event, sandbox: entry.row.id, snapshot: entry.row.snapshot_tag });

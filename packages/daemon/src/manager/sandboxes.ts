@@ -9,7 +9,7 @@ import type {
   SandboxStats,
   UpdateSandbox,
 } from "../api/sandbox.ts";
-import { ForkdError } from "../errors.ts";
+import { ForkdError, type ErrorCode } from "../errors.ts";
 import type { ForkOutcome } from "../sandbox/runtime.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
 import type { Snapshot } from "../snapshot/store.ts";
@@ -23,13 +23,20 @@ import type { Entry, Registry } from "./registry.ts";
 import { sandboxInfo, sandboxRow, type RowFacts } from "./sandbox-view.ts";
 import { sandboxStats } from "./stats.ts";
 
+/** What fails so when a VM ends in the middle of it */
+const LOST_WITH_ITS_VM = new Set<ErrorCode>(["AGENT_LOST", "BRANCH_FAILED"]);
+
 export type Usable = {
   /** Throws SNAPSHOT_NOT_READY, NOT_FOUND or SNAPSHOT_INVALID */
   usable: (tag: string) => Promise<Snapshot>;
-  /** Removes ephemeral snapshots that nothing needs any more */
-  collect: () => Promise<void>;
+  /** Removes what nothing needs any more now that a sandbox of this snapshot has ended */
+  collectAfter: (snapshotId: string) => Promise<void>;
 };
 
+/** a name like this would stand in front of the sandbox that has the id */
+const SANDBOX_ID = /^sb-[a-z2-7]{16}$/;
+
+type ForkOptions = { request: ForkRequest; facts: RowFacts; caller: Caller; remember?: (infos: SandboxInfo[]) => void };
 type ForkRequest = RowFacts["request"] & { n: number; env?: Record<string, string> | undefined };
 
 export class Sandboxes {
@@ -90,28 +97,35 @@ export class Sandboxes {
   }
 
   /** Forks a snapshot; `remember` may turn the sandboxes into what the request is answered with */
-  async fork(
-    snapshot: Snapshot,
-    opts: { request: ForkRequest; facts: RowFacts; caller: Caller; remember?: (infos: SandboxInfo[]) => void },
-  ): Promise<SandboxInfo[]> {
+  async fork(snapshot: Snapshot, opts: ForkOptions): Promise<SandboxInfo[]> {
+    const { request, caller } = opts;
+    return this.admit({ n: request.n, memoryMiB: snapshot.manifest.shape.memoryMiB, caller }, async () =>
+      this.forkAdmitted(snapshot, opts),
+    );
+  }
+
+  /** Runs the work with places for n more sandboxes, or throws LIMIT_REACHED */
+  async admit<V>(request: { n: number; memoryMiB: number; caller: Caller }, work: () => Promise<V>): Promise<V> {
+    return this.#limits.admit(request, work);
+  }
+
+  /** The same for one that has its places */
+  async forkAdmitted(snapshot: Snapshot, opts: ForkOptions): Promise<SandboxInfo[]> {
     const { request, facts, caller } = opts;
-    return this.#limits.admit({ n: request.n, memoryMiB: snapshot.manifest.shape.memoryMiB, caller }, async () => {
-      const outcomes = await this.#fork(snapshot, request, caller);
-      const sandboxes = outcomes.flatMap(({ sandbox }) => sandbox ?? []);
-      const failed = outcomes.find(({ error }) => error)?.error ?? sandboxes.filter(({ alive }) => !alive).map(gone)[0];
-      if (failed) {
-        await Promise.all(sandboxes.map(async (sandbox) => sandbox.kill()));
-        throw failed;
-      }
-      return this.#commit(sandboxes, facts, caller, opts.remember ?? ((infos) => caller.remember?.(201, infos)));
-    });
+    const outcomes = await this.#fork(snapshot, request, caller);
+    const sandboxes = outcomes.flatMap(({ sandbox }) => sandbox ?? []);
+    const failed = outcomes.find(({ error }) => error)?.error ?? sandboxes.filter(({ alive }) => !alive).map(gone)[0];
+    if (failed) {
+      await Promise.all(sandboxes.map(async (sandbox) => sandbox.kill()));
+      throw failed;
+    }
+    return this.#commit(sandboxes, facts, caller, opts.remember ?? ((infos) => caller.remember?.(201, infos)));
   }
 
   async update(id: string, request: UpdateSandbox, caller: Caller): Promise<SandboxInfo> {
     const entry = this.#registry.get(id);
     const { name, metadata, ttl_secs: ttl, idle_timeout_secs: idle } = request;
-    if (name !== undefined && name !== null && name !== entry.row.name && this.#registry.isNameTaken(name))
-      throw new ForkdError("EXISTS", `Cannot name the sandbox ${name}: another one has that name.`);
+    if (name !== entry.row.name) this.#refuseTaken(name);
     const change = {
       ...(name === undefined ? {} : { name }),
       ...(metadata === undefined ? {} : { metadata }),
@@ -134,7 +148,11 @@ export class Sandboxes {
   async removeMany(query: DeleteSandboxes, caller: Caller): Promise<string[]> {
     if (!query.all && query.tag === undefined)
       throw new ForkdError("BAD_REQUEST", "Cannot end sandboxes: say which.", { hint: "Give ?all=true or ?tag=TAG." });
-    const wanted = this.#registry.entries.filter(({ row }) => query.tag === undefined || row.snapshot_tag === query.tag);
+    // by id where there is one: an earlier snapshot may have had the same tag
+    const id = query.tag === undefined ? undefined : await this.#core.runtime.snapshots.tagged(query.tag);
+    const isMeant = ({ row }: Entry): boolean =>
+      query.tag === undefined || (id === undefined ? row.snapshot_tag === query.tag : row.snapshot_id === id);
+    const wanted = this.#registry.entries.filter(isMeant);
     await Promise.all(wanted.map(async ({ row }) => this.remove(row.id, caller)));
     return wanted.map(({ row }) => row.id);
   }
@@ -142,8 +160,13 @@ export class Sandboxes {
   async pause(id: string, caller: Caller): Promise<SandboxInfo> {
     const entry = this.#registry.get(id);
     if (entry.row.state === "paused") return sandboxInfo(entry);
-    await this.use(id, async (sandbox) => sandbox.branching.run(async () => sandbox.vm.pause()));
-    this.#registry.change(entry, { state: "paused" }, { type: "sandbox.paused", principal: caller.principal });
+    await this.use(id, async (sandbox) =>
+      // not in the middle of a branch, and known to be paused before the next one begins
+      sandbox.branching.run(async () => {
+        await sandbox.vm.pause();
+        this.#registry.change(entry, { state: "paused" }, { type: "sandbox.paused", principal: caller.principal });
+      }),
+    );
     return sandboxInfo(entry);
   }
 
@@ -180,7 +203,7 @@ export class Sandboxes {
       return await work(sandbox, entry);
     } catch (error) {
       // what was under way when it ended failed for that reason, whatever the channel says
-      if (!sandbox.alive && error instanceof ForkdError && error.code === "AGENT_LOST")
+      if ((!sandbox.alive || entry.removing) && error instanceof ForkdError && LOST_WITH_ITS_VM.has(error.code))
         throw new ForkdError("VMM_EXITED", `Sandbox ${id} has ended.`, { cause: error });
       throw error;
     } finally {
@@ -203,25 +226,31 @@ export class Sandboxes {
 
   #markGone(entry: Entry, state: "ended" | "lost", reason: string): void {
     entry.sandbox = undefined;
-    this.#registry.change(entry, { state, reason, name: null }, { type: `sandbox.${state}`, reason });
-    this.#collectSoon();
+    this.#registry.change(entry, { state, reason, name: null, last_active: nowUnix() }, { type: `sandbox.${state}`, reason });
+    this.#collectSoon(entry);
   }
 
   async #prepare(request: CreateSandboxes, caller: Caller): Promise<{ snapshot: Snapshot; facts: RowFacts }> {
     const snapshot = await this.#snapshots.usable(request.snapshot_tag);
-    if (request.name !== undefined && this.#registry.isNameTaken(request.name))
-      throw new ForkdError("EXISTS", `Cannot name the sandbox ${request.name}: another one has that name.`);
+    this.#refuseTaken(request.name);
+    const warnings = plumbingWarnings(request, ["per_child_netns", "prewarm", "live_fork", "hugepages"]);
+    return { snapshot, facts: await this.facts(request, snapshot, caller, warnings) };
+  }
+
+  /** What is written down of a fork; throws LIMIT_UNAVAILABLE for a limit that cannot be kept */
+  async facts(request: RowFacts["request"], snapshot: Snapshot, caller: Caller, warnings: string[] = []): Promise<RowFacts> {
     const limit = request.memory_limit_mib ?? null;
     const { memoryMiB } = snapshot.manifest.shape;
     // a guest cannot have more memory than its machine, so a limit at or above that is kept by itself
     if (limit !== null && limit < memoryMiB)
       throw new ForkdError("LIMIT_UNAVAILABLE", `Cannot limit the sandbox to ${limit} MiB: its machine has ${memoryMiB} MiB.`);
-    const warnings = plumbingWarnings(request, ["per_child_netns", "prewarm", "live_fork", "hugepages"]);
-    return { snapshot, facts: await this.facts(request, snapshot, caller, warnings) };
+    return { request, snapshotTag: snapshot.manifest.tag, principal: caller.principal, bootId: await bootId(), warnings };
   }
 
-  async facts(request: RowFacts["request"], snapshot: Snapshot, caller: Caller, warnings: string[] = []): Promise<RowFacts> {
-    return { request, snapshotTag: snapshot.manifest.tag, principal: caller.principal, bootId: await bootId(), warnings };
+  #refuseTaken(name: string | null | undefined): void {
+    if (name && SANDBOX_ID.test(name)) throw new ForkdError("BAD_NAME", `Name ${name} is not valid: it looks like the id of a sandbox.`);
+    if (typeof name === "string" && this.#registry.isNameTaken(name))
+      throw new ForkdError("EXISTS", `Cannot name the sandbox ${name}: another one has that name.`);
   }
 
   async #fork(snapshot: Snapshot, request: ForkRequest, caller: Caller): Promise<ForkOutcome[]> {
@@ -240,6 +269,8 @@ export class Sandboxes {
     const pairs = sandboxes.filter(({ alive }) => alive).map((sandbox) => ({ row: sandboxRow(sandbox, facts), sandbox }));
     const infos = pairs.map(({ row }) => sandboxInfo({ row, lastActive: 0 }));
     try {
+      // once more: another one may have got the name while these were being made
+      this.#refuseTaken(facts.request.name);
       this.#registry.insert(pairs, { type: "sandbox.created", principal: caller.principal }, () => remember(infos));
     } catch (error) {
       await Promise.all(sandboxes.map(async (sandbox) => sandbox.kill()));
@@ -249,13 +280,19 @@ export class Sandboxes {
   }
 
   async #end(entry: Entry, principal: string, reason: string | null): Promise<void> {
+    const { id, state } = entry.row;
+    // its VM is being looked for: struck out now, it would be nobody's
+    if (!entry.sandbox && (state === "running" || state === "paused"))
+      throw new ForkdError("BUSY", `Cannot end sandbox ${id}: it is just being adopted.`);
     await entry.sandbox?.kill();
     this.#registry.drop(entry, { type: "sandbox.deleted", principal, reason });
-    this.#collectSoon();
+    this.#collectSoon(entry);
   }
 
-  #collectSoon(): void {
-    this.#snapshots.collect().catch((error: unknown) => this.#core.log.error({ err: error }, "ephemeral snapshots could not be collected"));
+  #collectSoon({ row }: Entry): void {
+    const { log } = this.#core;
+    const failed = (error: unknown): void => log.error({ err: error }, "ephemeral snapshots could not be collected");
+    this.#snapshots.collectAfter(row.snapshot_id).catch(failed);
   }
 }
 

@@ -5,6 +5,7 @@ import { ForkdError, messageOf } from "../errors.ts";
 import type { WarmUp } from "../sandbox/boot.ts";
 import type { Snapshot } from "../snapshot/store.ts";
 import { newId } from "../util/id.ts";
+import { Semaphore } from "../util/semaphore.ts";
 import type { Caller } from "./caller.ts";
 import { nowUnix, plumbingWarnings, type Core } from "./core.ts";
 import type { Lineage } from "./lineage.ts";
@@ -19,6 +20,8 @@ const PLUMBING = ["kernel", "rootfs", "rw", "tap", "boot_wait_secs"];
 export class Snapshots {
   readonly #core: Core;
   readonly #lineage: Lineage;
+  /** renames and removals one after the other: each must find the tags as the one before left them */
+  readonly #naming = new Semaphore(1);
 
   constructor(core: Core, lineage: Lineage) {
     this.#core = core;
@@ -86,14 +89,21 @@ export class Snapshots {
   }
 
   async update(tag: string, request: UpdateSnapshot, caller: Caller): Promise<SnapshotInfo> {
+    return this.#naming.run(async () => this.#update(tag, request, caller));
+  }
+
+  async #update(tag: string, request: UpdateSnapshot, caller: Caller): Promise<SnapshotInfo> {
     const { runtime, tables, events, db } = this.#core;
     let snapshot = await this.usable(tag);
     const { id } = snapshot.manifest;
-    if (request.pool !== undefined) await runtime.pool.resize(snapshot, request.pool);
+    // found by its id, it would keep the tag it has beside the new one
+    if ((await runtime.snapshots.tagged(tag)) !== id) throw new ForkdError("NOT_FOUND", `There is no snapshot with the tag ${tag}.`);
     if (request.tag !== undefined && request.tag !== tag) {
       this.#forgetFailed(request.tag);
-      snapshot = await runtime.snapshots.rename(tag, request.tag);
+      snapshot = await runtime.renameSnapshot(tag, request.tag);
+      this.#lineage.renamed(id, request.tag);
     }
+    if (request.pool !== undefined) await this.#resizePool(snapshot, request.pool);
     const changes = {
       tag: snapshot.manifest.tag,
       ...(request.metadata === undefined ? {} : { metadata: request.metadata }),
@@ -109,6 +119,20 @@ export class Snapshots {
     return this.#info(snapshot);
   }
 
+  async #resizePool(snapshot: Snapshot, size: number): Promise<void> {
+    const { runtime, settings, tables } = this.#core;
+    const before = tables.snapshots.get(snapshot.manifest.id)?.pool ?? 0;
+    const free = settings.maxSandboxes - runtime.sandboxes.length - (runtime.pool.size - before);
+    if (size > free)
+      throw new ForkdError("LIMIT_REACHED", `Cannot keep ${size} VMMs waiting: ${Math.max(0, free)} more sandboxes are allowed.`);
+    try {
+      await runtime.pool.resize(snapshot, size);
+    } catch (error) {
+      await runtime.pool.resize(snapshot, Math.min(before, runtime.pool.waiting));
+      throw error;
+    }
+  }
+
   async compact(tag: string, to: string, caller: Caller): Promise<SnapshotInfo> {
     const from = await this.usable(tag);
     const { shape } = from.manifest;
@@ -120,12 +144,19 @@ export class Snapshots {
   }
 
   async remove(tag: string, query: DeleteSnapshot, caller: Caller): Promise<void> {
+    return this.#naming.run(async () => this.#remove(tag, query, caller));
+  }
+
+  async #remove(tag: string, query: DeleteSnapshot, caller: Caller): Promise<void> {
     const { tables, events, db, runtime } = this.#core;
     const unfinished = this.#unfinished(tag);
     if (unfinished) {
       if (unfinished.status === "writing")
         throw new ForkdError("SNAPSHOT_NOT_READY", `Cannot remove snapshot ${tag}: it is still being written.`);
-      tables.snapshots.delete(unfinished.id);
+      db.transaction(() => {
+        tables.snapshots.delete(unfinished.id);
+        events.append({ type: "snapshot.deleted", snapshot: tag, principal: caller.principal });
+      });
       return;
     }
     if ((await runtime.snapshots.tagged(tag)) === undefined) throw new ForkdError("NOT_FOUND", `There is no snapshot ${tag}.`);
@@ -146,6 +177,7 @@ export class Snapshots {
       status: "writing",
       error: null,
       ephemeral: 0,
+      told: 0,
       image: null,
       parent_tag: null,
       branched_from: null,
@@ -168,7 +200,7 @@ export class Snapshots {
     row: SnapshotRow,
     caller: Caller,
     make: () => Promise<{ snapshot: Snapshot; changes: Partial<SnapshotRow>; status: number }>,
-    opts: { wasTold?: () => boolean; remember?: (info: SnapshotInfo) => void } = {},
+    opts: { remember?: (info: SnapshotInfo) => void } = {},
   ): Promise<SnapshotInfo> {
     const { db, tables, events, log, runtime } = this.#core;
     if (this.#unfinished(row.tag)?.status === "writing")
@@ -180,8 +212,10 @@ export class Snapshots {
       tables.snapshots.insert(row);
       events.append({ type: "snapshot.writing", snapshot: row.tag, principal: caller.principal, metadata: row.metadata });
     });
+    let made = false;
     try {
       const { snapshot, changes, status } = await make();
+      made = true;
       const context = await this.#viewContext();
       return db.transaction(() => {
         tables.snapshots.update(row.id, { ...changes, status: "ready" });
@@ -194,8 +228,9 @@ export class Snapshots {
       });
     } catch (error) {
       const reason = messageOf(error);
+      if (made) await runtime.removeSnapshot(row.id);
       db.transaction(() => {
-        if (opts.wasTold?.()) tables.snapshots.update(row.id, { status: "failed", error: reason });
+        if (tables.snapshots.get(row.id)?.told === 1) tables.snapshots.update(row.id, { status: "failed", error: reason });
         else tables.snapshots.delete(row.id);
         events.append({ type: "snapshot.failed", snapshot: row.tag, principal: caller.principal, reason });
       });
@@ -217,6 +252,11 @@ export class Snapshots {
   /** Neither the answer nor the first forks wait for the disk; a snapshot that is not on it is refused after a power cut */
   #syncSoon(snapshot: Snapshot): void {
     setTimeout(() => void this.sync(snapshot), SYNC_AFTER_MS).unref();
+  }
+
+  /** Waits until every snapshot is on disk */
+  async syncAll(): Promise<void> {
+    for (const snapshot of await this.#core.runtime.snapshots.everything()) await this.sync(snapshot);
   }
 
   async sync(snapshot: Snapshot): Promise<void> {

@@ -49,12 +49,15 @@ export class Workspaces {
         name,
         source_snapshot_tag: snapshot_tag,
         state_tag: null,
+        state_id: null,
         sandbox_id: null,
         created_at: nowUnix(),
         last_active: nowUnix(),
+        memory_limit_mib: memory_limit_mib ?? null,
         warnings: plumbingWarnings(request, ["per_child_netns"]),
       };
-      return this.#start(row, snapshot_tag, { caller, memoryLimitMiB: memory_limit_mib ?? null, event: "workspace.created" });
+      await this.#parts.snapshots.usable(snapshot_tag);
+      return this.#start(row, snapshot_tag, { caller, event: "workspace.created" });
     });
   }
 
@@ -64,11 +67,20 @@ export class Workspaces {
       const row = this.#row(name);
       const entry = this.#liveEntry(row);
       if (!entry) throw new ForkdError("BAD_REQUEST", `Cannot suspend workspace ${name}: it is not running.`);
-      const tag = await this.#saveState(row, entry, caller);
-      const before = row.state_tag;
-      this.#change(row, { state_tag: tag, sandbox_id: null, last_active: nowUnix() }, "workspace.suspended", caller);
+      const tag = await this.#freeTag(row);
+      await this.#parts.branches.last(entry.row.id, tag, caller, async ({ manifest }) => {
+        try {
+          const change = { state_id: manifest.id, state_tag: tag, sandbox_id: null, last_active: nowUnix() };
+          this.#core.db.durably(() => this.#change(row, change, "workspace.suspended", caller));
+        } catch (error) {
+          await entry.sandbox?.vm.resume();
+          throw error;
+        }
+      });
       await this.#parts.sandboxes.remove(entry.row.id, caller, `workspace ${name} was suspended`);
-      if (before !== null) await this.#parts.snapshots.remove(before, { force: true }, caller);
+      // the state before is needed by none but the chain of the new one, and by nobody's name for it
+      if (row.state_id !== null) await this.#core.runtime.snapshots.untag(row.state_id);
+      await this.#parts.lineage.collect();
       return this.get(name);
     });
   }
@@ -77,9 +89,10 @@ export class Workspaces {
     return this.#alone(name, async () => {
       const row = this.#row(name);
       if (this.#liveEntry(row)) throw new ForkdError("BAD_REQUEST", `Cannot resume workspace ${name}: it is running.`);
-      if (row.state_tag === null)
+      if (row.state_id === null)
         throw new ForkdError("NOT_FOUND", `Cannot resume workspace ${name}: it was never suspended and its sandbox is gone.`);
-      return this.#start(row, row.state_tag, { caller, memoryLimitMiB: null, event: "workspace.resumed" });
+      const state = await this.#shortened(row, row.state_id, caller);
+      return this.#start({ ...row, ...state }, state.state_id, { caller, event: "workspace.resumed" });
     });
   }
 
@@ -92,19 +105,19 @@ export class Workspaces {
         this.#core.tables.workspaces.delete(row.id);
         this.#core.events.append({ type: "workspace.deleted", principal: caller.principal, metadata: { workspace: name } });
       });
-      if (row.state_tag !== null) await this.#parts.snapshots.remove(row.state_tag, { force: true }, caller);
+      await this.#parts.lineage.collect();
     });
   }
 
   async #start(
     row: WorkspaceRow,
-    tag: string,
-    opts: { caller: Caller; memoryLimitMiB: number | null; event: "workspace.created" | "workspace.resumed" },
+    from: string,
+    opts: { caller: Caller; event: "workspace.created" | "workspace.resumed" },
   ): Promise<WorkspaceInfo> {
     const { db, tables, events } = this.#core;
     const { caller } = opts;
-    const snapshot = await this.#parts.snapshots.usable(tag);
-    const request = { n: 1, memory_limit_mib: opts.memoryLimitMiB, metadata: { workspace: row.name } };
+    const snapshot = await this.#core.runtime.snapshots.get(from);
+    const request = { n: 1, memory_limit_mib: row.memory_limit_mib, metadata: { workspace: row.name } };
     const facts = await this.#parts.sandboxes.facts(request, snapshot, caller, row.warnings);
     await this.#parts.sandboxes.fork(snapshot, {
       request,
@@ -128,14 +141,33 @@ export class Workspaces {
     return this.get(row.name);
   }
 
-  async #saveState(row: WorkspaceRow, entry: Entry, caller: Caller): Promise<string> {
-    const tag = `ws-${row.name}-state${row.state_tag === null ? "" : `-${newId("ws").slice(3, 11)}`}`;
-    const snapshot = await this.#parts.branches.last(entry.row.id, tag, caller);
-    if (snapshot.manifest.depth < MAX_DEPTH) return tag;
-    const flat = `ws-${row.name}-state-${newId("ws").slice(3, 11)}`;
-    await this.#parts.snapshots.compact(tag, flat, { ...caller, remember: undefined });
-    await this.#parts.snapshots.remove(tag, { force: true }, caller);
-    return flat;
+  /** The usual tag, or a longer one when that is taken: by the state before, or by somebody else */
+  async #freeTag(row: WorkspaceRow): Promise<string> {
+    const usual = `ws-${row.name}-state`;
+    const isTaken =
+      this.#core.tables.snapshots.where("tag", usual).length > 0 || (await this.#core.runtime.snapshots.tagged(usual)) !== undefined;
+    return isTaken ? `${usual}-${newId("ws").slice(3, 11)}` : usual;
+  }
+
+  /** A state whose chain has become long is made a base of its own before it is used; when that fails the chain does as well */
+  async #shortened(row: WorkspaceRow, stateId: string, caller: Caller): Promise<{ state_id: string; state_tag: string | null }> {
+    const { runtime, log, db, tables } = this.#core;
+    const same = { state_id: stateId, state_tag: row.state_tag };
+    const snapshot = await runtime.snapshots.byId(stateId);
+    if (snapshot.manifest.depth < MAX_DEPTH) return same;
+    try {
+      const short = await this.#parts.snapshots.compact(stateId, await this.#freeTag(row), { ...caller, remember: undefined });
+      const state = { state_id: short.id, state_tag: short.tag };
+      db.transaction(() => {
+        tables.snapshots.update(short.id, { ephemeral: 1 });
+        tables.workspaces.update(row.id, state);
+      });
+      return state;
+    } catch (error) {
+      if (!(error instanceof ForkdError)) throw error;
+      log.warn({ workspace: row.name, err: error }, "the state of a workspace could not be made a base of its own");
+      return same;
+    }
   }
 
   #change(row: WorkspaceRow, change: Partial<WorkspaceRow>, event: "workspace.suspended", caller: Caller): void {
@@ -163,7 +195,7 @@ export class Workspaces {
       name: row.name,
       source_snapshot_tag: row.source_snapshot_tag,
       current_state_tag: row.state_tag,
-      status: entry ? "running" : row.state_tag === null ? "stale" : "suspended",
+      status: entry ? "running" : row.state_id === null ? "stale" : "suspended",
       live_sandbox_id: entry?.row.id ?? null,
       created_at_unix: row.created_at,
       last_active_unix: Math.max(row.last_active, Math.floor((entry?.lastActive ?? 0) / 1000)),

@@ -124,7 +124,7 @@ export class FlatCache {
       if (depth > snapshot.manifest.depth)
         throw new ForkdError("SNAPSHOT_INVALID", `Cannot use snapshot ${snapshot.manifest.tag}: its chain has a loop.`);
       deltas.unshift(current.memory);
-      current = await this.#snapshots.get(current.manifest.memory.base);
+      current = await this.#snapshots.byId(current.manifest.memory.base);
       if (this.#entries.has(current.manifest.id)) break;
     }
     const image = await this.acquire(current);

@@ -7,6 +7,8 @@ import type { Logger } from "./log.ts";
 
 const MAX_QUEUED = 10_000;
 const MAX_TEXT = 256;
+/** how long a line may wait for others: a write of its own for each costs more than all else that a small request needs */
+const GATHER_MS = 20;
 
 export type AuditEntry = {
   request_id: string;
@@ -34,7 +36,7 @@ export class AuditLog implements AsyncDisposable {
   #isFailing = false;
   /** writing and reopening happen one after the other */
   #work: Promise<void> = Promise.resolve();
-  #isScheduled = false;
+  #timer: NodeJS.Timeout | undefined;
   #closed: Promise<void> | null = null;
 
   private constructor(path: string, file: FileHandle, log: Logger, maxQueued: number) {
@@ -60,11 +62,12 @@ export class AuditLog implements AsyncDisposable {
     }
     const bounded = { ...entry, path: entry.path.slice(0, MAX_TEXT), user_agent: entry.user_agent?.slice(0, MAX_TEXT) ?? null };
     this.#queue.push(`${JSON.stringify({ time: new Date().toISOString(), ...bounded })}\n`);
-    this.#schedule();
+    this.#timer ??= setTimeout(() => this.#writeNow(), GATHER_MS);
   }
 
   /** After the file was moved away: goes on in a new one of the same name */
   reopen(): Promise<void> {
+    this.#writeNow();
     this.#work = this.#work.then(async () => {
       try {
         const file = await openForAppend(this.#path);
@@ -80,7 +83,7 @@ export class AuditLog implements AsyncDisposable {
 
   /** Everything written so far is in the file when this returns */
   async flush(): Promise<void> {
-    this.#schedule();
+    this.#writeNow();
     await this.#work;
   }
 
@@ -93,15 +96,10 @@ export class AuditLog implements AsyncDisposable {
     return this.close();
   }
 
-  #schedule(): void {
-    if (this.#isScheduled) return;
-    this.#isScheduled = true;
-    this.#work = this.#work.then(async () => {
-      // one turn of the loop, so that a burst becomes one write
-      await new Promise((resolve) => setImmediate(resolve));
-      this.#isScheduled = false;
-      await this.#writeQueue();
-    });
+  #writeNow(): void {
+    clearTimeout(this.#timer);
+    this.#timer = undefined;
+    this.#work = this.#work.then(() => this.#writeQueue());
   }
 
   async #writeQueue(): Promise<void> {

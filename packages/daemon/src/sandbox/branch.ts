@@ -61,6 +61,8 @@ async function capture(context: BranchContext, sandbox: Sandbox, opts: BranchOpt
   const deltaPath = join(dir, "memory.delta");
   const deviceState = join(dir, "device.state");
   await step("prepare", vm.prepare());
+  // a branch ends with the source running, which one that somebody paused must not
+  if (!(await step("state", vm.isRunning()))) throw new ForkdError("SANDBOX_PAUSED", `Cannot branch sandbox ${sandbox.id}: it is paused.`);
   const warden = await context.warden();
   const begun = await warden.captureBegin({
     pid: vm.pid,

@@ -1,7 +1,7 @@
 // From a snapshot to a running sandbox that is a machine of its own.
 
 import { randomBytes } from "node:crypto";
-import { mkdir, rm } from "node:fs/promises";
+import { access, mkdir, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { ForkdError, messageOf } from "../errors.ts";
 import { AgentConnection, within } from "../guest/connection.ts";
@@ -166,4 +166,14 @@ async function failOnExit(child: RawChild): Promise<never> {
     "FORK_FAILED",
     `The child's VMM ended (${ending}) before it was ready.\n${exit.log}${console ? `\n${console}` : ""}`,
   );
+}
+
+/** It may have been removed between being looked up and being held */
+export async function checkThere({ deviceState, manifest: { tag } }: Snapshot): Promise<void> {
+  try {
+    await access(deviceState);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== "ENOENT") throw error;
+    throw new ForkdError("NOT_FOUND", `There is no snapshot ${tag} any more.`);
+  }
 }

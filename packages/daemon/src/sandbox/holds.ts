@@ -24,11 +24,12 @@ export class Holds {
     return this.#held.has(id) || this.#removing.has(id);
   }
 
-  async whileRemoving(id: string, name: string, work: () => Promise<void>): Promise<void> {
-    if (this.isHeld(id)) throw new ForkdError("IN_USE", `Cannot remove snapshot ${name}: it is being forked, branched from or removed.`);
+  /** Nothing is made from it while it is removed or renamed */
+  async whileRemoving<V>(id: string, name: string, work: () => Promise<V>): Promise<V> {
+    if (this.isHeld(id)) throw new ForkdError("IN_USE", `Snapshot ${name} is being forked, branched from, renamed or removed.`);
     this.#removing.add(id);
     try {
-      await work();
+      return await work();
     } finally {
       this.#removing.delete(id);
     }

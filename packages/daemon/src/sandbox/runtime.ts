@@ -23,7 +23,7 @@ import { probeAccelerator, type AcceleratorChoice } from "../vmm/qemu/probe.ts";
 import { adoptSandbox, type SandboxRecord } from "./adopt.ts";
 import { makeSnapshot, type SnapshotTimings, type WarmUp } from "./boot.ts";
 import { branchSandbox, type BranchOptions, type BranchResult } from "./branch.ts";
-import { handOver, letGo, startRawChild, type ForkContext, type HandOver } from "./fork.ts";
+import { checkThere, handOver, letGo, startRawChild, type ForkContext, type HandOver } from "./fork.ts";
 import { compactSnapshot } from "./compact.ts";
 import { Holds } from "./holds.ts";
 import { Pool } from "./pool.ts";
@@ -206,7 +206,12 @@ export class Runtime {
       accelerator: this.accelerator.accelerator,
     });
     const forkAll = async (): Promise<ForkOutcome[]> => Promise.all(Array.from({ length: n }, async () => this.#forkOne(snapshot, opts)));
-    const outcomes = await this.#request(async () => this.#holds.whileMaking(snapshot, forkAll));
+    const outcomes = await this.#request(async () =>
+      this.#holds.whileMaking(snapshot, async () => {
+        await checkThere(snapshot);
+        return forkAll();
+      }),
+    );
     const failed = outcomes.find((outcome) => outcome.error);
     if (!failed?.error || !opts.allOrNothing) return outcomes;
     await Promise.all(outcomes.map(async (outcome) => outcome.sandbox?.kill()));
@@ -248,6 +253,12 @@ export class Runtime {
     });
   }
 
+  /** Gives a snapshot another tag, unless it is being used or removed just now */
+  async renameSnapshot(tag: string, to: string): Promise<Snapshot> {
+    const id = await this.snapshots.idOf(tag);
+    return this.#holds.whileRemoving(id, tag, async () => this.snapshots.rename(tag, to));
+  }
+
   /** whether something is being made from it, or it is being removed */
   isHeld(snapshotId: string): boolean {
     return this.#holds.isHeld(snapshotId);
@@ -284,6 +295,8 @@ export class Runtime {
 
   async #leave(disconnect: () => Promise<void>): Promise<void> {
     await this.pool.close();
+    // without VMs there is nothing to be found again
+    if (this.sandboxes.length === 0) return this.#workplace.end();
     for (const sandbox of this.sandboxes) sandbox.detach();
     await disconnect();
   }

@@ -1,13 +1,17 @@
 // The folders a runtime works in, and who is the parent of its VMs.
 
-import { mkdir, readdir, rm } from "node:fs/promises";
+import { once } from "node:events";
+import { mkdir, readdir, readFile, rm } from "node:fs/promises";
+import { connect } from "node:net";
 import { basename, join } from "node:path";
+import { ForkdError } from "../errors.ts";
 import type { Home } from "../home.ts";
 import { installation } from "../host/installation.ts";
 import { claimFolder, ownerOf } from "../host/owner.ts";
 import { endVmmsOf, makeRunDir, sweepRunDirs } from "../host/run-dir.ts";
 import { Warden } from "../memory/warden.ts";
 import { durableWarden, type WardenSource } from "../memory/warden-source.ts";
+import { writeFileAtomic } from "../util/atomic-file.ts";
 import { isAlive } from "../util/process-id.ts";
 
 export type Workplace = {
@@ -54,9 +58,10 @@ export async function durableWorkplace(home: Home, onLost: (why: string) => void
   const runDir = join(home.run, "daemon");
   const flatDir = join(home.flat, "daemon");
   for (const dir of [runDir, flatDir]) await mkdir(dir, { recursive: true, mode: 0o700 });
+  await claimFor(home, runDir);
   let leaving = false;
   let wasLost = false;
-  const connect = async (): Promise<Warden> => {
+  const open = async (): Promise<Warden> => {
     const found = await Warden.connect({
       binary: installation.warden,
       socket: join(runDir, "warden.sock"),
@@ -66,7 +71,7 @@ export async function durableWorkplace(home: Home, onLost: (why: string) => void
     if (wasLost && found.adopted) await endChildrenOf(found);
     return found;
   };
-  const warden = durableWarden(connect, (why) => {
+  const warden = durableWarden(open, (why) => {
     wasLost = true;
     if (!leaving) onLost(why);
   });
@@ -86,6 +91,34 @@ export async function durableWorkplace(home: Home, onLost: (why: string) => void
       await (await warden()).disconnect();
     },
   };
+}
+
+/** VMs of another store may live in this run folder although their daemon does not: they are not ours to end */
+async function claimFor(home: Home, runDir: string): Promise<void> {
+  const mark = join(runDir, "home");
+  const owner = await readFile(mark, "utf8").catch((error: NodeJS.ErrnoException) => {
+    if (error.code === "ENOENT") return home.root;
+    throw error;
+  });
+  if (owner !== home.root && (await answers(join(runDir, "warden.sock"))))
+    throw new ForkdError("DAEMON_RUNNING", `Cannot use ${runDir}: sandboxes of the store ${owner} run there.`, {
+      hint: "Give each store a run folder of its own with FORKD_RUN.",
+    });
+  await writeFileAtomic(mark, home.root, "quick");
+}
+
+async function answers(socket: string): Promise<boolean> {
+  const connection = connect(socket);
+  try {
+    await once(connection, "connect");
+    return true;
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    if (code === "ENOENT" || code === "ECONNREFUSED") return false;
+    throw error;
+  } finally {
+    connection.destroy();
+  }
 }
 
 /** Ends the processes of a warden, all but those to be kept; returns how many */

@@ -5,6 +5,7 @@ import { join } from "node:path";
 import * as z from "zod";
 import { ForkdError, messageOf } from "../errors.ts";
 import type { Home } from "../home.ts";
+import { withStaging } from "../host/staging.ts";
 import { writeFileAtomic } from "../util/atomic-file.ts";
 import { checkName } from "../util/name.ts";
 import { durability, markUnsynced, syncSnapshot } from "./durable.ts";
@@ -80,7 +81,16 @@ export class SnapshotStore {
 
   /** By tag or id */
   async get(name: string): Promise<Snapshot> {
-    const dir = this.#dirOf(await this.idOf(name));
+    checkName("Snapshot", name);
+    const id = await this.#tags.idOf(name);
+    if (id === undefined) return this.byId(name);
+    const { dir, manifest } = await this.byId(id, name);
+    return this.partsIn(dir, { ...manifest, tag: name });
+  }
+
+  /** @param name what it was asked for by, for messages */
+  async byId(id: string, name: string = id): Promise<Snapshot> {
+    const dir = this.#dirOf(id);
     let text: string;
     try {
       text = await readFile(join(dir, "manifest.json"), "utf8");
@@ -96,6 +106,16 @@ export class SnapshotStore {
       throw new ForkdError("SNAPSHOT_INVALID", `Cannot use snapshot ${name}: its manifest is not valid: ${reasonOf(error)}.`, {
         cause: error,
       });
+    }
+  }
+
+  async isReadable(id: string): Promise<boolean> {
+    try {
+      await this.byId(id);
+      return true;
+    } catch (error) {
+      if (error instanceof ForkdError) return false;
+      throw error;
     }
   }
 
@@ -117,12 +137,12 @@ export class SnapshotStore {
 
   /** Every readable snapshot that has a tag; `onInvalid` hears of the others */
   async list(opts: ListOptions = {}): Promise<Snapshot[]> {
-    return this.#read([...(await this.#tags.all()).keys()], opts);
+    return this.#read([...(await this.#tags.all()).keys()], async (tag) => this.get(tag), opts);
   }
 
   /** Every readable snapshot, also those that are only kept because something builds on them */
   async everything(opts: ListOptions = {}): Promise<Snapshot[]> {
-    return this.#read(await this.ids(), opts);
+    return this.#read(await this.ids(), async (id) => this.byId(id), opts);
   }
 
   /** Of every folder, readable or not */
@@ -140,13 +160,22 @@ export class SnapshotStore {
     const snapshot = await this.get(tag);
     await this.reserve(to);
     try {
+      await this.#tags.rename(tag, to);
       const manifest = { ...snapshot.manifest, tag: to };
       await this.#writeManifest(snapshot.dir, manifest);
-      await this.#tags.set(to, manifest.id);
-      await this.#tags.remove(tag);
       return this.partsIn(snapshot.dir, manifest);
     } finally {
       await this.release(to);
+    }
+  }
+
+  /** Gives a complete snapshot the tag that it was made for, when its maker died just before */
+  async retag(id: string, tag: string): Promise<void> {
+    await this.reserve(tag);
+    try {
+      await this.#tags.set(tag, id);
+    } finally {
+      await this.release(tag);
     }
   }
 
@@ -161,7 +190,7 @@ export class SnapshotStore {
     return found;
   }
 
-  /** Removes a snapshot that no other one builds on; a damaged one too */
+  /** Removes a snapshot that no other one builds on, by tag or id; a damaged one too */
   async remove(name: string): Promise<void> {
     const id = await this.idOf(name);
     const dependents = await this.dependentsOf(id);
@@ -172,14 +201,15 @@ export class SnapshotStore {
     const hasData = (await this.ids()).includes(id);
     const hadTag = await this.untag(id);
     if (!hasData && !hadTag) throw new ForkdError("NOT_FOUND", `There is no snapshot ${name}.`);
-    await rm(this.#dirOf(id), { recursive: true, force: true });
+    // out of sight first: half a snapshot would look like one, and like nothing to whoever cleans up
+    if (hasData) await withStaging(this.#home, async (staging) => rename(this.#dirOf(id), join(staging, "snapshot")));
   }
 
-  async #read(names: readonly string[], opts: ListOptions): Promise<Snapshot[]> {
+  async #read(names: readonly string[], read: (name: string) => Promise<Snapshot>, opts: ListOptions): Promise<Snapshot[]> {
     const snapshots: Snapshot[] = [];
     for (const name of names) {
       try {
-        snapshots.push(await this.get(name));
+        snapshots.push(await read(name));
       } catch (error) {
         if (!(error instanceof ForkdError)) throw error;
         // one that was removed since its name was read is no fault

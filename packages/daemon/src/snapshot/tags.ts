@@ -1,14 +1,15 @@
 // Names of snapshots: a small file per tag that holds the snapshot's id, and a folder while a name is being given.
 
-import { mkdir, readdir, readFile, rm } from "node:fs/promises";
+import { mkdir, readdir, readFile, rename, rm } from "node:fs/promises";
 import { basename, join } from "node:path";
 import { ForkdError } from "../errors.ts";
 import { claimFolder, folderAgeMs, ownerOf } from "../host/owner.ts";
 import { writeFileAtomic } from "../util/atomic-file.ts";
 import { checkName } from "../util/name.ts";
-import { isAlive } from "../util/process-id.ts";
+import { isAlive, startTimeOf } from "../util/process-id.ts";
 
 const RESERVED = ".reserved.tmp";
+const SNAPSHOT_ID = /^sn-[a-z2-7]{16}$/;
 /** A reservation whose owner is not yet written is this young at most */
 const OWNERLESS_MS = 60_000;
 
@@ -22,6 +23,8 @@ export class Tags {
   /** Throws EXISTS when it is taken, so that two branches never write the same one */
   async reserve(tag: string): Promise<void> {
     checkName("Tag", tag);
+    // a tag that looks like an id would stand in front of the snapshot that has it
+    if (SNAPSHOT_ID.test(tag)) throw new ForkdError("BAD_NAME", `Tag ${tag} is not a valid name: it looks like the id of a snapshot.`);
     await mkdir(this.#dir, { recursive: true, mode: 0o700 });
     const reservation = join(this.#dir, `${tag}${RESERVED}`);
     if (!(await makeFolder(reservation))) {
@@ -60,7 +63,7 @@ export class Tags {
     for (const name of await namesIn(this.#dir)) {
       if (!name.endsWith(".tmp")) continue;
       const path = join(this.#dir, name);
-      const abandoned = name.endsWith(RESERVED) ? await isAbandoned(path) : (await folderAgeMs(path)) > OWNERLESS_MS;
+      const abandoned = name.endsWith(RESERVED) ? await isAbandoned(path) : await isUnfinished(path);
       if (abandoned) await rm(path, { recursive: true, force: true });
     }
   }
@@ -76,6 +79,11 @@ export class Tags {
 
   async set(tag: string, id: string): Promise<void> {
     await writeFileAtomic(join(this.#dir, checkName("Tag", tag)), id, "quick");
+  }
+
+  /** At once: at no moment are there both or neither */
+  async rename(tag: string, to: string): Promise<void> {
+    await rename(join(this.#dir, checkName("Tag", tag)), join(this.#dir, checkName("Tag", to)));
   }
 
   async remove(tag: string): Promise<void> {
@@ -108,6 +116,12 @@ async function makeFolder(path: string): Promise<boolean> {
 async function isAbandoned(reservation: string): Promise<boolean> {
   const owner = await ownerOf(reservation);
   return owner === undefined ? (await folderAgeMs(reservation)) > OWNERLESS_MS : !(await isAlive(owner));
+}
+
+/** A tag that was being written (see writeFileAtomic, whose files carry the writer's pid) by a process that is gone */
+async function isUnfinished(path: string): Promise<boolean> {
+  const pid = Number(/\.(\d+)\.[a-z0-9]+\.tmp$/.exec(path)?.[1]);
+  return (await startTimeOf(pid)) === undefined || (await folderAgeMs(path)) > OWNERLESS_MS;
 }
 
 export async function namesIn(dir: string): Promise<string[]> {

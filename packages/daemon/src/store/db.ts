@@ -16,26 +16,16 @@ export class Db {
   #depth = 0;
 
   constructor(path: string) {
-    this.#db = new DatabaseSync(path, { timeout: 0 });
-    try {
-      // in this order: a database that is locked from its first use on needs no shared memory beside it
-      this.#db.exec("PRAGMA locking_mode = EXCLUSIVE");
-      this.#db.exec("PRAGMA journal_mode = WAL");
-      this.#db.exec("PRAGMA synchronous = NORMAL");
-      this.#db.exec("PRAGMA foreign_keys = ON");
-      this.#db.exec("BEGIN EXCLUSIVE");
-      this.#db.exec("COMMIT");
-    } catch (error) {
-      this.#db.close();
-      if ((error as { errcode?: number }).errcode === SQLITE_BUSY)
-        throw new ForkdError("DAEMON_RUNNING", `Cannot start: another daemon uses ${path}.`);
-      throw error;
-    }
+    this.#db = openLocked(path, ["PRAGMA journal_mode = WAL", "PRAGMA synchronous = NORMAL", "PRAGMA foreign_keys = ON"]);
     this.transaction(() => migrate(this));
   }
 
   run(sql: string, ...values: SQLInputValue[]): number {
-    return Number(this.#prepare(sql).run(...values).changes);
+    try {
+      return Number(this.#prepare(sql).run(...values).changes);
+    } catch (error) {
+      throw asNoSpace(error);
+    }
   }
 
   get(sql: string, ...values: SQLInputValue[]): Row | undefined {
@@ -60,8 +50,9 @@ export class Db {
       this.#db.exec("COMMIT");
       return value;
     } catch (error) {
-      this.#db.exec("ROLLBACK");
-      throw error;
+      // an error such as a full disk ends the transaction by itself
+      if (this.#db.isTransaction) this.#db.exec("ROLLBACK");
+      throw asNoSpace(error);
     } finally {
       this.#depth--;
     }
@@ -88,4 +79,30 @@ export class Db {
   }
 }
 
+/** Keeps others out of a folder as long as this process lives, or until it is closed; needs no more than a file */
+export function lockFile(path: string): Disposable {
+  const db = openLocked(path, []);
+  return { [Symbol.dispose]: () => db.close() };
+}
+
+function openLocked(path: string, settings: readonly string[]): DatabaseSync {
+  const db = new DatabaseSync(path, { timeout: 0 });
+  try {
+    // in this order: a database that is locked from its first use on needs no shared memory beside it
+    for (const sql of ["PRAGMA locking_mode = EXCLUSIVE", ...settings, "BEGIN EXCLUSIVE", "COMMIT"]) db.exec(sql);
+    return db;
+  } catch (error) {
+    db.close();
+    if ((error as { errcode?: number }).errcode === SQLITE_BUSY)
+      throw new ForkdError("DAEMON_RUNNING", `Cannot start: another daemon uses ${path}.`);
+    throw asNoSpace(error);
+  }
+}
+
 const SQLITE_BUSY = 5;
+const SQLITE_FULL = 13;
+
+function asNoSpace(error: unknown): unknown {
+  if ((error as { errcode?: number }).errcode !== SQLITE_FULL) return error;
+  return new ForkdError("NO_SPACE", "Cannot write this down: the disk is full.", { cause: error });
+}

@@ -96,6 +96,13 @@ const MIGRATIONS = [
      reason TEXT,
      metadata TEXT
    ) STRICT;`,
+
+  // a workspace that goes on has the limit that it was made with
+  `ALTER TABLE workspaces ADD COLUMN memory_limit_mib INTEGER;`,
+
+  // a saved state is known by its id, whatever it is named; a snapshot that somebody was told of is not taken back
+  `ALTER TABLE workspaces ADD COLUMN state_id TEXT;
+   ALTER TABLE snapshots ADD COLUMN told INTEGER NOT NULL DEFAULT 0;`,
 ];
 
 export function migrate(db: Db): void {
@@ -103,6 +110,7 @@ export function migrate(db: Db): void {
   if (version > MIGRATIONS.length) {
     throw new ForkdError("STATE_TOO_NEW", `Cannot use the database: it has version ${version}, this daemon knows ${MIGRATIONS.length}.`);
   }
+  if (version === MIGRATIONS.length) return;
   for (const [at, sql] of MIGRATIONS.entries()) if (at >= version) db.exec(sql);
   db.exec(`PRAGMA user_version = ${MIGRATIONS.length}`);
 }

@@ -44,6 +44,8 @@ export type SnapshotRow = {
   error: string | null;
   /** 1: goes when nothing needs it */
   ephemeral: number;
+  /** 1: a client knows of it although it may not be complete */
+  told: number;
   image: string | null;
   memory_mib: number;
   vcpus: number;
@@ -63,9 +65,12 @@ export type WorkspaceRow = {
   name: string;
   source_snapshot_tag: string;
   state_tag: string | null;
+  /** the snapshot of its saved state */
+  state_id: string | null;
   sandbox_id: string | null;
   created_at: number;
   last_active: number;
+  memory_limit_mib: number | null;
   warnings: string[];
 };
 

@@ -13,7 +13,7 @@ const MAX_FILE_BYTES = 4096;
 const LAST_USED_STEP_SECS = 60;
 /** The names under which the Unix socket and the token file act */
 const LOCAL = "local";
-const FILE = "token-file";
+export const TOKEN_FILE = "token-file";
 
 export type Identity = { name: string; scope: Scope; maxSandboxes: number | null };
 
@@ -37,7 +37,7 @@ export class Tokens {
   }
 
   create(request: CreateToken): NewToken {
-    if (request.name === LOCAL || request.name === FILE)
+    if (request.name === LOCAL || request.name === TOKEN_FILE)
       throw new ForkdError("BAD_NAME", `Cannot make token ${request.name}: the name is taken by the daemon itself.`);
     if (this.#stored.has(request.name)) throw new ForkdError("EXISTS", `Cannot make token ${request.name}: there is one already.`);
     const token = newSecret();
@@ -94,24 +94,26 @@ export class Tokens {
     return { name: found.name, scope: found.scope, maxSandboxes: found.max_sandboxes };
   }
 
-  /** Takes the token of the file in place of the one before; when the file is no good, nothing changes */
-  async loadFile(path: string): Promise<void> {
-    const token = await readTokenFile(path);
+  /** Takes the token of the file in place of the one before, and says whether it is another; when the file is no good, nothing changes */
+  async loadFile(path: string): Promise<boolean> {
+    const hash = hashOf(await readTokenFile(path));
+    if (this.#fromFile && timingSafeEqual(this.#fromFile.hash, hash)) return false;
     this.#fromFile = {
-      name: FILE,
+      name: TOKEN_FILE,
       scope: "admin",
       max_sandboxes: null,
       created_at_unix: this.#now(),
       last_used_unix: null,
       source: "file",
-      hash: hashOf(token),
+      hash,
     };
+    return true;
   }
 
   #get(name: string): Known {
     const known = this.#stored.get(name);
     if (known) return known;
-    if (name === FILE && this.#fromFile)
+    if (name === TOKEN_FILE && this.#fromFile)
       throw new ForkdError("BAD_REQUEST", "Cannot change the token of the token file: the file is its only source.", {
         hint: "Write another token into the file and send the daemon SIGHUP.",
       });

@@ -2,13 +2,18 @@
 
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
+import { once } from "node:events";
 import { readFile } from "node:fs/promises";
+import { request } from "node:http";
 import { join } from "node:path";
 import { test } from "node:test";
+import { ForkdError } from "../../src/errors.ts";
 import { AuthFailures } from "../../src/http/auth-failures.ts";
-import { fakeManager } from "./helpers/fake-manager.ts";
-import { serve, tempDir } from "./helpers/serve.ts";
+import { FakeEvents, fakeManager, sandboxInfo } from "./helpers/fake-manager.ts";
+import { open, readAll, serve, tempDir } from "./helpers/serve.ts";
+import type { IncomingMessage } from "node:http";
 import type { Scope } from "../../src/api/daemon.ts";
+import type { Ask } from "./helpers/serve.ts";
 
 function token(fixture: Awaited<ReturnType<typeof serve>>, scope: Scope): string {
   return fixture.services.tokens.create({ name: `the-${scope}`, scope, max_sandboxes: 7 }).token;
@@ -92,6 +97,75 @@ test("a revoked and a rotated token no longer open anything", async (t) => {
   assert.equal((await fixture.ask("/version", { tcp: true, token: fresh })).status, 200);
   assert.equal((await fixture.ask("/v1/tokens/the-read", { method: "DELETE" })).status, 204);
   assert.equal((await fixture.ask("/version", { tcp: true, token: fresh })).status, 401);
+});
+
+test("what a token has under way ends with it, streams included, and nothing else does", async (t) => {
+  const events = new FakeEvents();
+  const begun = Promise.withResolvers<void>();
+  const manager = fakeManager({
+    events,
+    sandboxes: { get: sandboxInfo },
+    inside: {
+      async *logs(_id, _query, signal) {
+        yield "line\n";
+        await once(signal, "abort");
+      },
+      exec: async (_id, _request, { signal }) => {
+        begun.resolve();
+        await once(signal, "abort");
+        throw new ForkdError("CANCELLED", "Cannot wait: it was cancelled.");
+      },
+    },
+  });
+  for (const end of ["rotate", "revoke"]) {
+    const fixture = await serve(t, { manager });
+    const secret = token(fixture, "exec");
+    const watch = (path: string, ask: Ask): Promise<IncomingMessage> => open({ ...fixture.options(ask), path });
+    const theirs = [
+      await watch("/v1/events", { tcp: true, token: secret }),
+      await watch("/v1/sandboxes/a/logs?follow", { tcp: true, token: secret }),
+    ];
+    const other = await watch("/v1/events", { tcp: true, token: token(fixture, "read") });
+    const local = await watch("/v1/events", {});
+    const running = fixture.ask("/v1/sandboxes/a/exec", { tcp: true, token: secret, body: { args: ["x"] } });
+    await begun.promise;
+    const reply = await fixture.ask(end === "rotate" ? "/v1/tokens/the-exec/rotate" : "/v1/tokens/the-exec", {
+      method: end === "rotate" ? "POST" : "DELETE",
+    });
+    assert.ok(reply.status < 300);
+    for (const stream of theirs) await readAll(stream);
+    const ended = await running;
+    assert.deepEqual([ended.status, ended.json()["code"]], [401, "UNAUTHORIZED"], end);
+    assert.equal(events.listeners, 2, "the others still watch");
+    for (const stream of [other, local]) stream.destroy();
+    while (events.listeners > 0) await new Promise((resolve) => setImmediate(resolve));
+  }
+});
+
+test("a token that replaces itself gets its answer", async (t) => {
+  const fixture = await serve(t);
+  const rotated = await fixture.ask("/v1/tokens/the-admin/rotate", { tcp: true, token: token(fixture, "admin"), method: "POST" });
+  assert.equal(rotated.status, 200);
+  const fresh = String(rotated.json()["token"]);
+  assert.equal((await fixture.ask("/v1/tokens/the-admin", { tcp: true, token: fresh, method: "DELETE" })).status, 204);
+});
+
+test("a request whose token is revoked while its body arrives is not begun", async (t) => {
+  let isDone = false;
+  const fixture = await serve(t, { manager: fakeManager({ sandboxes: { update: async () => ((isDone = true), sandboxInfo("a")) } }) });
+  const asked = request({
+    ...fixture.options({ tcp: true, token: token(fixture, "exec"), method: "PATCH", body: {} }),
+    path: "/v1/sandboxes/a",
+  });
+  const answered = once(asked, "response") as Promise<[IncomingMessage]>;
+  asked.write("{");
+  while (fixture.services.inFlight.count === 0) await new Promise((resolve) => setTimeout(resolve, 5));
+  await fixture.ask("/v1/tokens/the-exec", { method: "DELETE" });
+  asked.end("}");
+  const [response] = await answered;
+  assert.equal(response.statusCode, 401);
+  response.resume();
+  assert.equal(isDone, false);
 });
 
 test("after ten wrong tokens even the right one gets no answer until the window has passed", async (t) => {

@@ -137,6 +137,40 @@ test("stopping answers what is in flight first and takes nothing new", async (t)
   assert.deepEqual(order, ["answered", "stopped"]);
 });
 
+test("a stop that is only for an idle daemon is refused while somebody uses it", async (t) => {
+  const begun = Promise.withResolvers<void>();
+  const release = Promise.withResolvers<void>();
+  const manager = fakeManager({
+    inside: {
+      ping: async () => {
+        begun.resolve();
+        await release.promise;
+        return { pong: true, ms: 1, kernels: [] };
+      },
+    },
+  });
+  const daemon = await start(t, { manager, idleSince: 0 });
+  const other = ask(daemon, "/v1/sandboxes/a/ping", "POST");
+  await begun.promise;
+  const refused = await ask(daemon, "/v1/stop", "POST", { if_idle: true });
+  assert.equal(refused.status, 409);
+  assert.match(refused.text, /IN_USE/);
+  assert.equal(daemon.stopping.aborted, false);
+  release.resolve();
+  await other;
+  assert.equal((await ask(daemon, "/v1/stop", "POST", { if_idle: true })).status, 202);
+  assert.equal(daemon.stopping.aborted, true);
+  await daemon.done;
+});
+
+test("a stop that is only for an idle daemon is refused while there are sandboxes", async (t) => {
+  const daemon = await start(t);
+  const refused = await ask(daemon, "/v1/stop", "POST", { if_idle: true });
+  assert.deepEqual([refused.status, daemon.stopping.aborted], [409, false]);
+  assert.equal((await ask(daemon, "/v1/stop", "POST", { if_idle: false })).status, 202);
+  await daemon.done;
+});
+
 test("what does not end in time is cancelled", async (t) => {
   const begun = Promise.withResolvers<void>();
   const manager = fakeManager({
@@ -160,18 +194,25 @@ test("reloading reopens the audit log and rereads the token, unless it is no goo
   const tokenFile = join(await tempDir(t), "token");
   await writeFile(tokenFile, "0123456789abcdef-one", { mode: 0o600 });
   const daemon = await start(t, { home, options: { "token-file": tokenFile } });
+  const port = Number(daemon.bind?.split(":")[1]);
   const withToken = async (token: string): Promise<number | undefined> => {
-    const port = Number(daemon.bind?.split(":")[1]);
     const response = await open({ host: "127.0.0.1", port, path: "/version", headers: { authorization: `Bearer ${token}` }, agent: false });
     response.resume();
     return response.statusCode;
   };
   assert.equal(await withToken("0123456789abcdef-one"), 200);
+  const headers = { authorization: "Bearer 0123456789abcdef-one" };
+  const watching = await open({ host: "127.0.0.1", port, path: "/v1/events", headers, agent: false });
+  watching.resume();
+  await daemon.reload();
+  assert.equal(await withToken("0123456789abcdef-one"), 200);
+  assert.equal(watching.complete, false, "the same token ends nothing");
   await writeFile(tokenFile, "0123456789abcdef-two");
   await rename(join(home.root, "audit.log"), join(home.root, "audit.log.1"));
   await daemon.reload();
   assert.equal(await withToken("0123456789abcdef-one"), 401);
   assert.equal(await withToken("0123456789abcdef-two"), 200);
+  if (!watching.complete) await once(watching, "end");
   await writeFile(tokenFile, "short");
   await daemon.reload();
   assert.equal(await withToken("0123456789abcdef-two"), 200);
@@ -201,7 +242,7 @@ test("the process tells its starter why it could not start", async (t) => {
     [["--bind", "nonsense"], /bind.*nonsense/],
     [["--bogus"], /bogus/],
   ] as const) {
-    const bin = join(import.meta.dirname, "..", "..", "bin", "forkd-daemon.ts");
+    const bin = join(import.meta.dirname, "..", "..", "bin", "forkd-daemon.mjs");
     const child = spawn(process.execPath, [bin, ...args], { env, stdio: ["ignore", "ignore", "ignore", "pipe"] });
     const told = Array.fromAsync(child.stdio[3] as Readable);
     const [code] = (await once(child, "exit")) as [number];

@@ -2,6 +2,7 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { checkName } from "../../src/util/name.ts";
 import { fakeManager, sandboxInfo } from "./helpers/fake-manager.ts";
 import { serve } from "./helpers/serve.ts";
 import type { Ask } from "./helpers/serve.ts";
@@ -287,3 +288,15 @@ test("HEAD answers like GET, without the body", async (t) => {
 async function* endless(): AsyncGenerator<Buffer> {
   for (;;) yield Buffer.alloc(1000);
 }
+
+test("a name begins with a letter, a digit or an underscore, in every layer", async (t) => {
+  const fixture = await serve(t, { manager: fakeManager({ sandboxes: { get: sandboxInfo } }) });
+  for (const name of ["_a", "_", "__proto__", "0", "a"]) {
+    assert.deepEqual((await fixture.ask(`/v1/sandboxes/${name}`)).json()["id"], name);
+    assert.equal(checkName("sandbox", name), name);
+  }
+  for (const name of ["-a", ".a", "_a.tmp"]) {
+    assert.equal((await fixture.ask(`/v1/sandboxes/${name}`)).json()["code"], "BAD_NAME", name);
+    assert.throws(() => checkName("sandbox", name), { code: "BAD_NAME" });
+  }
+});

@@ -2,6 +2,7 @@
 
 import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
+import { connect } from "node:net";
 import { join } from "node:path";
 import { test } from "node:test";
 import { ERROR_CODES, ForkdError } from "../../src/errors.ts";
@@ -84,6 +85,77 @@ test("each request is a line of the audit log, and no secret is in it or in the 
   assert.match(String(first?.["time"]), /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/);
   assert.equal(String(first?.["user_agent"]).length, 256);
   assert.ok(Number.isInteger(first?.["latency_us"]));
+});
+
+test("what cannot be routed is written down too", async (t) => {
+  const fixture = await serve(t);
+  const given = [
+    "GET /v1/%zz HTTP/1.1\r\nHost: x\r\nUser-Agent: odd\r\n",
+    "GET /%c0%ae?token=hidden HTTP/1.1\r\nHost: x\r\n",
+    `GET /v1/sandboxes/${"a".repeat(600)} HTTP/1.1\r\nHost: x\r\n`,
+    "GET //%%% HTTP/1.1\r\nHost: x\r\n",
+    "OPTIONS * HTTP/1.1\r\nHost: x\r\n",
+    "PROPFIND /v1/sandboxes HTTP/1.1\r\nHost: x\r\n",
+    "GET /version HTTP/1.1\r\n",
+    "GET /version HTTP/1.1\r\nHost: x\r\nExpect: the-unexpected\r\n",
+    "CONNECT example.org:443 HTTP/1.1\r\nHost: x\r\n",
+  ];
+  for (const head of given) {
+    const socket = connect(fixture.port, "127.0.0.1");
+    socket.end(`${head}Connection: close\r\n\r\n`);
+    const text = (await Array.fromAsync(socket)).join("");
+    assert.match(text, /^HTTP\/1\.1 4\d\d [^]*"request_id"/, head);
+  }
+  assert.equal(await fixture.services.inFlight.idle(1000), true);
+  await fixture.services.audit?.flush();
+  const lines = (await readFile(join(fixture.dir, "audit.log"), "utf8")).trim().split("\n");
+  const seen = lines.map((line) => JSON.parse(line) as { method: string; status: number; principal: unknown; remote: string });
+  assert.deepEqual(
+    seen.map(({ method }) => method),
+    given.map((head) => head.split(" ")[0]),
+  );
+  for (const { status, principal, remote } of seen)
+    assert.deepEqual([status >= 400 && status < 499, principal, remote], [true, null, "127.0.0.1"]);
+  assert.doesNotMatch(lines.join("\n"), /hidden/);
+});
+
+test("a request whose body is not HTTP is written down with what it was answered", async (t) => {
+  const writeFile = async (_id: string, _query: unknown, content: AsyncIterable<Uint8Array>): Promise<{ bytes: number }> => {
+    return { bytes: (await Array.fromAsync(content)).length };
+  };
+  const fixture = await serve(t, { manager: fakeManager({ inside: { writeFile } }) });
+  for (const [method, path] of [
+    ["POST", "/v1/sandboxes"],
+    ["PUT", "/v1/sandboxes/a/files?path=/x"],
+  ]) {
+    const socket = connect(fixture.socket);
+    const headers = "Host: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\nX-Request-Id: odd-body\r\n";
+    socket.write(`${method} ${path} HTTP/1.1\r\n${headers}\r\n3\r\nabc\r\nno chunk\r\n`);
+    const text = (await Array.fromAsync(socket)).join("");
+    assert.match(text, /^HTTP\/1\.1 400 [^]*"request_id":"odd-body"\}$/, `${method}: one answer and no more`);
+    assert.equal(await fixture.services.inFlight.idle(1000), true);
+  }
+  await fixture.services.audit?.flush();
+  const lines = (await readFile(join(fixture.dir, "audit.log"), "utf8")).trim().split("\n");
+  for (const [i, method] of ["POST", "PUT"].entries())
+    assert.match(lines[i] ?? "", new RegExp(`"request_id":"odd-body".*"method":"${method}".*"status":400`));
+});
+
+test("where clients of the older API expect another status, the route says so, and the code stays", async (t) => {
+  const exists = async (): Promise<never> => {
+    throw new ForkdError("EXISTS", "Cannot make it: it exists already.");
+  };
+  const manager = fakeManager({ snapshots: { create: exists, compact: exists }, workspaces: { create: exists } });
+  const fixture = await serve(t, { manager });
+  for (const [path, body, status, code] of [
+    ["/v1/snapshots", { tag: "a" }, 400, "EXISTS"],
+    ["/v1/snapshots/a/compact", { to: "b" }, 409, "EXISTS"],
+    ["/v1/snapshots/a/compact", { to: "a" }, 400, "BAD_REQUEST"],
+    ["/v1/workspaces", { name: "a", snapshot_tag: "b" }, 409, "EXISTS"],
+  ] as const) {
+    const reply = await fixture.ask(path, { body });
+    assert.deepEqual([reply.status, reply.json()["code"]], [status, code], path);
+  }
 });
 
 test("requests and errors are counted by route, never by path", async (t) => {

@@ -28,7 +28,7 @@ function listen(fixture: Fixture, query = "", headers: Record<string, string> = 
   return open({ ...fixture.options({ headers }), path: `/v1/events${query}` });
 }
 
-const idsIn = (text: string): number[] => [...text.matchAll(/^id: (\d+)$/gm)].map(([, id]) => Number(id));
+const idsIn = (text: string): number[] => [...text.matchAll(/^id: (\d+)\nevent:/gm)].map(([, id]) => Number(id));
 
 test("events are told from the one after Last-Event-ID on, and then as they happen", async (t) => {
   const events = new FakeEvents();
@@ -237,6 +237,42 @@ test("a download whose reader leaves ends its source", async (t) => {
   await once(response, "readable");
   response.destroy();
   await ended.promise;
+});
+
+test("what nobody reads of a download is released: HEAD, and a client that leaves early", async (t) => {
+  const opened = Promise.withResolvers<void>();
+  const leave = Promise.withResolvers<void>();
+  let released = 0;
+  const manager = fakeManager({
+    inside: {
+      readFile: async (_id, { path }) => {
+        if (path === "/slow") {
+          opened.resolve();
+          await leave.promise;
+        }
+        const next = async (): Promise<IteratorResult<Buffer>> => ({ done: false, value: Buffer.alloc(64 * 1024) });
+        const end = async (): Promise<IteratorResult<Buffer>> => {
+          released++;
+          return { done: true, value: undefined };
+        };
+        return { [Symbol.asyncIterator]: () => ({ next, return: end }) };
+      },
+    },
+  });
+  const fixture = await serve(t, { manager });
+  const reply = await fixture.ask("/v1/sandboxes/a/files?path=/x", { method: "HEAD" });
+  assert.equal(reply.status, 200);
+  assert.equal(released, 1);
+  const controller = new AbortController();
+  const asked = open({ ...fixture.options({}), path: "/v1/sandboxes/a/files?path=/slow", signal: controller.signal });
+  await opened.promise;
+  controller.abort();
+  await assert.rejects(asked);
+  while (fixture.services.inFlight.count > 1) await new Promise((resolve) => setTimeout(resolve, 5));
+  leave.resolve();
+  assert.equal(await fixture.services.inFlight.idle(5000), true);
+  await new Promise((resolve) => setTimeout(resolve, 20));
+  assert.equal(released, 2);
 });
 
 test("an upload of any size and type arrives piece by piece", async (t) => {

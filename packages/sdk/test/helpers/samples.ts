@@ -155,7 +155,7 @@ export const SAMPLES: { [N in RouteName]: readonly [number, unknown] } = {
   rotateToken: [200, token],
   deleteToken: [204, undefined],
   listImages: [200, [image]],
-  createImage: [201, image],
+  createImage: [201, { ...image, reused: false }],
   getImage: [200, image],
   deleteImage: [204, undefined],
   listSnapshots: [200, [snapshot]],

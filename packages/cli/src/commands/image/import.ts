@@ -1,7 +1,9 @@
 // forkd image import
 
+import { resolve } from "node:path";
 import { Command } from "commander";
-import { showProgress } from "../../progress.ts";
+import { connect } from "../../daemon.ts";
+import { makeImage } from "../../stored-image.ts";
 import { parseBytes, printStored } from "./stored.ts";
 
 import type { Cli } from "../../cli.ts";
@@ -9,17 +11,14 @@ import type { Cli } from "../../cli.ts";
 export function imageImportCommand(cli: Cli): Command {
   return new Command("import")
     .description("import an archive (docker save, OCI layout, tar of a root file system) or a folder that is an OCI layout")
-    .argument("<path>", "file or folder")
+    .argument("<path>", "file or folder of this machine; not over the network")
     .requiredOption("--name <name>", "name of the image")
     .option("--max-bytes <bytes>", "limit of the unpacked size", parseBytes)
     .option("--json", "print JSON")
-    .action(async (path: string, opts: { name: string; maxBytes?: number }) => {
-      const { checkName, importImage, prepareHome, resolveHome } = await import("@forkd/daemon");
-      checkName("Image name", opts.name);
-      using display = showProgress();
-      const home = await prepareHome(resolveHome());
-      const image = await importImage(home, path, { ...opts, signal: cli.signal, progress: display.onEvent });
-      display[Symbol.dispose]();
-      printStored(image, { name: opts.name, json: cli.json });
+    .action(async (path: string, { name, maxBytes }: { name: string; maxBytes?: number }) => {
+      const forkd = await connect(cli);
+      // the daemon has another working folder
+      const image = await makeImage(cli, forkd, { name, file: resolve(path), maxBytes }, `Importing ${name}`);
+      printStored(cli, name, image);
     });
 }

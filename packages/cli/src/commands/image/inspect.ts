@@ -1,8 +1,8 @@
 // forkd image inspect
 
 import { Command } from "commander";
-import { formatBytes, printJson, printLine } from "../../output.ts";
-import { describeImage } from "./ls.ts";
+import { connect } from "../../daemon.ts";
+import { formatBytes, printFacts, printJson } from "../../output.ts";
 
 import type { Cli } from "../../cli.ts";
 
@@ -12,25 +12,23 @@ export function imageInspectCommand(cli: Cli): Command {
     .argument("<name>", "name or id")
     .option("--json", "print JSON")
     .action(async (name: string) => {
-      const { ImageStore, resolveHome } = await import("@forkd/daemon");
-      const image = await new ImageStore(resolveHome()).get(name);
+      const forkd = await connect(cli);
+      const image = await forkd.getImage(name, { signal: cli.signal });
       if (cli.json) {
-        printJson(describeImage(image));
+        printJson(image);
         return;
       }
-      const { manifest } = image;
-      const lines: [string, string][] = [
+      const { config } = image;
+      printFacts([
         ["id", image.id],
         ["names", image.names.join(", ") || "-"],
-        ["created", manifest.created_at],
-        ["size", formatBytes(manifest.rootfs.bytes)],
-        ["path", image.rootfsPath],
-        ["source", JSON.stringify(manifest.source)],
-        ["user", manifest.config.user || "root"],
-        ["folder", manifest.config.cwd],
-        ["command", JSON.stringify([...manifest.config.entrypoint, ...manifest.config.cmd])],
-        ...Object.entries(manifest.config.env).map(([key, value]): [string, string] => ["env", JSON.stringify(`${key}=${value}`)]),
-      ];
-      for (const [title, value] of lines) printLine(`${title.padEnd(9)}${value}`);
+        ["created", image.created_at],
+        ["size", formatBytes(image.bytes)],
+        ["source", JSON.stringify(image.source)],
+        ["user", config.user || "root"],
+        ["folder", config.cwd],
+        ["command", JSON.stringify([...config.entrypoint, ...config.cmd])],
+        ...Object.entries(config.env).map(([key, value]): [string, string] => ["env", JSON.stringify(`${key}=${value}`)]),
+      ]);
     });
 }

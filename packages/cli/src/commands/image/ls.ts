@@ -1,9 +1,11 @@
 // forkd image ls
 
 import { Command } from "commander";
-import { formatBytes, printJson, printLine, printNote, printTable } from "../../output.ts";
+import { connect } from "../../daemon.ts";
+import { formatBytes, printJson, printLine, printTable } from "../../output.ts";
+import { shortId } from "./stored.ts";
 
-import type { StoredImage } from "@forkd/daemon";
+import type { ImageInfo } from "forkd";
 import type { Cli } from "../../cli.ts";
 
 export function imageLsCommand(cli: Cli): Command {
@@ -11,33 +13,29 @@ export function imageLsCommand(cli: Cli): Command {
     .description("list the images")
     .option("--json", "print JSON")
     .action(async () => {
-      const { ImageStore, resolveHome } = await import("@forkd/daemon");
-      const images = await new ImageStore(resolveHome()).list({ onInvalid: (error) => printNote(`forkd: ${error.message}`) });
-      if (cli.json) printJson(images.map(describeImage));
+      const forkd = await connect(cli);
+      const images = await forkd.listImages({ signal: cli.signal });
+      if (cli.json) printJson(images);
       else if (images.length === 0) printLine("There are no images. Make one with 'forkd image build', 'pull' or 'import'.");
       else
         printTable(images, [
           { title: "NAME", value: (image) => image.names.join(", ") || "-" },
-          { title: "ID", value: (image) => image.id.slice("sha256:".length).slice(0, 12) },
-          { title: "SIZE", value: (image) => formatBytes(image.manifest.rootfs.bytes), align: "right" },
-          { title: "CREATED", value: (image) => image.manifest.created_at.slice(0, 16).replace("T", " ") },
+          { title: "ID", value: (image) => shortId(image) },
+          { title: "SIZE", value: (image) => formatBytes(image.bytes), align: "right" },
+          { title: "CREATED", value: (image) => image.created_at.slice(0, 16).replace("T", " ") },
           { title: "SOURCE", value: sourceOf },
         ]);
     });
 }
 
-/** The JSON form of an image, the same in every command */
-export function describeImage(image: StoredImage): object {
-  return { ...image.manifest, names: image.names, path: image.rootfsPath };
-}
-
-function sourceOf({ manifest: { source } }: StoredImage): string {
-  switch (source.kind) {
+function sourceOf({ source }: ImageInfo): string {
+  const { kind, suite, packages, reference, file } = source;
+  switch (kind) {
     case "packages":
-      return `debian ${source.suite}: ${source.packages.join(", ") || "minimal"}`;
+      return `debian ${String(suite)}: ${[packages].flat().join(", ") || "minimal"}`;
     case "oci":
-      return source.reference;
+      return String(reference);
     case "import":
-      return source.file;
+      return String(file);
   }
 }

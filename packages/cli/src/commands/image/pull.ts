@@ -1,8 +1,9 @@
 // forkd image pull
 
 import { Command } from "commander";
+import { connect } from "../../daemon.ts";
 import { imageNameOf } from "../../image-name.ts";
-import { showProgress } from "../../progress.ts";
+import { makeImage, registryLogin } from "../../stored-image.ts";
 import { parseBytes, printStored } from "./stored.ts";
 
 import type { Cli } from "../../cli.ts";
@@ -21,18 +22,8 @@ export function imagePullCommand(cli: Cli): Command {
 }
 
 export async function pullNamed(cli: Cli, reference: string, opts: Options): Promise<void> {
-  const { checkName, prepareHome, pullImage, resolveHome } = await import("@forkd/daemon");
-  const name = checkName("Image name", opts.name ?? imageNameOf(reference));
-  using display = showProgress();
-  const home = await prepareHome(resolveHome());
-  const image = await pullImage(home, reference, {
-    ...opts,
-    name,
-    username: process.env["FORKD_REGISTRY_USER"] || undefined,
-    password: process.env["FORKD_REGISTRY_PASSWORD"] || undefined,
-    signal: cli.signal,
-    progress: display.onEvent,
-  });
-  display[Symbol.dispose]();
-  printStored(image, { name, json: cli.json });
+  const { name = imageNameOf(reference), maxBytes, insecureHttp } = opts;
+  const forkd = await connect(cli);
+  const source = { reference, name, maxBytes, insecureHttp, ...registryLogin() };
+  printStored(cli, name, await makeImage(cli, forkd, source, `Pulling ${name}`));
 }

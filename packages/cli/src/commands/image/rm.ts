@@ -1,7 +1,8 @@
 // forkd image rm
 
 import { Command } from "commander";
-import { printJson, printLine } from "../../output.ts";
+import { connect } from "../../daemon.ts";
+import { forEach } from "../../each.ts";
 
 import type { Cli } from "../../cli.ts";
 
@@ -9,19 +10,11 @@ export function imageRmCommand(cli: Cli): Command {
   return new Command("rm")
     .description("remove names, and the data with the last name")
     .argument("<names...>", "names or ids")
+    .option("-q, --quiet", "print names only")
     .option("--json", "print JSON")
-    .action(async (names: string[]) => {
-      const { ImageStore, resolveHome, SnapshotStore } = await import("@forkd/daemon");
-      const home = resolveHome();
-      const images = new ImageStore(home);
-      const needed = new Set((await new SnapshotStore(home).list()).map((snapshot) => snapshot.manifest.imageId));
-      const removed = [];
-      for (const name of names) {
-        cli.signal.throwIfAborted();
-        const result = await images.remove(name, { inUse: (id) => needed.has(id) });
-        removed.push(result);
-        if (!cli.json) printLine(result.deleted ? `Removed ${name} and its data.` : `Removed the name ${name}; the data has other names.`);
-      }
-      if (cli.json) printJson(removed);
+    .action(async (names: string[], opts: { quiet?: boolean }) => {
+      const forkd = await connect(cli);
+      const remove = async (name: string): Promise<unknown> => forkd.deleteImage(name, { signal: cli.signal });
+      await forEach(cli, names, remove, { step: "Removing", done: "Removed %s.", quiet: opts.quiet, atATime: 1 });
     });
 }

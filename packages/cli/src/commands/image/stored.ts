@@ -1,11 +1,12 @@
 // What build, pull and import share: the limit they take and the image they print.
 
 import { InvalidArgumentError } from "commander";
-import { formatBytes, printJson, printLine } from "../../output.ts";
-import { describeImage } from "./ls.ts";
+import { formatBytes, printJson, printPlain } from "../../output.ts";
 
-import type { StoredImage } from "@forkd/daemon";
+import type { CreatedImageInfo, ImageInfo } from "forkd";
+import type { Cli } from "../../cli.ts";
 
+const ID_DIGITS = 12;
 const UNITS: Record<string, number> = { "": 1, k: 1024, m: 1024 ** 2, g: 1024 ** 3, t: 1024 ** 4 };
 
 /** 1500000, 512M, 20G */
@@ -17,12 +18,12 @@ export function parseBytes(text: string): number {
   return bytes;
 }
 
-export function printStored(image: StoredImage, opts: { name: string; json: boolean; reused?: boolean }): void {
-  if (opts.json) {
-    printJson({ ...describeImage(image), reused: opts.reused === true });
-    return;
-  }
-  const size = formatBytes(image.manifest.rootfs.bytes);
-  const id = image.id.slice("sha256:".length, "sha256:".length + 12);
-  printLine(`${opts.reused ? "Unchanged" : "Stored"}: ${opts.name} (${id}, ${size})`);
+export function printStored(cli: Cli, name: string, image: CreatedImageInfo): void {
+  if (cli.json) printJson(image);
+  else printPlain(`${image.reused ? "Unchanged" : "Stored"}: ${name} (${shortId(image)}, ${formatBytes(image.bytes)})`);
+}
+
+/** Enough of the id to tell images apart */
+export function shortId({ id }: ImageInfo): string {
+  return id.slice("sha256:".length).slice(0, ID_DIGITS);
 }

@@ -3,7 +3,7 @@
 import { readFile } from "node:fs/promises";
 import { text } from "node:stream/consumers";
 import { Command } from "commander";
-import { connect } from "../../daemon.ts";
+import { ABORTABLE, connect } from "../../daemon.ts";
 import { addCommandWords, addPair, addText, positiveInteger, positiveNumber } from "../../options.ts";
 import { working } from "../../progress.ts";
 import { printSnapshot } from "../../snapshot-table.ts";
@@ -52,6 +52,7 @@ export function snapshotCreateCommand(cli: Cli): Command {
       const forkd = await connect(cli);
       const snapshot = await working(`Making the snapshot ${tag}`, async (onProgress) =>
         forkd.createSnapshot(tag, {
+          ...ABORTABLE,
           image: opts.image,
           memoryMib: opts.memoryMib,
           vcpus: opts.vcpus,

@@ -3,7 +3,6 @@
 import { Command, Option } from "commander";
 import { connect } from "../../daemon.ts";
 import { forEach } from "../../each.ts";
-import { working } from "../../progress.ts";
 
 import type { Cli } from "../../cli.ts";
 
@@ -29,6 +28,6 @@ function build(cli: Cli, name: string): Command {
       const forkd = await connect(cli);
       const remove = async (tag: string): Promise<unknown> =>
         forkd.deleteSnapshot(tag, { cascade: opts.cascade, force: opts.force, signal: cli.signal });
-      await working("Removing", async () => forEach(cli, tags, remove, { done: "Removed %s.", quiet: opts.quiet, atATime: 1 }));
+      await forEach(cli, tags, remove, { step: "Removing", done: "Removed %s.", quiet: opts.quiet, atATime: 1 });
     });
 }

@@ -15,6 +15,6 @@ export function tokenRmCommand(cli: Cli): Command {
     .action(async (names: string[], opts: { quiet?: boolean }) => {
       const forkd = await connect(cli);
       const remove = async (name: string): Promise<unknown> => forkd.deleteToken(name, { signal: cli.signal });
-      await forEach(cli, names, remove, { done: "Revoked %s.", quiet: opts.quiet });
+      await forEach(cli, names, remove, { step: "Revoking", done: "Revoked %s.", quiet: opts.quiet });
     });
 }

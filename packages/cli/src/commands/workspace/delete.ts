@@ -3,7 +3,6 @@
 import { Command } from "commander";
 import { connect } from "../../daemon.ts";
 import { forEach } from "../../each.ts";
-import { working } from "../../progress.ts";
 
 import type { Cli } from "../../cli.ts";
 
@@ -17,6 +16,6 @@ export function workspaceDeleteCommand(cli: Cli): Command {
     .action(async (names: string[], opts: { quiet?: boolean }) => {
       const forkd = await connect(cli);
       const remove = async (name: string): Promise<unknown> => forkd.deleteWorkspace(name, { signal: cli.signal });
-      await working("Deleting", async () => forEach(cli, names, remove, { done: "Deleted %s.", quiet: opts.quiet }));
+      await forEach(cli, names, remove, { step: "Deleting", done: "Deleted %s.", quiet: opts.quiet });
     });
 }

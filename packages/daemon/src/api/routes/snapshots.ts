@@ -15,9 +15,9 @@ export const snapshotRoutes = {
     method: "POST",
     path: "/v1/images",
     scope: "admin",
-    summary: "Builds an image from packages, or pulls one from a registry",
+    summary: "Builds an image from packages, pulls one from a registry, or imports an archive",
     body: image.createImage,
-    responses: { 201: image.imageInfo },
+    responses: { 201: image.createdImage },
     progress: true,
   },
   getImage: {
@@ -53,6 +53,7 @@ export const snapshotRoutes = {
     body: snapshot.createSnapshot,
     responses: { 201: snapshot.snapshotInfo },
     progress: true,
+    statusOf: { EXISTS: 400 },
   },
   getSnapshot: {
     method: "GET",

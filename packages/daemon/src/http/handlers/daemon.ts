@@ -1,6 +1,7 @@
 // Handlers of the daemon itself.
 
 import { buildOpenapi } from "../../api/openapi.ts";
+import { ForkdError } from "../../errors.ts";
 import { openEvents } from "../events.ts";
 import type { daemonRoutes } from "../../api/routes/daemon.ts";
 import type { Handlers } from "../handler.ts";
@@ -34,8 +35,10 @@ export const daemonHandlers: Pick<Handlers, keyof typeof daemonRoutes> = {
 
   getConfig: (_input, { services }) => ({ status: 200, body: services.config.entries }),
 
-  stopDaemon: ({ body }, { services }) => {
-    services.daemon.stop({ killSandboxes: body.kill_sandboxes });
+  stopDaemon: ({ body }, { services: { daemon }, caller }) => {
+    const opts = { killSandboxes: body.kill_sandboxes };
+    if (body.if_idle) daemon.stopIfIdle(opts, caller.signal);
+    else daemon.stop(opts);
     return { status: 202 };
   },
 
@@ -53,13 +56,14 @@ export const daemonHandlers: Pick<Handlers, keyof typeof daemonRoutes> = {
 
   listTokens: (_input, { services }) => ({ status: 200, body: services.tokens.list() }),
   createToken: ({ body }, { services }) => ({ status: 201, body: services.tokens.create(body), headers: { "cache-control": "no-store" } }),
-  rotateToken: ({ params }, { services }) => ({
-    status: 200,
-    body: services.tokens.rotate(params.name),
-    headers: { "cache-control": "no-store" },
-  }),
+  rotateToken: ({ params }, { services }) => {
+    const body = services.tokens.rotate(params.name);
+    services.inFlight.abortOf(params.name, new ForkdError("UNAUTHORIZED", "Cannot go on with this: its token was replaced."));
+    return { status: 200, body, headers: { "cache-control": "no-store" } };
+  },
   deleteToken: ({ params }, { services }) => {
     services.tokens.revoke(params.name);
+    services.inFlight.abortOf(params.name, new ForkdError("UNAUTHORIZED", "Cannot go on with this: its token was revoked."));
     return { status: 204 };
   },
 };

@@ -1,5 +1,6 @@
 // Handlers of images and snapshots.
 
+import { ForkdError } from "../../errors.ts";
 import { nextPage } from "../handler.ts";
 import type { snapshotRoutes } from "../../api/routes/snapshots.ts";
 import type { Handlers } from "../handler.ts";
@@ -28,6 +29,8 @@ export const snapshotHandlers: Pick<Handlers, keyof typeof snapshotRoutes> = {
   },
   getSnapshotDetails: async ({ params }, { services }) => ({ status: 200, body: await services.manager.snapshots.details(params.tag) }),
   compactSnapshot: async ({ params, body }, { services, caller }) => {
+    if (body.to === params.tag)
+      throw new ForkdError("BAD_REQUEST", `Cannot compact snapshot ${params.tag} onto itself: the copy needs another tag.`);
     return { status: 200, body: await services.manager.snapshots.compact(params.tag, body.to, caller) };
   },
 };

@@ -50,7 +50,14 @@ export type Fixture = {
 
 export async function serve(
   t: TestContext,
-  opts: { manager?: ManagerApi; limits?: Partial<Limits>; tls?: Tls; dbPath?: string; failures?: AuthFailures } = {},
+  opts: {
+    manager?: ManagerApi;
+    limits?: Partial<Limits>;
+    tls?: Tls;
+    dbPath?: string;
+    failures?: AuthFailures;
+    settings?: Record<string, string>;
+  } = {},
 ): Promise<Fixture> {
   const dir = await tempDir(t);
   const socket = join(dir, "api.sock");
@@ -59,11 +66,12 @@ export async function serve(
   const db = new Db(opts.dbPath ?? join(dir, "state.db"));
   const audit = await AuditLog.open(join(dir, "audit.log"), log);
   const stopping = new AbortController();
-  const daemon = { version: "1.2.3", socket, bind: null, tls: false, startedAtMs: 0, stopping: stopping.signal, stop: () => undefined };
+  const stop = (): undefined => undefined;
+  const daemon = { version: "1.2.3", socket, bind: null, tls: false, startedAtMs: 0, stopping: stopping.signal, stop, stopIfIdle: stop };
   const services: Services = {
     manager: opts.manager ?? fakeManager(),
     daemon,
-    config: await resolveConfig({ env: {}, home: resolveHome({ FORKD_HOME: dir, FORKD_RUN: dir }) }),
+    config: await resolveConfig({ options: opts.settings ?? {}, env: {}, home: resolveHome({ FORKD_HOME: dir, FORKD_RUN: dir }) }),
     metrics: new Metrics({ version: "1.2.3", branchConcurrency: 4 }),
     tokens: new Tokens(db),
     failures: opts.failures ?? new AuthFailures(),

@@ -1,0 +1,85 @@
+// forkd bench daemon
+
+import { Command } from "commander";
+import { printJson, printLine, printTable } from "../../output.ts";
+import { showProgress } from "../../progress.ts";
+import { positiveInteger, printMethod } from "./report.ts";
+
+import type { DaemonReport, Goal } from "@forkd/bench";
+import type { Cli } from "../../cli.ts";
+
+type Options = { sandboxes: number; evalSandboxes: number; rounds: number; seconds: number };
+
+export function benchDaemonCommand(cli: Cli): Command {
+  return new Command("daemon")
+    .description("what the daemon costs: on a fork, on a call, with many sandboxes; with a daemon of its own")
+    .option("--sandboxes <count>", "how many live at once", positiveInteger, 200)
+    .option("--eval-sandboxes <count>", "how many are asked at once", positiveInteger, 50)
+    .option("--rounds <count>", "forks and calls of each kind", positiveInteger, 100)
+    .option("--seconds <count>", "how long the daemon idles, and how long it is asked", positiveInteger, 10)
+    .option("--json", "print JSON")
+    .action(async (opts: Options) => {
+      const { benchDaemon } = await import("@forkd/bench");
+      using display = showProgress();
+      const report = await benchDaemon({ ...opts, signal: cli.signal, progress: display.onEvent });
+      display[Symbol.dispose]();
+      if (cli.json) printJson(report);
+      else {
+        printFigures(report);
+        printLine();
+        printGoals(report.goals);
+        printMethod(report);
+      }
+    });
+}
+
+function printFigures({ overhead, many, load, sandboxes, eval_sandboxes: evalSandboxes, cli }: DaemonReport): void {
+  const { make_ms: make, idle_cpu_percent: cpu } = many;
+  const ms = (value: number): string => `${value.toFixed(2)} ms`;
+  const compared = (what: string, { daemon, runtime, ratio }: { daemon: number; runtime: number; ratio: number }, unit = ms): string[] => [
+    what,
+    unit(daemon),
+    unit(runtime),
+    `${ratio.toFixed(2)} ×`,
+  ];
+  const rows = [
+    compared("fork", overhead.fork),
+    compared("fork, until it answered", overhead.answered),
+    compared("kill", overhead.kill),
+    compared("eval", overhead.eval),
+    compared(`${sandboxes} sandboxes, all answered`, make, (value) => `${(value / 1000).toFixed(2)} s`),
+    compared(
+      `evals in ${evalSandboxes} sandboxes`,
+      { daemon: load.daemon.perSecond, runtime: load.runtime.perSecond, ratio: load.ratio },
+      (value) => `${value.toFixed(0)} /s`,
+    ),
+    ["evals that failed", String(load.daemon.errors), String(load.runtime.errors), ""],
+    [`idle with ${sandboxes}: CPU of the daemon`, `${cpu.daemon.toFixed(1)} %`, "", ""],
+    [`idle with ${sandboxes}: CPU of the warden`, `${cpu.warden.toFixed(1)} %`, "", ""],
+    [`idle with ${sandboxes}: CPU of all VMMs`, `${cpu.vmms.toFixed(1)} %`, "", ""],
+    [`idle with ${sandboxes}: memory of the daemon`, `${many.rss_mib.toFixed(0)} MiB`, "", ""],
+    [`list of ${sandboxes}`, ms(many.list_ms), "", ""],
+    [`list of ${sandboxes}, bytes only`, ms(many.list_raw_ms), "", ""],
+    ["forkd --help", ms(cli.help_ms), "", ""],
+    ["forkd ls", ms(cli.ls_ms), "", ""],
+  ];
+  printTable(rows, [
+    { title: "WHAT", value: ([what]) => what ?? "" },
+    { title: "DAEMON", value: ([, daemon]) => daemon ?? "", align: "right" },
+    { title: "WITHOUT", value: ([, , runtime]) => runtime ?? "", align: "right" },
+    { title: "RATIO", value: ([, , , ratio]) => ratio ?? "", align: "right" },
+  ]);
+}
+
+function printGoals(goals: readonly Goal[]): void {
+  printTable(goals, [
+    { title: "GOAL", value: ({ what }) => what },
+    { title: "MEASURED", value: ({ value, unit }) => `${value} ${unit}`.trim(), align: "right" },
+    { title: "WANTED", value: (goal) => wanted(goal), align: "right" },
+    { title: "", value: ({ reached }) => (reached ? "reached" : "short") },
+  ]);
+}
+
+function wanted({ atMost, atLeast, unit }: Goal): string {
+  return atMost === undefined ? `≥ ${atLeast} ${unit}`.trim() : `≤ ${atMost} ${unit}`.trim();
+}

@@ -1,0 +1,22 @@
+// The contract: every case, in the order in which they build on each other.
+
+import { branchCases } from "./branch-cases.ts";
+import { daemonCases, tokenCases } from "./daemon-cases.ts";
+import { insideCases } from "./inside-cases.ts";
+import { lineageCases, removalCases } from "./lineage-cases.ts";
+import { endCases, sandboxCases } from "./sandbox-cases.ts";
+import { snapshotCases } from "./snapshot-cases.ts";
+import { workspaceCases } from "./workspace-cases.ts";
+import type { Case } from "./case.ts";
+
+export const GROUPS: { title: string; cases: Case[] }[] = [
+  { title: "the daemon", cases: daemonCases },
+  { title: "tokens", cases: tokenCases },
+  { title: "snapshots", cases: snapshotCases },
+  { title: "lineage", cases: [...lineageCases, ...removalCases] },
+  { title: "sandboxes", cases: sandboxCases },
+  { title: "inside a sandbox", cases: insideCases },
+  { title: "branches", cases: branchCases },
+  { title: "the end of sandboxes", cases: endCases },
+  { title: "workspaces", cases: workspaceCases },
+];

@@ -1,0 +1,277 @@
+// Cases as command lines, read as JSON.
+
+import assert from "node:assert/strict";
+import type { RouteName } from "../../packages/daemon/src/api/routes.ts";
+import type { CliResult, TestDaemon } from "../helpers/daemon.ts";
+import type { Args, Driver, Outcome } from "./case.ts";
+
+type Said = Required<Pick<Args, "params" | "query" | "body">> & Args;
+type Line = {
+  argv: string[];
+  stdin?: Buffer | string;
+  /** the wire's value, from what was printed */
+  value?: (printed: unknown) => unknown;
+  /** what is printed is no JSON */
+  raw?: (result: CliResult) => unknown;
+  /** the exit code of a success */
+  exit?: (printed: unknown) => number;
+  /** a second line whose value counts, for verbs that print less than the wire says */
+  after?: Line;
+};
+type Lines = { [N in RouteName]?: (said: Said) => Line };
+
+/** Routes without a verb of their own */
+export const WITHOUT_VERB: { readonly [N in RouteName]?: string } = {
+  getHealth: "a probe for machines; `status` tells people",
+  getReadiness: "a probe for machines; `status` tells people",
+  getVersion: "`version` is the command's own, `status` has the daemon's",
+  getMetrics: "for Prometheus",
+  getOpenapi: "for machines; spec/openapi.json is in the repository",
+  forkSandbox: "two verbs, `branch` and `fork`",
+  getSandboxStats: "`stats` has all of them",
+  getWorkspace: "`workspace list` has all of them",
+};
+
+export function cliDriver(daemon: TestDaemon): Driver {
+  return {
+    name: "cli",
+    call: async (route, args) => {
+      const lineOf = LINES[route];
+      assert.ok(lineOf, `there is no verb for ${route}: say so in the case`);
+      return run(daemon, lineOf({ params: {}, query: {}, body: {}, ...args }), args);
+    },
+  };
+}
+
+async function run(daemon: TestDaemon, line: Line, args: Args): Promise<Outcome> {
+  const { token } = args;
+  const remote = token === undefined ? {} : { FORKD_URL: `http://${daemon.bind}`, ...(token === "" ? {} : { FORKD_TOKEN: token }) };
+  const [verb = "", ...rest] = line.argv;
+  const argv = line.raw ? [verb, ...rest] : withJson(verb, rest);
+  const result = await daemon.cli(argv, { env: remote, ...(line.stdin === undefined ? {} : { stdin: line.stdin }) });
+  const told = `forkd ${argv.join(" ")} → ${result.code}\n${result.stdout}${result.stderr}`;
+  if (line.raw) {
+    if (result.code !== 0) return plainFailure(result, told);
+    return { value: line.raw(result) };
+  }
+  const printed = result.stdout === "" ? undefined : (JSON.parse(result.stdout) as unknown);
+  const failure = failureIn(printed);
+  if (failure) {
+    assert.equal(result.code, failure.code === "USAGE" ? 2 : 1, told);
+    return failure;
+  }
+  assert.equal(result.code, line.exit?.(printed) ?? 0, told);
+  if (line.after) return run(daemon, line.after, args);
+  return { value: line.value ? line.value(printed) : printed };
+}
+
+/** Before what belongs to the guest */
+function withJson(verb: string, rest: string[]): string[] {
+  const end = rest.indexOf("--");
+  return end < 0 ? [verb, ...rest, "--json"] : [verb, ...rest.slice(0, end), "--json", ...rest.slice(end)];
+}
+
+/** One problem, or the first of a list with an outcome for each */
+function failureIn(printed: unknown): { code: string; message: string } | undefined {
+  const [found] = [printed].flat().filter((item) => typeof item === "object" && item !== null && "code" in item && "hint" in item);
+  if (!found) return undefined;
+  const { code, error, hint } = found as { code: string; error: string; hint: string };
+  assert.ok(error && hint, `an error without words: ${JSON.stringify(found)}`);
+  return { code, message: error };
+}
+
+/** The form for people: what failed, then the hint with the code in brackets */
+function plainFailure({ stderr }: CliResult, told: string): Outcome {
+  const [, message = "", code] = /^forkd: (.+)\n.+ \[([A-Z_]+)\]$/m.exec(stderr) ?? [];
+  assert.ok(code, told);
+  return { code, message };
+}
+
+const NOTHING = (): null => null;
+
+const LINES: Lines = {
+  getStatus: () => ({ argv: ["status"] }),
+  getConfig: () => ({ argv: ["config"] }),
+  stopDaemon: ({ body }) => ({ argv: ["down", ...when(body["kill_sandboxes"], "--kill-sandboxes")], value: NOTHING }),
+  collectGarbage: ({ body }) => ({ argv: ["gc", ...when(body["dry_run"], "--dry-run")] }),
+  getEvents: ({ query, take = 1 }) => ({
+    argv: ["events", "--json", "--count", String(take), ...options(query, { since: "--since", types: "--types", sandbox: "--sandbox" })],
+    raw: ({ stdout }) =>
+      stdout
+        .split("\n")
+        .filter(Boolean)
+        .map((line) => JSON.parse(line) as unknown),
+  }),
+  getTree: () => ({ argv: ["tree"] }),
+  getStats: () => ({ argv: ["stats"] }),
+  listTokens: () => ({ argv: ["token", "ls"] }),
+  createToken: ({ body }) => ({
+    argv: ["token", "create", text(body["name"]), ...options(body, { scope: "--scope", max_sandboxes: "--max-sandboxes" })],
+  }),
+  rotateToken: ({ params }) => ({ argv: ["token", "rotate", text(params["name"])] }),
+  deleteToken: ({ params }) => ({ argv: ["token", "rm", text(params["name"])], value: NOTHING }),
+
+  listImages: () => ({ argv: ["image", "ls"] }),
+  createImage: ({ body }) => ({
+    argv: [
+      "image",
+      ...(body["file"] !== undefined
+        ? ["import", text(body["file"]), "--name", text(body["name"])]
+        : body["reference"] !== undefined
+          ? ["pull", text(body["reference"]), ...options(body, { name: "--name" })]
+          : ["build", text(body["name"]), "--packages", (body["packages"] as string[]).join(",")]),
+      ...((body["copy"] ?? []) as { from: string; to: string }[]).flatMap(({ from, to }) => ["--copy", `${from}:${to}`]),
+      ...options(body, { suite: "--suite", mirror: "--mirror", max_bytes: "--max-bytes" }),
+    ],
+  }),
+  getImage: ({ params }) => ({ argv: ["image", "inspect", text(params["name"])] }),
+  deleteImage: ({ params }) => ({ argv: ["image", "rm", text(params["name"])], value: NOTHING }),
+  listSnapshots: ({ query }) => ({ argv: ["snapshot", "ls", ...repeated("--metadata", query["metadata"])] }),
+  createSnapshot: ({ body }) => ({
+    argv: [
+      "snapshot",
+      "create",
+      text(body["tag"]),
+      ...options(body, { image: "--image", memory_mib: "--memory-mib", vcpus: "--vcpus" }),
+      ...when((body["warm_up"] as { kernels?: unknown[] } | undefined)?.kernels?.length === 0, "--warm-nothing"),
+      ...pairs("--metadata", body["metadata"]),
+      ...pairs("--env", body["env"]),
+    ],
+  }),
+  getSnapshot: ({ params }) => ({ argv: ["snapshot", "info", text(params["tag"])] }),
+  getSnapshotDetails: ({ params }) => ({ argv: ["snapshot-info", text(params["tag"])] }),
+  updateSnapshot: ({ params, body }) => ({
+    argv:
+      body["tag"] === undefined
+        ? ["snapshot", "pool", text(params["tag"]), text(body["pool"])]
+        : ["snapshot", "rename", text(params["tag"]), text(body["tag"])],
+  }),
+  deleteSnapshot: ({ params, query }) => ({
+    argv: ["snapshot", "rm", text(params["tag"]), ...when(query["cascade"], "--cascade"), ...when(query["force"], "--force")],
+    value: NOTHING,
+  }),
+  compactSnapshot: ({ params, body }) => ({ argv: ["snapshot", "compact", text(params["tag"]), text(body["to"])] }),
+
+  listSandboxes: ({ query }) => ({
+    argv: ["ls", ...options(query, { tag: "--tag", state: "--state" }), ...repeated("--metadata", query["metadata"])],
+  }),
+  createSandboxes: ({ body }) => ({
+    argv: [
+      "fork",
+      text(body["snapshot_tag"]),
+      ...options(body, {
+        n: "-n",
+        name: "--name",
+        ttl_secs: "--ttl",
+        idle_timeout_secs: "--idle-timeout",
+        memory_limit_mib: "--memory-limit-mib",
+      }),
+      ...pairs("--metadata", body["metadata"]),
+      ...pairs("--env", body["env"]),
+      ...["per_item", "per_child_netns", "prewarm", "live_fork", "hugepages"].flatMap((field) =>
+        when(body[field], `--${field.replaceAll("_", "-")}`),
+      ),
+    ],
+    ...(body["per_item"] === true ? { value: (results: unknown) => ({ results }) } : {}),
+  }),
+  deleteSandboxes: ({ query }) => ({
+    argv: ["kill", ...when(query["all"], "--all"), ...options(query, { tag: "--tag" })],
+    value: (ended) => (ended as { id: string }[]).map(({ id }) => id),
+  }),
+  getSandbox: ({ params }) => ({ argv: ["inspect", text(params["id"])] }),
+  updateSandbox: ({ params, body }) => ({
+    argv:
+      typeof body["name"] === "string"
+        ? ["rename", text(params["id"]), body["name"]]
+        : ["extend", text(params["id"]), ...options(orNever(body), { ttl_secs: "--ttl", idle_timeout_secs: "--idle-timeout" })],
+  }),
+  deleteSandbox: ({ params }) => ({ argv: ["kill", text(params["id"])], value: NOTHING }),
+  pingSandbox: ({ params }) => ({ argv: ["ping", text(params["id"])] }),
+  execCommand: execLine,
+  evalCode: ({ params, body }) => ({
+    argv: ["eval", text(params["id"]), ...options(body, { language: "--language", timeout_secs: "--timeout-secs" }), "--", "-"],
+    stdin: text(body["code"]),
+    exit: exitCodeOf,
+  }),
+  branchSandbox: ({ params, body }) => ({
+    argv: [
+      "branch",
+      text(params["id"]),
+      ...options(body, { tag: "--tag", mode: "--mode" }),
+      ...when(body["wait"] === false, "--no-wait"),
+      ...pairs("--metadata", body["metadata"]),
+    ],
+  }),
+  pauseSandbox: ({ params }) => ({ argv: ["pause", text(params["id"])], after: { argv: ["inspect", text(params["id"])] } }),
+  resumeSandbox: ({ params }) => ({ argv: ["resume", text(params["id"])], after: { argv: ["inspect", text(params["id"])] } }),
+  getSandboxLogs: ({ params, query }) => ({
+    argv: ["logs", text(params["id"]), ...options(query, { source: "--source", tail: "--tail" })],
+    raw: ({ stdout }) => stdout,
+  }),
+  readFile: ({ params, query }) => ({ argv: ["cp", `${params["id"]}:${text(query["path"])}`, "-"], raw: ({ bytes }) => bytes }),
+  writeFile: ({ params, query, bytes }) => ({
+    argv: ["cp", "-", `${params["id"]}:${text(query["path"])}`, ...when(query["parents"], "--parents")],
+    stdin: bytes ?? "",
+  }),
+
+  listWorkspaces: () => ({ argv: ["workspace", "list"] }),
+  createWorkspace: ({ body }) => ({
+    argv: [
+      "workspace",
+      "create",
+      text(body["name"]),
+      ...options(body, { snapshot_tag: "--snapshot", memory_limit_mib: "--memory-limit-mib" }),
+      ...when(body["per_child_netns"], "--per-child-netns"),
+    ],
+  }),
+  deleteWorkspace: ({ params }) => ({ argv: ["workspace", "delete", text(params["name"])], value: NOTHING }),
+  suspendWorkspace: ({ params, body }) => ({ argv: ["workspace", "suspend", text(params["name"]), ...when(body["diff"], "--diff")] }),
+  resumeWorkspace: ({ params }) => ({ argv: ["workspace", "resume", text(params["name"])] }),
+};
+
+/** Bytes that are no text are only whole without --json */
+function execLine({ params, body }: Said): Line {
+  const isBinary = body["encoding"] === "base64";
+  const stdin = body["stdin"] === undefined ? undefined : Buffer.from(text(body["stdin"]), isBinary ? "base64" : "utf8");
+  return {
+    argv: [
+      "exec",
+      text(params["id"]),
+      ...options(body, { timeout_secs: "--timeout-secs", cwd: "--cwd", user: "--user" }),
+      ...pairs("--env", body["env"]),
+      ...when(stdin, "-i"),
+      "--",
+      ...(body["args"] as string[]),
+    ],
+    ...(stdin ? { stdin } : {}),
+    ...(isBinary ? { raw: ({ bytes, code }) => ({ stdout: bytes.toString("base64"), exit_code: code }) } : { exit: exitCodeOf }),
+  };
+}
+
+function exitCodeOf(printed: unknown): number {
+  return (printed as { exit_code: number }).exit_code;
+}
+
+function orNever(body: Record<string, unknown>): Record<string, unknown> {
+  return Object.fromEntries(Object.entries(body).map(([key, value]) => [key, value === null ? "never" : value]));
+}
+
+function options(fields: Record<string, unknown>, names: Record<string, string>): string[] {
+  return Object.entries(names).flatMap(([field, option]) => (fields[field] === undefined ? [] : [option, text(fields[field])]));
+}
+
+function pairs(option: string, values: unknown): string[] {
+  return Object.entries((values ?? {}) as Record<string, string>).flatMap(([key, value]) => [option, `${key}=${value}`]);
+}
+
+function repeated(option: string, values: unknown): string[] {
+  return values === undefined ? [] : [values].flat().flatMap((value) => [option, text(value)]);
+}
+
+function when(flag: unknown, ...words: string[]): string[] {
+  return flag === undefined || flag === false ? [] : words;
+}
+
+function text(value: unknown): string {
+  return String(value);
+}

@@ -1,0 +1,185 @@
+// What is done inside a sandbox: programs, code, files, logs. All on the sandbox "one".
+
+import { above, fails, gives, isText, REST_AND_SDK, type Args, type Case, type Context } from "./case.ts";
+
+const BINARY = Buffer.from(Array.from({ length: 512 }, (_, i) => i % 256));
+
+const one = (c: Context): string => c.name("one");
+
+function exec(what: string, body: Record<string, unknown>, expect: Case["expect"], more: Partial<Case> = {}): Case {
+  return { what, route: "execCommand", args: (c) => ({ params: { id: one(c) }, body }), expect, ...more };
+}
+
+function evaluate(what: string, body: Record<string, unknown>, expect: Case["expect"], more: Partial<Case> = {}): Case {
+  return { what, route: "evalCode", args: (c) => ({ params: { id: one(c) }, body }), expect, ...more };
+}
+
+function file(
+  what: string,
+  route: Case["route"],
+  query: NonNullable<Args["query"]>,
+  expect: Case["expect"],
+  more: Partial<Case> & { bytes?: Buffer } = {},
+): Case {
+  const { bytes, ...rest } = more;
+  return { what, route, args: (c) => ({ params: { id: one(c) }, query, ...(bytes ? { bytes } : {}) }), expect, ...rest };
+}
+
+const sh = (script: string): { args: string[] } => ({ args: ["sh", "-c", script] });
+
+export const insideCases: Case[] = [
+  exec(
+    "both streams of a program and its exit code",
+    sh("echo out; echo err >&2; exit 3"),
+    gives({
+      stdout: "out\n",
+      stderr: "err\n",
+      exit_code: 3,
+      signal: null,
+      timed_out: false,
+      truncated: false,
+    }),
+  ),
+  exec("arguments are not a shell's", { args: ["echo", "$HOME", "a b", "--", "*"] }, gives({ stdout: "$HOME a b -- *\n", exit_code: 0 })),
+  exec("standard input", { args: ["cat"], stdin: "läuft\n" }, gives({ stdout: "läuft\n" })),
+  exec("environment, over the sandbox's own", { ...sh("echo $MODE $EXTRA"), env: { EXTRA: "yes" } }, gives({ stdout: "contract yes\n" })),
+  exec("working folder", { args: ["pwd"], cwd: "/tmp" }, gives({ stdout: "/tmp\n" })),
+  exec("user", { args: ["id", "-un"], user: "nobody" }, gives({ stdout: "nobody\n" })),
+  exec(
+    "a time-out ends it",
+    { ...sh("echo begun; sleep 60"), timeout_secs: 0.5 },
+    gives({ timed_out: true, exit_code: 124, stdout: "begun\n" }),
+  ),
+  exec("a signal ends it", sh("kill -TERM $$"), gives({ signal: "SIGTERM", exit_code: 143, timed_out: false })),
+  exec(
+    "bytes that are no text, both ways",
+    { args: ["cat"], stdin: BINARY.toString("base64"), encoding: "base64" },
+    gives({ stdout: BINARY.toString("base64"), exit_code: 0 }),
+  ),
+  exec(
+    "output is cut, and said to be",
+    { ...sh("printf 0123456789; printf abc >&2"), max_output_bytes: 4 },
+    gives({ stdout: "0123", stderr: "abc", truncated: true, exit_code: 0 }),
+    { not: REST_AND_SDK("the command line keeps as much as it can") },
+  ),
+  exec("a program that does not exist", { args: ["/no/such/program"] }, fails("EXEC_FAILED")),
+  exec("a folder that does not exist", { args: ["true"], cwd: "/no/such/folder" }, fails("EXEC_FAILED")),
+  exec("a user that does not exist", { args: ["true"], user: "no-such-user" }, fails("EXEC_FAILED")),
+  exec("no program at all", { args: [] }, fails("BAD_REQUEST", { usage: true })),
+  {
+    what: "a program in no sandbox",
+    route: "execCommand",
+    args: () => ({ params: { id: "sb-nothing" }, body: { args: ["true"] } }),
+    expect: fails("NOT_FOUND"),
+  },
+
+  evaluate(
+    "the value of the last expression",
+    { code: "x = [1, {'a': None}]\nx" },
+    gives({ value: [1, { a: null }], result: "[1, {'a': None}]", exit_code: 0, error: null }),
+  ),
+  evaluate("statements have none, and keep their state", { code: "counter = 40" }, gives({ result: null, exit_code: 0 })),
+  evaluate("which the next code sees", { code: "counter += 2\ncounter" }, gives({ value: 42 })),
+  evaluate("what JSON cannot carry comes as text only", { code: "1j" }, gives({ result: "1j", value: undefined })),
+  evaluate("warm imports are there", { code: "int(numpy.arange(5).sum())" }, gives({ value: 10 })),
+  evaluate(
+    "what is printed",
+    { code: "import sys\nprint('grüße')\nprint('e', file=sys.stderr)" },
+    gives({ stdout: "grüße\n", stderr: "e\n" }),
+  ),
+  evaluate(
+    "an error is a result",
+    { code: "print('so far')\n1 / 0" },
+    gives({
+      error: "ZeroDivisionError: division by zero",
+      error_type: "ZeroDivisionError",
+      exit_code: 1,
+      result: null,
+      stdout: "so far\n",
+      traceback: /line 2/,
+    }),
+  ),
+  evaluate("code that does not end is interrupted", { code: "while True: pass", timeout_secs: 0.5 }, fails("EVAL_TIMEOUT")),
+  evaluate("and the interpreter keeps its state", { code: "counter" }, gives({ value: 42 })),
+  evaluate("its language may be named", { code: "'py'", language: "python" }, gives({ value: "py" })),
+  evaluate("a language it does not have", { code: "1", language: "node" }, fails("KERNEL_MISSING")),
+  {
+    what: "code in no sandbox",
+    route: "evalCode",
+    args: () => ({ params: { id: "sb-nothing" }, body: { code: "1" } }),
+    expect: fails("NOT_FOUND"),
+  },
+
+  file("a file is written", "writeFile", { path: "/srv/data.bin" }, gives({ bytes: BINARY.length }), { bytes: BINARY }),
+  file("and read", "readFile", { path: "/srv/data.bin" }, gives(BINARY)),
+  file(
+    "looked at",
+    "statFile",
+    { path: "/srv/data.bin" },
+    gives({ kind: "file", size: BINARY.length, uid: 0, gid: 0, mtime_ms: above(1e12) }),
+    {
+      not: REST_AND_SDK("`cp` looks by itself"),
+    },
+  ),
+  file("read in part", "readFile", { path: "/srv/data.bin", offset: 250, length: 10 }, gives(BINARY.subarray(250, 260)), {
+    not: REST_AND_SDK("`cp` copies whole files"),
+  }),
+  file("beyond its end there is nothing", "readFile", { path: "/srv/data.bin", offset: 100_000 }, gives(Buffer.alloc(0)), {
+    not: REST_AND_SDK("`cp` copies whole files"),
+  }),
+  file("appended to", "writeFile", { path: "/srv/data.bin", append: true }, gives({ bytes: 3 }), {
+    bytes: Buffer.from("end"),
+    not: REST_AND_SDK("`cp` copies whole files"),
+  }),
+  file("with its end", "readFile", { path: "/srv/data.bin", offset: 510 }, gives(Buffer.from([254, 255, ...Buffer.from("end")])), {
+    not: REST_AND_SDK("`cp` copies whole files"),
+  }),
+  file("with a mode", "writeFile", { path: "/srv/script", mode: "750" }, gives({ bytes: 2 }), {
+    bytes: Buffer.from("hi"),
+    not: REST_AND_SDK("`cp` keeps the mode of a file"),
+  }),
+  file("that it has", "statFile", { path: "/srv/script" }, gives({ mode: "0750", size: 2 }), { not: REST_AND_SDK("`cp` looks by itself") }),
+  file("an empty file", "writeFile", { path: "/srv/empty" }, gives({ bytes: 0 }), { bytes: Buffer.alloc(0) }),
+  file("is empty", "readFile", { path: "/srv/empty" }, gives(Buffer.alloc(0))),
+  file("folders are made on request", "writeFile", { path: "/srv/a/b/file", parents: true }, gives({ bytes: 1 }), {
+    bytes: Buffer.from("x"),
+  }),
+  file("and are folders", "statFile", { path: "/srv/a/b" }, gives({ kind: "directory" }), { not: REST_AND_SDK("`cp` looks by itself") }),
+  file("but not without it", "writeFile", { path: "/srv/none/file" }, fails("FILE_FAILED"), { bytes: Buffer.from("x") }),
+  file("a file that does not exist", "readFile", { path: "/srv/nothing" }, fails("FILE_FAILED")),
+  file("does not look like anything", "statFile", { path: "/srv/nothing" }, fails("FILE_FAILED"), {
+    not: REST_AND_SDK("`cp` looks by itself"),
+  }),
+  file("a folder is not read", "readFile", { path: "/srv" }, fails("FILE_FAILED"), { not: REST_AND_SDK("`cp` says how to copy a folder") }),
+  file("a path is absolute", "readFile", { path: "srv/data.bin" }, fails("BAD_REQUEST"), {
+    not: REST_AND_SDK("without a / it is a file of this machine"),
+  }),
+  {
+    what: "a file of no sandbox",
+    route: "readFile",
+    args: () => ({ params: { id: "sb-nothing" }, query: { path: "/etc/hostname" } }),
+    expect: fails("NOT_FOUND"),
+  },
+
+  exec("something for the console", sh("echo first line > /dev/console; echo last line > /dev/console"), gives({ exit_code: 0 })),
+  {
+    what: "the console's log",
+    route: "getSandboxLogs",
+    args: (c) => ({ params: { id: one(c) } }),
+    expect: gives(/first line\n(.*\n)*?last line\n/),
+    until: true,
+  },
+  {
+    what: "its end",
+    route: "getSandboxLogs",
+    args: (c) => ({ params: { id: one(c) }, query: { source: "console", tail: 1 } }),
+    expect: gives(/^[^\n]*\n$/),
+  },
+  {
+    what: "the VMM's log",
+    route: "getSandboxLogs",
+    args: (c) => ({ params: { id: one(c) }, query: { source: "vmm" } }),
+    expect: gives(isText),
+  },
+  { what: "the log of nothing", route: "getSandboxLogs", args: () => ({ params: { id: "sb-nothing" } }), expect: fails("NOT_FOUND") },
+];

@@ -1,0 +1,53 @@
+// Cases as plain requests, over the socket or over TCP.
+
+import { routes, type RouteName } from "../../packages/daemon/src/api/routes.ts";
+import { SpecClient, type Problem } from "../helpers/spec-client.ts";
+import type { TestDaemon } from "../helpers/daemon.ts";
+import type { Args, Driver, Outcome } from "./case.ts";
+
+export function restDriver(daemon: TestDaemon): Driver {
+  return { name: "rest", call: async (route, args) => call(clientFor(daemon, args), route, args) };
+}
+
+function clientFor(daemon: TestDaemon, { token }: Args): SpecClient {
+  if (token === undefined) return new SpecClient({ socketPath: daemon.socket });
+  const [host = "", port] = (daemon.bind ?? "").split(":");
+  return new SpecClient({ host, port: Number(port) }, token === "" ? {} : { token });
+}
+
+async function call(client: SpecClient, route: RouteName, args: Args): Promise<Outcome> {
+  if (route === "getEvents") return takeEvents(client, args);
+  const { method } = routes[route];
+  const { status, body, bytes, headers } = await client.send(method, pathOf(route, args), {
+    ...(args.body === undefined ? {} : { json: args.body }),
+    ...(args.bytes === undefined ? {} : { bytes: args.bytes }),
+    ...(args.headers === undefined ? {} : { headers: args.headers }),
+  });
+  const { code, error, details } = (body ?? {}) as Partial<Problem>;
+  if (status >= 400 && code !== undefined && error !== undefined) {
+    return { code, message: error, status, details };
+  }
+  const isBinary = headers["content-type"] === "application/octet-stream";
+  const value = body ?? (isBinary ? bytes : bytes.length === 0 && status !== 200 ? null : bytes.toString());
+  return { value, status, next: (headers["x-next-cursor"] as string | undefined) ?? null };
+}
+
+async function takeEvents(client: SpecClient, args: Args): Promise<Outcome> {
+  const events: unknown[] = [];
+  for await (const event of client.events(queryOf(args), args.headers)) {
+    events.push(event);
+    if (events.length >= (args.take ?? 1)) break;
+  }
+  return { value: events, status: 200 };
+}
+
+function pathOf(route: RouteName, args: Args): string {
+  const path = routes[route].path.replaceAll(/:(\w+)/g, (_, name: string) => encodeURIComponent(args.params?.[name] ?? ""));
+  return path + queryOf(args);
+}
+
+function queryOf({ query = {} }: Args): string {
+  const search = new URLSearchParams();
+  for (const [name, value] of Object.entries(query)) for (const item of [value].flat()) search.append(name, String(item));
+  return search.size === 0 ? "" : `?${search.toString()}`;
+}

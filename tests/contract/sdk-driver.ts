@@ -1,0 +1,125 @@
+// Cases as calls of the SDK's Controller.
+
+import { Controller, ForkdError } from "forkd";
+import type { RouteName } from "../../packages/daemon/src/api/routes.ts";
+import type { TestDaemon } from "../helpers/daemon.ts";
+import type { Args, Driver } from "./case.ts";
+
+type Said = Required<Pick<Args, "params" | "query" | "body">> & Args;
+type Calls = { [N in RouteName]: (forkd: Controller, said: Said) => Promise<unknown> };
+
+export function sdkDriver(daemon: TestDaemon): Driver {
+  return {
+    name: "sdk",
+    call: async (route, args) => {
+      const { token } = args;
+      const forkd =
+        token === undefined
+          ? daemon.controller
+          : new Controller({ url: `http://${daemon.bind}`, ...(token === "" ? {} : { token }), timeoutMs: 120_000 });
+      try {
+        const value = await CALLS[route](forkd, { params: {}, query: {}, body: {}, ...args });
+        const next = Array.isArray(value) ? ((value as { nextCursor?: string | null }).nextCursor ?? null) : null;
+        return { value: value ?? null, next };
+      } catch (error) {
+        if (!(error instanceof ForkdError)) throw error;
+        const { code, message, status, details } = error;
+        return { code, message, status, details };
+      }
+    },
+  };
+}
+
+const CALLS: Calls = {
+  getHealth: async (forkd) => forkd.health(),
+  getReadiness: async (forkd) => forkd.ready(),
+  getVersion: async (forkd) => forkd.version(),
+  getMetrics: async (forkd) => forkd.metrics(),
+  getOpenapi: async (forkd) => forkd.openapi(),
+  getStatus: async (forkd) => forkd.status(),
+  getConfig: async (forkd) => forkd.config(),
+  stopDaemon: async (forkd, { body }) => forkd.stop(camel(body)),
+  collectGarbage: async (forkd, { body }) => forkd.gc(camel(body)),
+  getEvents: takeEvents,
+  getTree: async (forkd) => forkd.tree(),
+  getStats: async (forkd) => forkd.stats(),
+  listTokens: async (forkd) => forkd.listTokens(),
+  createToken: async (forkd, { body: { name, ...rest } }) => forkd.createToken(text(name), camel(rest)),
+  rotateToken: async (forkd, { params }) => forkd.rotateToken(text(params["name"])),
+  deleteToken: async (forkd, { params }) => forkd.deleteToken(text(params["name"])),
+
+  listImages: async (forkd) => forkd.listImages(),
+  createImage: async (forkd, { body }) => forkd.createImage(camel(body)),
+  getImage: async (forkd, { params }) => forkd.getImage(text(params["name"])),
+  deleteImage: async (forkd, { params }) => forkd.deleteImage(text(params["name"])),
+  listSnapshots: async (forkd, { query }) => forkd.listSnapshots(filters(query)),
+  createSnapshot: async (forkd, { body: { tag, warm_up: warmUp, ...rest } }) =>
+    forkd.createSnapshot(text(tag), { ...(camel(rest) as object), ...(warmUp ? { warmUp: camel(warmUp) } : {}) }),
+  getSnapshot: async (forkd, { params }) => forkd.getSnapshot(text(params["tag"])),
+  updateSnapshot: async (forkd, { params, body }) => forkd.updateSnapshot(text(params["tag"]), camel(body)),
+  deleteSnapshot: async (forkd, { params, query }) => forkd.deleteSnapshot(text(params["tag"]), camel(query)),
+  getSnapshotDetails: async (forkd, { params }) => forkd.snapshotInfo(text(params["tag"])),
+  compactSnapshot: async (forkd, { params, body }) => forkd.compactSnapshot(text(params["tag"]), text(body["to"])),
+
+  listSandboxes: async (forkd, { query }) => forkd.listSandboxes(filters(query)),
+  createSandboxes: async (forkd, { body: { snapshot_tag: tag, per_item: perItem, ...rest } }) =>
+    perItem === true ? { results: await forkd.trySpawnSandboxes(text(tag), camel(rest)) } : forkd.spawnSandboxes(text(tag), camel(rest)),
+  deleteSandboxes: async (forkd, { query }) => forkd.killSandboxes(camel(query)),
+  getSandbox: async (forkd, { params }) => forkd.getSandbox(text(params["id"])),
+  updateSandbox: async (forkd, { params, body }) => forkd.updateSandbox(text(params["id"]), camel(body)),
+  deleteSandbox: async (forkd, { params }) => forkd.killSandbox(text(params["id"])),
+  pingSandbox: async (forkd, { params }) => forkd.pingSandbox(text(params["id"])),
+  execCommand: async (forkd, { params, body: { args, ...rest } }) => forkd.execCommand(text(params["id"]), args as string[], camel(rest)),
+  evalCode: async (forkd, { params, body: { code, ...rest } }) => forkd.evalCode(text(params["id"]), text(code), camel(rest)),
+  branchSandbox: async (forkd, { params, body }) => forkd.branchSandbox(text(params["id"]), camel(body)),
+  forkSandbox: async (forkd, { params, body }) => forkd.forkSandbox(text(params["id"]), camel(body)),
+  pauseSandbox: async (forkd, { params }) => forkd.pauseSandbox(text(params["id"])),
+  resumeSandbox: async (forkd, { params }) => forkd.resumeSandbox(text(params["id"])),
+  getSandboxStats: async (forkd, { params }) => forkd.sandboxStats(text(params["id"])),
+  getSandboxLogs: async (forkd, { params, query }) => (await Array.fromAsync(forkd.logs(text(params["id"]), camel(query)))).join(""),
+  readFile: async (forkd, { params, query: { path, ...rest } }) =>
+    Buffer.from(await forkd.readFile(text(params["id"]), text(path), camel(rest))),
+  writeFile: async (forkd, { params, query: { path, ...rest }, bytes }) =>
+    forkd.writeFile(text(params["id"]), text(path), bytes ?? Buffer.alloc(0), camel(rest)),
+  statFile: async (forkd, { params, query }) => forkd.statFile(text(params["id"]), text(query["path"])),
+
+  listWorkspaces: async (forkd) => forkd.listWorkspaces(),
+  createWorkspace: async (forkd, { body: { name, snapshot_tag: tag, ...rest } }) =>
+    forkd.createWorkspace(text(name), text(tag), camel(rest)),
+  getWorkspace: async (forkd, { params }) => forkd.getWorkspace(text(params["name"])),
+  deleteWorkspace: async (forkd, { params }) => forkd.deleteWorkspace(text(params["name"])),
+  suspendWorkspace: async (forkd, { params, body }) => forkd.suspendWorkspace(text(params["name"]), camel(body)),
+  resumeWorkspace: async (forkd, { params }) => forkd.resumeWorkspace(text(params["name"])),
+};
+
+async function takeEvents(forkd: Controller, { query, take = 1 }: Said): Promise<unknown> {
+  const { types, ...rest } = query;
+  const events: unknown[] = [];
+  const asked = { ...rest, ...(types === undefined ? {} : { types: String(types).split(",") }) };
+  for await (const event of forkd.events(asked as object)) {
+    events.push(event);
+    if (events.length >= take) break;
+  }
+  return events;
+}
+
+/** `metadata` as an object; everything else has the same name here */
+function filters(query: Said["query"]): object {
+  const { metadata, ...rest } = query;
+  if (metadata === undefined) return camel(rest);
+  const entries = [metadata].flat().map((pair) => [String(pair).split("=")[0], String(pair).slice(String(pair).indexOf("=") + 1)]);
+  return { ...(camel(rest) as object), metadata: Object.fromEntries(entries) as object };
+}
+
+/** The same fields in this package's names; whether they fit is the daemon's to say */
+function camel(fields: object): never {
+  const entries = Object.entries(fields).map(([key, value]) => [
+    key.replaceAll(/_(\w)/g, (_, letter: string) => letter.toUpperCase()),
+    value as unknown,
+  ]);
+  return Object.fromEntries(entries) as never;
+}
+
+function text(value: unknown): string {
+  return String(value);
+}
