@@ -53,7 +53,8 @@ export function refuse(error: NodeJS.ErrnoException, socket: Socket): void {
   if (response) {
     // a request whose body is at fault: its own answer, so that it is written down as what it is
     const headers = { "content-type": "application/json; charset=utf-8", "content-length": Buffer.byteLength(body), connection: "close" };
-    response.writeHead(known.status, headers).end(body, () => socket.destroy());
+    // with the connection goes the request, else whoever reads its body would wait for the rest
+    response.writeHead(known.status, headers).end(body, () => response.req.destroy());
     return;
   }
   socket.end(
