@@ -11,10 +11,10 @@ import type { Controller, CreatedImageInfo, ImageSource, RegistrySource } from "
 import type { Cli } from "./cli.ts";
 
 /** Short names of images that are built from packages */
-const KNOWN: Record<string, string[]> = {
-  python3: ["python3"],
-  "python-numpy": ["python3", "python3-numpy"],
-};
+const KNOWN = new Map([
+  ["python3", ["python3"]],
+  ["python-numpy", ["python3", "python3-numpy"]],
+]);
 const NAME = /^[A-Za-z0-9_][A-Za-z0-9._-]{0,63}$/;
 
 /** The name under which the daemon has it */
@@ -42,7 +42,7 @@ export function registryLogin(): Pick<RegistrySource, "username" | "password"> {
 
 /** What the image is made of when it is not stored */
 function imageSource(image: string, packages: readonly string[]): ImageSource & { name: string } {
-  const known = KNOWN[image];
+  const known = KNOWN.get(image);
   if (packages.length > 0) {
     if (!NAME.test(image)) throw usageError(`Packages cannot be added to ${image}: an image is either pulled or built from packages.`);
     return { name: withPackages(image, packages), packages: [...(known ?? []), ...packages] };
