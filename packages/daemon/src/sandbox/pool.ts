@@ -37,10 +37,11 @@ export class Pool {
     while (!this.#closed && this.#missing(id) > 0) await this.#add(snapshot);
   }
 
-  /** Lets no VMM wait for this snapshot any more */
+  /** Lets no VMM wait for this snapshot any more; resolves when none does, not even one that was just being started */
   async drop(id: string): Promise<void> {
     this.#sizes.delete(id);
     await Promise.all((this.#waiting.get(id) ?? []).splice(0).map(discardRawChild));
+    await this.#filling;
   }
 
   /** A VMM that waits for this snapshot, if there is one */

@@ -1,5 +1,6 @@
 // Names of snapshots: a small file per tag that holds the snapshot's id, and a folder while a name is being given.
 
+import { randomBytes } from "node:crypto";
 import { mkdir, readdir, readFile, rename, rm } from "node:fs/promises";
 import { basename, join } from "node:path";
 import { ForkdError } from "../errors.ts";
@@ -10,8 +11,8 @@ import { isAlive, startTimeOf } from "../util/process-id.ts";
 
 const RESERVED = ".reserved.tmp";
 const SNAPSHOT_ID = /^sn-[a-z2-7]{16}$/;
-/** A reservation whose owner is not yet written is this young at most */
-const OWNERLESS_MS = 60_000;
+/** A tag is written in a moment */
+const UNFINISHED_MS = 60_000;
 
 export class Tags {
   readonly #dir: string;
@@ -27,24 +28,33 @@ export class Tags {
     if (SNAPSHOT_ID.test(tag)) throw new ForkdError("BAD_NAME", `Tag ${tag} is not a valid name: it looks like the id of a snapshot.`);
     await mkdir(this.#dir, { recursive: true, mode: 0o700 });
     const reservation = join(this.#dir, `${tag}${RESERVED}`);
-    if (!(await makeFolder(reservation))) {
+    if (!(await this.#claim(tag, reservation))) {
       const abandoned = await isAbandoned(reservation);
-      if (abandoned) await rm(reservation, { recursive: true, force: true });
-      if (!abandoned || !(await makeFolder(reservation)))
+      if (abandoned) await this.release(tag);
+      if (!abandoned || !(await this.#claim(tag, reservation)))
         throw new ForkdError("EXISTS", `Cannot make snapshot ${tag}: another one of that name is being made.`);
-    }
-    try {
-      await claimFolder(reservation);
-    } catch (error) {
-      await this.release(tag);
-      const code = (error as NodeJS.ErrnoException).code;
-      if (code === "ENOSPC" || code === "EDQUOT")
-        throw new ForkdError("NO_SPACE", `Cannot make snapshot ${tag}: the disk is full.`, { cause: error });
-      throw error;
     }
     if ((await this.idOf(tag)) !== undefined) {
       await this.release(tag);
       throw new ForkdError("EXISTS", `Cannot make snapshot ${tag}: it exists already.`);
+    }
+  }
+
+  /** A folder with its owner inside takes the place of none, and of no other one that has an owner: of two callers one succeeds */
+  async #claim(tag: string, reservation: string): Promise<boolean> {
+    const claim = this.#passing(tag);
+    try {
+      await mkdir(claim, { mode: 0o700 });
+      await claimFolder(claim);
+      await rename(claim, reservation);
+      return true;
+    } catch (error) {
+      await rm(claim, { recursive: true, force: true });
+      const code = (error as NodeJS.ErrnoException).code ?? "";
+      if (code === "EEXIST" || code === "ENOTEMPTY") return false;
+      if (code === "ENOSPC" || code === "EDQUOT")
+        throw new ForkdError("NO_SPACE", `Cannot make snapshot ${tag}: the disk is full.`, { cause: error });
+      throw error;
     }
   }
 
@@ -54,8 +64,21 @@ export class Tags {
     return (await namesIn(this.#dir)).includes(basename(reservation)) && !(await isAbandoned(reservation));
   }
 
+  /** At once: a folder that is being emptied could be taken by the next one, and be emptied for it */
   async release(tag: string): Promise<void> {
-    await rm(join(this.#dir, `${tag}${RESERVED}`), { recursive: true, force: true });
+    const away = this.#passing(tag);
+    try {
+      await rename(join(this.#dir, `${tag}${RESERVED}`), away);
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code === "ENOENT") return;
+      throw error;
+    }
+    await rm(away, { recursive: true, force: true });
+  }
+
+  /** A name for a moment, which says by whom; what is left of it is swept */
+  #passing(tag: string): string {
+    return join(this.#dir, `${tag}.${process.pid}.${randomBytes(6).toString("hex")}.tmp`);
   }
 
   /** Removes what writers that are gone left: reservations, and tags that were never finished */
@@ -102,26 +125,15 @@ export class Tags {
   }
 }
 
-/** mkdir is atomic: exactly one of two simultaneous callers succeeds */
-async function makeFolder(path: string): Promise<boolean> {
-  try {
-    await mkdir(path);
-    return true;
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === "EEXIST") return false;
-    throw error;
-  }
-}
-
 async function isAbandoned(reservation: string): Promise<boolean> {
   const owner = await ownerOf(reservation);
-  return owner === undefined ? (await folderAgeMs(reservation)) > OWNERLESS_MS : !(await isAlive(owner));
+  return owner === undefined || !(await isAlive(owner));
 }
 
 /** A tag that was being written (see writeFileAtomic, whose files carry the writer's pid) by a process that is gone */
 async function isUnfinished(path: string): Promise<boolean> {
   const pid = Number(/\.(\d+)\.[a-z0-9]+\.tmp$/.exec(path)?.[1]);
-  return (await startTimeOf(pid)) === undefined || (await folderAgeMs(path)) > OWNERLESS_MS;
+  return (await startTimeOf(pid)) === undefined || (await folderAgeMs(path)) > UNFINISHED_MS;
 }
 
 export async function namesIn(dir: string): Promise<string[]> {
