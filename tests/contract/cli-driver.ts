@@ -27,7 +27,6 @@ export const WITHOUT_VERB: { readonly [N in RouteName]?: string } = {
   getVersion: "`version` is the command's own, `status` has the daemon's",
   getMetrics: "for Prometheus",
   getOpenapi: "for machines; spec/openapi.json is in the repository",
-  forkSandbox: "two verbs, `branch` and `fork`",
   getSandboxStats: "`stats` has all of them",
   getWorkspace: "`workspace list` has all of them",
 };
@@ -154,6 +153,15 @@ const LINES: Lines = {
 
   listSandboxes: ({ query }) => ({
     argv: ["ls", ...options(query, { tag: "--tag", state: "--state" }), ...repeated("--metadata", query["metadata"])],
+  }),
+  forkSandbox: ({ params, body }) => ({
+    argv: [
+      "fork",
+      "--from-sandbox",
+      text(params["id"]),
+      ...options(body, { n: "-n", tag: "--tag", ttl_secs: "--ttl" }),
+      ...pairs("--metadata", body["metadata"]),
+    ],
   }),
   createSandboxes: ({ body }) => ({
     argv: [

@@ -38,7 +38,7 @@ export function printBranch(cli: Cli, source: string, snapshot: SnapshotInfo, op
     return;
   }
   printNotes(snapshot);
-  const state = snapshot.status === "ready" ? "" : ` It is being written: 'forkd snapshot info ${snapshot.tag}' says when it is ready.`;
+  const state = snapshot.status === "ready" ? "" : ` It is being written: 'forkd snapshot ls' says when it is ready.`;
   const stored = snapshot.delta_bytes === null ? "" : `, stored ${formatBytes(snapshot.delta_bytes)}`;
   printLine(
     opts.quiet ? snapshot.tag : `Snapshot ${snapshot.tag} of ${source}: paused for ${formatMs(snapshot.pause_ms)}${stored}.${state}`,

@@ -122,6 +122,11 @@ const CASES: Case[] = [
     requests: [["POST /v1/sandboxes", { snapshot_tag: "python", n: 2, per_item: true }]],
     answers: { "POST /v1/sandboxes": { status: 207, json: { results: [{ sandbox: SB }] } } },
   },
+  {
+    args: ["fork", "--from-sandbox", "sb-1", "-n", "2", "--tag", "kept", "--ttl", "1m"],
+    requests: [["POST /v1/sandboxes/sb-1/fork", { n: 2, tag: "kept", ttl_secs: 60 }]],
+    answers: { "POST /v1/sandboxes/sb-1/fork": { status: 201, json: { snapshot: samples.snapshot("kept"), sandboxes: [SB] } } },
+  },
   { args: ["inspect", "sb-1"], requests: [["GET /v1/sandboxes/sb-1"]] },
   { args: ["tree"], requests: [["GET /v1/tree"]] },
   { args: ["branch", "sb-1"], requests: [["POST /v1/sandboxes/sb-1/branch", {}]] },

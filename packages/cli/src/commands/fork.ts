@@ -11,11 +11,12 @@ import { acceptPlumbing, notePlumbing } from "../plumbing.ts";
 import { working } from "../progress.ts";
 import { printForks } from "../sandbox-table.ts";
 
-import type { Controller, ForkOutcome, SandboxInfo, SpawnOptions } from "forkd";
+import type { Controller, ForkedSandboxes, ForkOutcome, SandboxInfo, SpawnOptions } from "forkd";
 import type { Cli } from "../cli.ts";
 
 type Options = {
   tag?: string;
+  fromSandbox?: string;
   count: number;
   name?: string;
   env?: Record<string, string>;
@@ -49,7 +50,8 @@ function build(cli: Cli, name: string, about: string): Command {
   const command = new Command(name)
     .description(about)
     .argument("[snapshot]", "tag of the snapshot")
-    .option("--tag <tag>", "tag of the snapshot, as an option")
+    .option("--tag <tag>", "tag of the snapshot, as an option; with --from-sandbox, a tag to keep the snapshot under")
+    .option("--from-sandbox <id>", "branch this running sandbox, which goes on, and fork the branch")
     .option("-n, --count <count>", "how many", positiveInteger, 1)
     .option("--name <name>", "a name for it; only with -n 1")
     .option("--env <key=value>", "environment of every process in it; may be repeated", addPair)
@@ -63,17 +65,46 @@ function build(cli: Cli, name: string, about: string): Command {
     .option("--json", "print JSON");
   return acceptPlumbing(command, [...SENT_PLUMBING, ...OWN_PLUMBING]).action(async (snapshot: string | undefined, opts: Options) => {
     notePlumbing(command, OWN_PLUMBING);
-    const tag = tagOf(snapshot, opts);
+    const { fromSandbox } = opts;
+    const source = fromSandbox ?? tagOf(snapshot, opts);
+    if (fromSandbox !== undefined) checkFromSandbox(snapshot, opts);
     const forkd = await connect(cli);
-    const request = { ...requestOf(opts), signal: cli.signal };
-    const results = await working(`Forking ${opts.count} of ${tag}`, async () =>
-      opts.perItem
-        ? forkd.trySpawnSandboxes(tag, { ...request, ...ABORTABLE })
-        : (await forkd.spawnSandboxes(tag, { ...request, ...ABORTABLE })).map((sandbox) => ({ sandbox })),
-    );
-    const sandboxes = printForked(cli, results, opts);
+    const what = `Forking ${opts.count} of ${source}`;
+    const sandboxes =
+      fromSandbox === undefined
+        ? printForked(cli, await working(what, async () => spawned(cli, forkd, source, opts)), opts)
+        : printTips(cli, await working(what, async () => branched(cli, forkd, source, opts)), opts);
     if (opts.settleSecs !== undefined) await settle(cli, forkd, sandboxes, opts.settleSecs);
   });
+}
+
+async function spawned(cli: Cli, forkd: Controller, tag: string, opts: Options): Promise<ForkOutcome[]> {
+  const request = { ...requestOf(opts), ...ABORTABLE, signal: cli.signal };
+  if (opts.perItem) return forkd.trySpawnSandboxes(tag, request);
+  return (await forkd.spawnSandboxes(tag, request)).map((sandbox) => ({ sandbox }));
+}
+
+async function branched(cli: Cli, forkd: Controller, id: string, opts: Options): Promise<ForkedSandboxes> {
+  const { count: n, env, metadata, ttl: ttlSecs, idleTimeout: idleTimeoutSecs, tag } = opts;
+  return forkd.forkSandbox(id, { n, env, metadata, ttlSecs, idleTimeoutSecs, tag, ...ABORTABLE, signal: cli.signal });
+}
+
+/** JSON: the snapshot between, and the sandboxes */
+function printTips(cli: Cli, answer: ForkedSandboxes, opts: Options): SandboxInfo[] {
+  if (!cli.json)
+    return printForked(
+      cli,
+      answer.sandboxes.map((sandbox) => ({ sandbox })),
+      opts,
+    );
+  printJson(answer);
+  return answer.sandboxes;
+}
+
+function checkFromSandbox(snapshot: string | undefined, opts: Options): void {
+  if (snapshot) throw usageError("Name a snapshot or --from-sandbox, not both.");
+  if (opts.perItem || opts.name !== undefined || opts.memoryLimitMib !== undefined)
+    throw usageError("--per-item, --name and --memory-limit-mib are not possible with --from-sandbox.");
 }
 
 function tagOf(snapshot: string | undefined, opts: Options): string {

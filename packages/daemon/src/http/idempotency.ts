@@ -77,9 +77,14 @@ export class Idempotency {
 
   async #first({ route, principal, key, hash }: KeyedRequest, work: (remember: Remember) => Promise<AnyAnswer>): Promise<AnyAnswer> {
     this.#store.begin(principal, key, hash);
-    const remember: Remember = (status, body) => this.#store.finish(principal, key, { status, body: JSON.stringify(body ?? null) });
+    let isWritten = false;
+    const remember: Remember = (status, body) => {
+      this.#store.finish(principal, key, { status, body: JSON.stringify(body ?? null) });
+      isWritten = true;
+    };
     try {
       const answer = await work(remember);
+      if (isWritten) return answer;
       const body = JSON.stringify(answer.body ?? null);
       if (body.length <= MAX_KEPT_BYTES || SAFE_TO_REPEAT.has(route)) this.#store.finish(principal, key, { status: answer.status, body });
       return answer;

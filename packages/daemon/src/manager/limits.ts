@@ -9,6 +9,14 @@ import type { Registry } from "./registry.ts";
 /** What a child takes of the host before its guest has done much: the VMM itself and the first pages it writes */
 const CHILD_MIB = 48;
 
+export type Admission = {
+  n: number;
+  memoryMiB: number;
+  caller: Caller;
+  /** what the host has, where that has just been looked up */
+  availableMiB?: number;
+};
+
 export class Limits {
   readonly #settings: Settings;
   readonly #registry: Registry;
@@ -21,9 +29,9 @@ export class Limits {
   }
 
   /** Runs the work with places for n more sandboxes, or throws LIMIT_REACHED with what is free */
-  async admit<V>(request: { n: number; memoryMiB: number; caller: Caller }, work: () => Promise<V>): Promise<V> {
+  async admit<V>(request: Admission, work: () => Promise<V>): Promise<V> {
     const { n, memoryMiB, caller } = request;
-    const availableMiB = await availableMemoryMiB();
+    const availableMiB = request.availableMiB ?? (await availableMemoryMiB());
     const live = this.#live();
     const { maxSandboxes, maxMemoryMiB, minFreeMiB } = this.#settings;
     this.#check("sandboxes", n, maxSandboxes - live.length);

@@ -16,7 +16,7 @@ import type { Snapshot } from "../snapshot/store.ts";
 import { bootId } from "../util/boot-id.ts";
 import type { Caller } from "./caller.ts";
 import { nowUnix, plumbingWarnings, type Core } from "./core.ts";
-import type { Limits } from "./limits.ts";
+import { availableMemoryMiB, type Admission, type Limits } from "./limits.ts";
 import { hasMetadata, pageOf, type Page } from "./paging.ts";
 import { problemOf } from "./problem.ts";
 import type { Entry, Registry } from "./registry.ts";
@@ -69,8 +69,12 @@ export class Sandboxes {
 
   /** All or nothing */
   async create(request: CreateSandboxes, caller: Caller): Promise<SandboxInfo[]> {
-    const { snapshot, facts } = await this.#prepare(request, caller);
-    return this.fork(snapshot, { request, facts, caller });
+    // both take a moment, and neither waits for the other
+    const [{ snapshot, facts }, availableMiB] = await Promise.all([this.#prepare(request, caller), availableMemoryMiB()]);
+    const { n } = request;
+    return this.admit({ n, memoryMiB: snapshot.manifest.shape.memoryMiB, caller, availableMiB }, async () =>
+      this.forkAdmitted(snapshot, { request, facts, caller }),
+    );
   }
 
   /** An outcome for each child */
@@ -105,7 +109,7 @@ export class Sandboxes {
   }
 
   /** Runs the work with places for n more sandboxes, or throws LIMIT_REACHED */
-  async admit<V>(request: { n: number; memoryMiB: number; caller: Caller }, work: () => Promise<V>): Promise<V> {
+  async admit<V>(request: Admission, work: () => Promise<V>): Promise<V> {
     return this.#limits.admit(request, work);
   }
 

@@ -26,6 +26,8 @@ type ListOptions = { onInvalid?: (error: ForkdError) => void };
 export class SnapshotStore {
   readonly #home: Home;
   readonly #tags: Tags;
+  /** of snapshots that are on disk, which never change but for their name */
+  readonly #known = new Map<string, SnapshotManifest>();
 
   constructor(home: Home) {
     this.#home = home;
@@ -84,7 +86,9 @@ export class SnapshotStore {
     checkName("Snapshot", name);
     const id = await this.#tags.idOf(name);
     if (id === undefined) return this.byId(name);
-    const { dir, manifest } = await this.byId(id, name);
+    // a tag goes before its snapshot does, so what is known of it is still there
+    const known = this.#known.get(id);
+    const { dir, manifest } = known ? this.partsIn(this.#dirOf(id), known) : await this.byId(id, name);
     return this.partsIn(dir, { ...manifest, tag: name });
   }
 
@@ -98,10 +102,13 @@ export class SnapshotStore {
       if ((error as NodeJS.ErrnoException).code !== "ENOENT") throw error;
       throw new ForkdError("NOT_FOUND", `There is no snapshot ${name}.`);
     }
-    if ((await durability(dir)) === "lost")
+    const state = await durability(dir);
+    if (state === "lost")
       throw new ForkdError("SNAPSHOT_INVALID", `Cannot use snapshot ${name}: the host went down before it was on disk.`);
     try {
-      return this.partsIn(dir, snapshotManifest.parse(JSON.parse(text)));
+      const manifest = snapshotManifest.parse(JSON.parse(text));
+      if (state === "synced") this.#known.set(id, manifest);
+      return this.partsIn(dir, manifest);
     } catch (error) {
       throw new ForkdError("SNAPSHOT_INVALID", `Cannot use snapshot ${name}: its manifest is not valid: ${reasonOf(error)}.`, {
         cause: error,
@@ -199,6 +206,7 @@ export class SnapshotStore {
       throw new ForkdError("IN_USE", `Cannot remove snapshot ${name}: ${names} ${dependents.length === 1 ? "builds" : "build"} on it.`);
     }
     const hasData = (await this.ids()).includes(id);
+    this.#known.delete(id);
     const hadTag = await this.untag(id);
     if (!hasData && !hadTag) throw new ForkdError("NOT_FOUND", `There is no snapshot ${name}.`);
     // out of sight first: half a snapshot would look like one, and like nothing to whoever cleans up
