@@ -7,12 +7,15 @@ import { basename, join } from "node:path";
 import { ForkdError } from "../errors.ts";
 import type { Home } from "../home.ts";
 import { installation } from "../host/installation.ts";
-import { claimFolder, ownerOf } from "../host/owner.ts";
+import { claimFolder, folderAgeMs, ownerOf } from "../host/owner.ts";
 import { endVmmsOf, makeRunDir, sweepRunDirs } from "../host/run-dir.ts";
 import { Warden } from "../memory/warden.ts";
 import { durableWarden, type WardenSource } from "../memory/warden-source.ts";
 import { writeFileAtomic } from "../util/atomic-file.ts";
 import { isAlive } from "../util/process-id.ts";
+
+/** A folder is without an owner only for the moment in which it is made */
+const UNCLAIMED_MS = 60_000;
 
 export type Workplace = {
   /** folders of VMs: sockets and logs */
@@ -137,7 +140,7 @@ async function sweepFlatDirs(home: Home, own: string): Promise<void> {
     const dir = join(home.flat, entry.name);
     if (dir === own || !entry.isDirectory() || !entry.name.startsWith("rt-")) continue;
     const owner = await ownerOf(dir);
-    // one without an owner is being made, or was left before its owner was written and is empty
-    if (owner && !(await isAlive(owner))) await rm(dir, { recursive: true, force: true });
+    const isAbandoned = owner ? !(await isAlive(owner)) : (await folderAgeMs(dir)) > UNCLAIMED_MS;
+    if (isAbandoned) await rm(dir, { recursive: true, force: true });
   }
 }

@@ -17,8 +17,11 @@ export async function startTimeOf(pid: number): Promise<string | undefined> {
   }
 }
 
+let own: Promise<ProcessId> | undefined;
+
 export async function ownProcessId(): Promise<ProcessId> {
-  return { pid: process.pid, startTime: (await startTimeOf(process.pid)) ?? "" };
+  own ??= startTimeOf(process.pid).then((startTime) => ({ pid: process.pid, startTime: startTime ?? "" }));
+  return own;
 }
 
 export async function isAlive(id: ProcessId): Promise<boolean> {

@@ -92,11 +92,11 @@ test("damaged images are reported, not used", async (t) => {
 
 test("staging folders of dead owners are swept, those of living ones are not", async (t) => {
   const { home } = await setup(t);
-  const dead = join(home.staging, "dead");
-  await mkdir(dead);
-  await writeFile(join(dead, "owner.json"), JSON.stringify({ pid: process.pid, startTime: "1" }));
+  // the same pid, of a process that started at another time; and what nobody ever named
+  await mkdir(join(home.staging, `${process.pid}-1-0123456789abcdef`));
+  await mkdir(join(home.staging, "nobody's"));
   await withStaging(home, async () => {
-    assert.equal(await sweepStaging(home), 1);
+    assert.equal(await sweepStaging(home), 2);
     assert.equal((await readdir(home.staging)).length, 1);
   });
   assert.deepEqual(await readdir(home.staging), []);
