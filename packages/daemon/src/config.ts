@@ -2,10 +2,10 @@
 
 import { readFile } from "node:fs/promises";
 import { isIP } from "node:net";
-import { availableParallelism } from "node:os";
 import { dirname, join, resolve } from "node:path";
 import { NAME_PATTERN } from "./api/common.ts";
 import { ForkdError, messageOf } from "./errors.ts";
+import { DEFAULT_PARALLELISM } from "./util/parallelism.ts";
 import type { ParseArgsOptionDescriptor } from "node:util";
 import type { Config as ConfigAnswer } from "./api/daemon.ts";
 import type { Home } from "./home.ts";
@@ -84,7 +84,7 @@ const SETTINGS: { [K in Key]: Setting<Config[K]> } = {
   drainSecs: { name: "drain_secs", parse: integer(0, 3600), fallback: () => 30 },
   exitWhenIdleSecs: { name: "exit_when_idle_secs", parse: integer(0, 31_536_000), fallback: () => 0 },
   logLevel: { name: "log_level", parse: logLevel, fallback: () => "info" },
-  parallelism: { name: "parallelism", parse: integer(1, 1024), fallback: () => availableParallelism() + 1 },
+  parallelism: { name: "parallelism", parse: integer(1, 1024), fallback: () => DEFAULT_PARALLELISM },
 };
 
 const NAMES = Object.values(SETTINGS).map(({ name }) => name);

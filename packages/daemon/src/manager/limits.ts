@@ -14,7 +14,7 @@ export type Admission = {
   memoryMiB: number;
   caller: Caller;
   /** what the host has, where that has just been looked up */
-  availableMiB?: number;
+  availableMiB?: number | undefined;
 };
 
 export class Limits {

@@ -135,9 +135,13 @@ export class Lineage {
   }
 
   async #isKept(id: string): Promise<boolean> {
-    const ephemeral = this.#core.tables.snapshots.get(id)?.ephemeral === 1;
-    const tagged = [...(await this.#core.runtime.snapshots.tags()).values()].includes(id);
-    return (tagged && !ephemeral) || this.#usersOf(id).length > 0;
+    return (await this.#hasLastingName(id)) || this.#usersOf(id).length > 0;
+  }
+
+  /** One that somebody gave it; an ephemeral snapshot has a tag and is not kept by it */
+  async #hasLastingName(id: string): Promise<boolean> {
+    if (this.#core.tables.snapshots.get(id)?.ephemeral === 1) return false;
+    return [...(await this.#core.runtime.snapshots.tags()).values()].includes(id);
   }
 
   /** false: something needs it after all */
@@ -155,9 +159,7 @@ export class Lineage {
   async #removeWrecks(): Promise<void> {
     const { snapshots } = this.#core.runtime;
     for (const id of await snapshots.ids()) {
-      if (await snapshots.isReadable(id)) continue;
-      const isNamed = [...(await snapshots.tags()).values()].includes(id);
-      if (isNamed && this.#core.tables.snapshots.get(id)?.ephemeral !== 1) continue;
+      if ((await snapshots.isReadable(id)) || (await this.#hasLastingName(id))) continue;
       if (await this.#removeUnused(id)) this.#strikeOut(id, id);
     }
   }

@@ -36,7 +36,12 @@ export type Usable = {
 /** a name like this would stand in front of the sandbox that has the id */
 const SANDBOX_ID = /^sb-[a-z2-7]{16}$/;
 
-type ForkOptions = { request: ForkRequest; facts: RowFacts; caller: Caller; remember?: (infos: SandboxInfo[]) => void };
+type ForkOptions = Pick<Admission, "availableMiB"> & {
+  request: ForkRequest;
+  facts: RowFacts;
+  caller: Caller;
+  remember?: (infos: SandboxInfo[]) => void;
+};
 type ForkRequest = RowFacts["request"] & { n: number; env?: Record<string, string> | undefined };
 
 export class Sandboxes {
@@ -71,10 +76,7 @@ export class Sandboxes {
   async create(request: CreateSandboxes, caller: Caller): Promise<SandboxInfo[]> {
     // both take a moment, and neither waits for the other
     const [{ snapshot, facts }, availableMiB] = await Promise.all([this.#prepare(request, caller), availableMemoryMiB()]);
-    const { n } = request;
-    return this.admit({ n, memoryMiB: snapshot.manifest.shape.memoryMiB, caller, availableMiB }, async () =>
-      this.forkAdmitted(snapshot, { request, facts, caller }),
-    );
+    return this.fork(snapshot, { request, facts, caller, availableMiB });
   }
 
   /** An outcome for each child */
@@ -102,10 +104,9 @@ export class Sandboxes {
 
   /** Forks a snapshot; `remember` may turn the sandboxes into what the request is answered with */
   async fork(snapshot: Snapshot, opts: ForkOptions): Promise<SandboxInfo[]> {
-    const { request, caller } = opts;
-    return this.admit({ n: request.n, memoryMiB: snapshot.manifest.shape.memoryMiB, caller }, async () =>
-      this.forkAdmitted(snapshot, opts),
-    );
+    const { request, caller, availableMiB } = opts;
+    const { memoryMiB } = snapshot.manifest.shape;
+    return this.admit({ n: request.n, memoryMiB, caller, availableMiB }, async () => this.forkAdmitted(snapshot, opts));
   }
 
   /** Runs the work with places for n more sandboxes, or throws LIMIT_REACHED */

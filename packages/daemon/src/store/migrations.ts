@@ -103,6 +103,9 @@ const MIGRATIONS = [
   // a saved state is known by its id, whatever it is named; a snapshot that somebody was told of is not taken back
   `ALTER TABLE workspaces ADD COLUMN state_id TEXT;
    ALTER TABLE snapshots ADD COLUMN told INTEGER NOT NULL DEFAULT 0;`,
+
+  // the memory of a sandbox is found by its snapshot
+  `ALTER TABLE sandboxes DROP COLUMN memory_path;`,
 ];
 
 export function migrate(db: Db): void {

@@ -17,7 +17,6 @@ export type SandboxRow = {
   start_time: string;
   /** boot of the host it runs in */
   boot_id: string;
-  memory_path: string;
   memory_mib: number;
   vcpus: number;
   isolation: SandboxInfo["isolation"];

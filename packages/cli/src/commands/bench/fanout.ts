@@ -1,6 +1,5 @@
 // forkd bench fanout
 
-import { availableParallelism } from "node:os";
 import { Command } from "commander";
 import { printTable } from "../../output.ts";
 import { showProgress } from "../../progress.ts";
@@ -9,19 +8,20 @@ import { positiveInteger, printReport } from "./report.ts";
 import type { FanoutReport } from "@forkd/bench";
 import type { Cli } from "../../cli.ts";
 
-type Options = { n: number; parallelism: number; svg: string };
+type Options = { n: number; parallelism?: number; svg: string };
 
 export function benchFanoutCommand(cli: Cli): Command {
   return new Command("fanout")
     .description("time until n children have all answered, against bare QEMU, containers and cold boots")
     .option("-n, --n <count>", "children", positiveInteger, 100)
-    .option("--parallelism <count>", "how many start at a time", positiveInteger, availableParallelism() + 1)
+    .option("--parallelism <count>", "how many start at a time (default: cores + 1, as the runtime does)", positiveInteger)
     .option("--svg <file>", "where the chart goes", "bench/results/fanout.svg")
     .option("--json", "print JSON")
     .action(async (opts: Options) => {
       const { benchFanout, fanoutChart } = await import("@forkd/bench");
+      const { DEFAULT_PARALLELISM } = await import("@forkd/daemon");
       using display = showProgress();
-      const report = await benchFanout({ ...opts, signal: cli.signal, progress: display.onEvent });
+      const report = await benchFanout({ parallelism: DEFAULT_PARALLELISM, ...opts, signal: cli.signal, progress: display.onEvent });
       display[Symbol.dispose]();
       await printReport(report, { json: cli.json, svgFile: opts.svg, svg: fanoutChart(report), table: () => printFanout(report) });
       if (report.failed > 0) cli.exitCode = 1;
