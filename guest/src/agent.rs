@@ -8,6 +8,7 @@ use crate::process::Part;
 use crate::protocol::{attached_record, channel, kind, Decoder, Event, Frame, Reader, Writer, VERSION};
 use crate::resync::Identity;
 use crate::shutdown;
+use crate::socket::Socket;
 use crate::spawn::Request;
 use crate::sys::{self, PollFd};
 use crate::table::Table;
@@ -23,6 +24,13 @@ enum Stream {
     Process(u64),
     Download(Download),
     Upload(Upload),
+    Socket(Socket),
+}
+
+/// What a descriptor that is waited for belongs to.
+enum Source {
+    Process(u64, Part),
+    Stream(u32),
 }
 
 pub struct Agent {
@@ -39,8 +47,8 @@ pub struct Agent {
     uploads: u64,
     scratch: Vec<u8>,
     fds: Vec<PollFd>,
-    /// Which process and part the descriptors from the third on belong to.
-    parts: Vec<(u64, Part)>,
+    /// What the descriptors from the third on belong to.
+    sources: Vec<Source>,
 }
 
 impl Agent {
@@ -58,7 +66,7 @@ impl Agent {
             uploads: 0,
             scratch: vec![0; SCRATCH],
             fds: Vec::new(),
-            parts: Vec::new(),
+            sources: Vec::new(),
             // last: from here on the host is served
             port: Port::open()?,
         })
@@ -80,13 +88,43 @@ impl Agent {
             if self.fds[1].revents != 0 {
                 self.read_signals();
             }
-            for (fd, (id, part)) in self.fds[2..].iter().zip(&self.parts) {
-                if fd.revents == 0 {
-                    continue;
+            for at in 0..self.sources.len() {
+                let events = self.fds[at + 2].revents;
+                if events != 0 {
+                    self.ready(at, events);
                 }
-                if let Some(process) = self.table.get(*id) {
-                    process.ready(*part, fd.revents, &mut self.outbox, &mut self.scratch);
+            }
+        }
+    }
+
+    /// The descriptor of a source is ready.
+    fn ready(&mut self, at: usize, events: i16) {
+        match self.sources[at] {
+            Source::Process(id, part) => {
+                if let Some(process) = self.table.get(id) {
+                    process.ready(part, events, &mut self.outbox, &mut self.scratch);
                 }
+            }
+            Source::Stream(number) => {
+                let result = match self.streams.get_mut(&number) {
+                    Some(Stream::Socket(socket)) => socket.ready(number, events, &mut self.outbox, &mut self.scratch),
+                    _ => return,
+                };
+                self.settle(number, result);
+            }
+        }
+    }
+
+    /// After something was done on a stream: it may have failed, or ended.
+    fn settle(&mut self, number: u32, result: Result<(), Failure>) {
+        if let Err(failure) = result {
+            self.forget(number);
+            failure.report(number, &mut self.outbox);
+            return;
+        }
+        if matches!(self.streams.get(&number), Some(Stream::Socket(socket)) if socket.is_over()) {
+            if let Some(Stream::Socket(socket)) = self.streams.remove(&number) {
+                socket.finish(number, &mut self.outbox);
             }
         }
     }
@@ -111,16 +149,24 @@ impl Agent {
     }
 
     fn wait(&mut self, timeout: i32) -> io::Result<()> {
-        let (fds, parts) = (&mut self.fds, &mut self.parts);
+        let (fds, sources) = (&mut self.fds, &mut self.sources);
         fds.clear();
-        parts.clear();
+        sources.clear();
         let (read, write) = (!self.outbox.is_flooded(), !self.outbox.is_empty());
         fds.push(self.port.interest(read, write));
         fds.push(sys::poll_fd(self.signals.as_raw_fd(), sys::POLLIN));
         self.table.interests(&self.outbox, |id, part, fd, events| {
             fds.push(sys::poll_fd(fd, events));
-            parts.push((id, part));
+            sources.push(Source::Process(id, part));
         });
+        for (number, stream) in &self.streams {
+            if let Stream::Socket(socket) = stream {
+                if let Some((fd, events)) = socket.interest(&self.outbox) {
+                    fds.push(sys::poll_fd(fd, events));
+                    sources.push(Source::Stream(*number));
+                }
+            }
+        }
         sys::poll(fds, timeout)
     }
 
@@ -162,10 +208,7 @@ impl Agent {
             kind::CREDIT | kind::DATA | kind::EOF | kind::CANCEL | kind::SIGNAL => self.continuation(&frame),
             _ => self.request(&frame),
         };
-        if let Err(failure) = result {
-            self.forget(frame.stream);
-            failure.report(frame.stream, &mut self.outbox);
-        }
+        self.settle(frame.stream, result);
     }
 
     /// Ends the host's interest in a stream.
@@ -196,6 +239,9 @@ impl Agent {
         let channel = reader.u8()?;
         match (stream, frame.kind) {
             (Stream::Download(download), kind::CREDIT) => download.credit(reader.u32()? as usize),
+            (Stream::Socket(socket), kind::CREDIT) => socket.credit(reader.u32()? as usize),
+            (Stream::Socket(socket), kind::DATA) => socket.data(number, reader.rest(), &mut self.outbox)?,
+            (Stream::Socket(socket), kind::EOF) => socket.eof(number, &mut self.outbox),
             (Stream::Upload(upload), kind::DATA) if channel == channel::STDIN => {
                 upload.data(number, reader.rest(), &mut self.outbox)?
             }
@@ -256,6 +302,10 @@ impl Agent {
                 self.uploads += 1;
                 let upload = Upload::open(payload, self.uploads)?;
                 self.streams.insert(stream, Stream::Upload(upload));
+            }
+            kind::CONNECT => {
+                let socket = Socket::connect(payload)?;
+                self.streams.insert(stream, Stream::Socket(socket));
             }
             kind::STAT => files::stat(stream, payload, &mut self.outbox)?,
             kind::RESYNC => {

@@ -13,6 +13,7 @@ mod protocol;
 mod resync;
 mod ring;
 mod shutdown;
+mod socket;
 mod spawn;
 mod sys;
 mod table;

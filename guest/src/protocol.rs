@@ -1,6 +1,6 @@
-//! Frames of the agent protocol, version 1. The contract is spec/agent-protocol.md.
+//! Frames of the agent protocol, version 2. The contract is spec/agent-protocol.md.
 
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 pub const MAX_PAYLOAD: usize = 65536;
 pub const WINDOW: usize = 262_144;
 pub const HEADER: usize = 12;
@@ -34,6 +34,8 @@ pub mod kind {
     pub const CLOCK: u8 = 0x31;
     pub const POWEROFF: u8 = 0x32;
     pub const REGIONS: u8 = 0x33;
+    pub const CONNECT: u8 = 0x40;
+    pub const OPENED: u8 = 0x41;
 }
 
 /// Channels of a stream.

@@ -1,8 +1,10 @@
 //! The system calls that std does not offer. All `unsafe` of the agent is here.
 
 mod launch;
+mod tcp;
 
 pub use launch::{launch, Launch, LAUNCH_STEPS};
+pub use tcp::{reset_on_close, tcp_connect};
 
 use std::ffi::{CStr, CString};
 use std::fs::File;

@@ -121,6 +121,8 @@ fn all() -> Vec<(&'static str, Vec<u8>)> {
                     .u8(1),
             ),
         ),
+        ("connect", frame(kind::CONNECT, 19, w().str("127.0.0.1").u32(8080))),
+        ("opened", frame(kind::OPENED, 19, w())),
     ]
 }
 

@@ -16,6 +16,7 @@ carries one. Fields may be added to answers at any time.`;
 const REASONS: { [status: number]: string } = {
   200: "OK",
   201: "Created",
+  101: "The connection changes its protocol",
   202: "Accepted: the work goes on",
   204: "Done",
   207: "An outcome for each",
@@ -126,6 +127,7 @@ function contentOf(response: z.ZodType | Body, schemas: Schemas): JsonObject | u
   if (response === "empty") return undefined;
   if (response === "text") return { "text/plain": { schema: { type: "string" } } };
   if (response === "bytes") return { "application/octet-stream": {} };
+  if (response === "upgrade") return undefined;
   if (response === "events") return { "text/event-stream": { schema: schemas.of(event, "output") } };
   return { "application/json": { schema: schemas.of(response, "output") } };
 }

@@ -4,8 +4,8 @@ import type * as z from "zod";
 import type { ErrorCode } from "../errors.ts";
 import type { Scope } from "./daemon.ts";
 
-/** What is not JSON */
-export type Body = "text" | "bytes" | "events" | "empty";
+/** What is not JSON; "upgrade": the connection speaks something else from then on */
+export type Body = "text" | "bytes" | "events" | "empty" | "upgrade";
 
 export type Route = {
   method: "GET" | "POST" | "PUT" | "PATCH" | "DELETE";

@@ -49,7 +49,12 @@ export class AgentConnection {
   }
 
   /** Opens a stream with a request; frames may be sent before the agent has answered anything */
-  open(type: number, payload: Buffer, onData?: (channel: number, bytes: Buffer) => void | Promise<void>): AgentStream {
+  open(
+    type: number,
+    payload: Buffer,
+    onData?: (channel: number, bytes: Buffer) => void | Promise<void>,
+    onEof?: (channel: number) => void,
+  ): AgentStream {
     if (payload.length > MAX_PAYLOAD) {
       const limit = `a request (a program's arguments and environment together, or a path) has room for ${MAX_PAYLOAD}`;
       throw new ForkdError("BAD_REQUEST", `Cannot ask the guest with ${payload.length} bytes: ${limit}.`, {
@@ -62,6 +67,7 @@ export class AgentConnection {
       send: (frameType, framePayload) => this.#send(frameType, id, framePayload),
       drained: () => this.#drained(),
       onData,
+      onEof,
       onEnd: () => this.#streams.delete(id),
     });
     if (this.#lost) {

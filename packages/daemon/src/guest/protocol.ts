@@ -2,7 +2,7 @@
 
 import { CodecError } from "./codec.ts";
 
-export const PROTOCOL_VERSION = 1;
+export const PROTOCOL_VERSION = 2;
 export const MAX_PAYLOAD = 65536;
 export const WINDOW = 262144;
 export const HEADER_BYTES = 12;
@@ -32,6 +32,8 @@ export const T = {
   CLOCK: 0x31,
   POWEROFF: 0x32,
   REGIONS: 0x33,
+  CONNECT: 0x40,
+  OPENED: 0x41,
 } as const;
 
 export const CHANNEL = { stdin: 0, stdout: 1, stderr: 2, control: 3 } as const;

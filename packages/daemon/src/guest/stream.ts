@@ -14,6 +14,8 @@ export type StreamOptions = {
   drained: () => Promise<void> | undefined;
   /** consumer of DATA; credit goes back when it returns, or when its promise settles */
   onData: ((channel: number, bytes: Buffer) => void | Promise<void>) | undefined;
+  /** hears that a channel has no more DATA, when all of it was consumed */
+  onEof?: ((channel: number) => void) | undefined;
   onEnd: () => void;
 };
 
@@ -59,7 +61,7 @@ export class AgentStream {
     return new Reader((await this.#end.promise).payload);
   }
 
-  /** The STARTED frame of a process stream */
+  /** The STARTED frame of a process stream, the OPENED frame of a connection */
   async started(): Promise<Reader> {
     return this.#started.promise;
   }
@@ -129,7 +131,11 @@ export class AgentStream {
         this.#wakeWriters();
         return;
       }
+      case T.EOF:
+        this.#receiveEof(new Reader(frame.payload).u8());
+        return;
       case T.STARTED:
+      case T.OPENED:
         this.#hasStarted = true;
         this.#started.resolve(new Reader(frame.payload));
         return;
@@ -183,6 +189,13 @@ export class AgentStream {
       channel,
       bytes.length,
     );
+  }
+
+  #receiveEof(channel: number): void {
+    const { onEof } = this.#opts;
+    if (!onEof) return;
+    if (this.#busy) void this.#consumed.then(() => (this.#over ? undefined : onEof(channel)));
+    else onEof(channel);
   }
 
   #queue(work: Promise<void>, channel: number, length: number): void {

@@ -6,6 +6,7 @@ import type * as z from "zod";
 import type { Input, RouteName, routes } from "../api/routes.ts";
 import type { Caller } from "../manager/caller.ts";
 import type { Services } from "./services.ts";
+import type { Takeover } from "./upgrade.ts";
 
 type Wire<T> = T extends z.ZodType
   ? z.output<T>
@@ -13,7 +14,9 @@ type Wire<T> = T extends z.ZodType
     ? string | Readable
     : T extends "bytes" | "events"
       ? Readable
-      : undefined;
+      : T extends "upgrade"
+        ? Takeover
+        : undefined;
 
 type Responses<N extends RouteName> = (typeof routes)[N]["responses"];
 

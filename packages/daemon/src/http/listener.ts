@@ -5,6 +5,7 @@ import { createServer as createTlsServer } from "node:https";
 import { randomUUID } from "node:crypto";
 import { ForkdError } from "../errors.ts";
 import { problemOf } from "../manager/problem.ts";
+import { mayUpgrade, rememberUpgrade } from "./upgrade.ts";
 import type { IncomingMessage, RequestListener, Server } from "node:http";
 import type { Socket } from "node:net";
 import type { Limits } from "./services.ts";
@@ -27,6 +28,8 @@ export function createListener(listener: RequestListener, limits: Limits, tls: T
     keepAliveTimeout: KEEP_ALIVE_MS,
     connectionsCheckingInterval: Math.min(1000, limits.headersMs),
     noDelay: true,
+    // elsewhere an upgrade is an offer that we do not take, and the request an ordinary one
+    shouldUpgradeCallback: mayUpgrade,
   };
   const server = tls ? createTlsServer({ ...options, ...tls, minVersion: "TLSv1.2" }, listener) : createServer(options, listener);
   server.maxHeadersCount = MAX_HEADERS;
@@ -34,7 +37,11 @@ export function createListener(listener: RequestListener, limits: Limits, tls: T
   (server as Server & { httpAllowHalfOpen: boolean }).httpAllowHalfOpen = true;
   // these two node would answer by itself, and nobody would write it down; an expectation may be ignored
   server.on("checkExpectation", listener);
-  server.on("connect", (request: IncomingMessage, socket: Socket) => refuseTunnel(request, socket, listener));
+  server.on("connect", (request: IncomingMessage, socket: Socket) => pass(request, socket, listener));
+  server.on("upgrade", (request: IncomingMessage, socket: Socket, head: Buffer) => {
+    rememberUpgrade(request, { socket, head });
+    pass(request, socket, listener);
+  });
   return server;
 }
 
@@ -64,8 +71,8 @@ export function refuse(error: NodeJS.ErrnoException, socket: Socket): void {
   );
 }
 
-/** CONNECT: answered like any other method that no path takes */
-function refuseTunnel(request: IncomingMessage, socket: Socket, listener: RequestListener): void {
+/** CONNECT, which no path takes, and upgrades: node leaves the answer to us, and it goes the way of all others */
+function pass(request: IncomingMessage, socket: Socket, listener: RequestListener): void {
   const response = new ServerResponse(request);
   response.shouldKeepAlive = false;
   response.assignSocket(socket);

@@ -3,10 +3,14 @@
 import { routes } from "../api/routes.ts";
 
 const KNOWN = Object.values(routes).map(({ path, method }) => ({
-  pattern: new RegExp(`^${path.replaceAll(".", "\\.").replaceAll(/:[a-z]+/g, "[^/]+")}/?$`),
+  pattern: patternOf(path),
   methods: method === "GET" ? ["GET", "HEAD"] : [method],
 }));
 
 export function allowedMethods(path: string): string[] {
   return [...new Set(KNOWN.filter(({ pattern }) => pattern.test(path)).flatMap(({ methods }) => methods))];
+}
+
+export function patternOf(path: string): RegExp {
+  return new RegExp(`^${path.replaceAll(".", "\\.").replaceAll(/:[a-z]+/g, "[^/]+")}/?$`);
 }

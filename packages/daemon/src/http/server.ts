@@ -14,8 +14,10 @@ import { createListener, refuse } from "./listener.ts";
 import { allowedMethods } from "./methods.ts";
 import { describeError } from "./problem.ts";
 import { send, sendError, sendLines, wantsLines } from "./respond.ts";
+import { takeOver, upgradeOf } from "./upgrade.ts";
 import { validate } from "./validate.ts";
 import type { IncomingMessage } from "node:http";
+import type { Socket } from "node:net";
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
 import type { Route } from "../api/route.ts";
 import type { RouteName } from "../api/routes.ts";
@@ -39,6 +41,8 @@ type State = {
   controller: AbortController;
   /** goes on when the client is gone: it may come back for the answer */
   isDetached: boolean;
+  /** the connection is done with it */
+  end: () => void;
 };
 
 declare module "fastify" {
@@ -114,7 +118,8 @@ function addRoute(app: FastifyInstance, name: RouteName, route: Route, services:
 
 /** From here on, whatever happens to the request is seen, counted and written down when its connection is done with it */
 function begin(request: FastifyRequest, reply: FastifyReply, services: Services, transport: Transport): void {
-  const state: State = { startMs: performance.now(), identity: null, controller: new AbortController(), isDetached: false };
+  const controller = new AbortController();
+  const state: State = { startMs: performance.now(), identity: null, controller, isDetached: false, end: () => undefined };
   request.forkd = state;
   reply.raw.setHeader("x-request-id", request.id);
   services.inFlight.enter(state);
@@ -123,13 +128,15 @@ function begin(request: FastifyRequest, reply: FastifyReply, services: Services,
     if (!state.isDetached && !reply.raw.writableFinished) state.controller.abort(new ForkdError("CANCELLED", "The client went away."));
   };
   socket.once("end", leave);
-  reply.raw.once("close", () => {
+  state.end = () => {
+    state.end = () => undefined;
     socket.off("end", leave);
     leave();
     services.inFlight.leave(state);
     record(request, reply, services, transport);
     if (!request.raw.complete) linger(request.raw, services.limits.lingerMs);
-  });
+  };
+  reply.raw.once("close", () => state.end());
 }
 
 /** Before any byte of the body is read */
@@ -158,6 +165,7 @@ async function serve(
   const { signal } = state.controller;
   // ended by us while its body was read; a client that only closed its sending side still gets its answer
   if (signal.aborted && (signal.reason as ForkdError).code !== "CANCELLED") throw signal.reason as ForkdError;
+  const upgrade = 101 in route.responses ? upgradeOf(request.raw) : undefined;
   const body = route.body === "bytes" ? request.raw : request.body;
   const input = validate(route, { params: request.params, query: request.query, body });
   const principal = state.identity?.name ?? "nobody";
@@ -182,7 +190,14 @@ async function serve(
     const asked = { requestId: request.id, signal };
     return sendLines(reply, work, (error) => describeError(error, asked, services).problem);
   }
-  return send(reply, await work());
+  const answer = await work();
+  if (answer.status !== 101 || !upgrade) return send(reply, answer);
+  // from here on its connection is no longer HTTP
+  reply.code(101).hijack();
+  reply.raw.detachSocket(upgrade.socket as Socket);
+  await takeOver(upgrade, answer.body, state.controller);
+  state.end();
+  return reply;
 }
 
 function fail(error: unknown, request: FastifyRequest, reply: FastifyReply, services: Services): FastifyReply {
@@ -202,7 +217,7 @@ function unknownPath(request: FastifyRequest): ForkdError {
 function record(request: FastifyRequest, reply: FastifyReply, services: Services, transport: Transport): void {
   const ms = performance.now() - request.forkd.startMs;
   const { name } = request.routeOptions.config;
-  const status = reply.raw.headersSent ? reply.statusCode : 499;
+  const status = reply.raw.headersSent || reply.statusCode === 101 ? reply.statusCode : 499;
   const route = name === undefined ? null : routes[name];
   services.metrics.answered({ route: route?.path ?? "unknown", method: request.method, status, ms });
   // probes come every few seconds, from nobody, about nothing

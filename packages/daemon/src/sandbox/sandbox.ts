@@ -10,6 +10,7 @@ import { GuestProcess, listProcesses, type ExitStatus, type OutputHandler, type 
 import { T } from "../guest/protocol.ts";
 import { setClock } from "../guest/resync.ts";
 import { runProgram } from "../guest/run.ts";
+import { GuestSocket, type ConnectOptions } from "../guest/socket.ts";
 import type { FlatImage } from "../memory/flat.ts";
 import type { Snapshot } from "../snapshot/store.ts";
 import { Semaphore } from "../util/semaphore.ts";
@@ -166,6 +167,11 @@ export class Sandbox {
 
   async stat(path: string): Promise<FileInfo> {
     return statFile(this.#agent(), path, CALL_TIMEOUT_MS);
+  }
+
+  /** A TCP connection to a server in the guest */
+  async connect(port: number, opts?: ConnectOptions): Promise<GuestSocket> {
+    return GuestSocket.connect(this.#agent(), port, opts);
   }
 
   /** One round trip to the agent */

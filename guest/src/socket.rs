@@ -1,0 +1,161 @@
+//! A TCP connection of the guest, carried over a stream.
+
+use crate::channels::{Input, PIECE};
+use crate::files::Failure;
+use crate::outbox::Outbox;
+use crate::protocol::{channel, kind, Reader, WINDOW};
+use crate::sys;
+use std::io::{self, Read};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
+use std::os::unix::io::{AsRawFd, RawFd};
+
+#[derive(PartialEq)]
+enum State {
+    /// Towards a server in the guest; writable when that is decided.
+    Connecting,
+    Open,
+    Over,
+}
+
+pub struct Socket {
+    tcp: TcpStream,
+    state: State,
+    /// What may still be sent to the host.
+    credit: usize,
+    input: Input,
+    read_end: bool,
+    write_end: bool,
+}
+
+impl Socket {
+    fn new(tcp: TcpStream, state: State) -> Socket {
+        let mut input = Input::default();
+        input.attach();
+        Socket {
+            tcp,
+            state,
+            credit: WINDOW,
+            input,
+            read_end: false,
+            write_end: false,
+        }
+    }
+
+    /// CONNECT: to a server in the guest.
+    pub fn connect(payload: &[u8]) -> Result<Socket, Failure> {
+        let mut reader = Reader::new(payload);
+        let (host, port) = (reader.str()?, reader.u32()?);
+        let ip: IpAddr = host
+            .parse()
+            .map_err(|_| Failure::Refused("bad_request", "the address must be an IP address"))?;
+        let port = u16::try_from(port).map_err(|_| Failure::Malformed)?;
+        let tcp = sys::tcp_connect(&SocketAddr::new(ip, port))?;
+        Ok(Socket::new(tcp, State::Connecting))
+    }
+
+    pub fn credit(&mut self, bytes: usize) {
+        self.credit = self.credit.saturating_add(bytes).min(WINDOW);
+    }
+
+    pub fn data(&mut self, stream: u32, bytes: &[u8], outbox: &mut Outbox) -> Result<(), Failure> {
+        if !self.input.accept(bytes) {
+            return Err(Failure::FlowControl);
+        }
+        self.flush(stream, outbox);
+        Ok(())
+    }
+
+    pub fn eof(&mut self, stream: u32, outbox: &mut Outbox) {
+        self.input.closing = true;
+        self.flush(stream, outbox);
+    }
+
+    /// The descriptor to wait for.
+    pub fn interest(&self, outbox: &Outbox) -> Option<(RawFd, i16)> {
+        let events = match self.state {
+            State::Connecting => sys::POLLOUT,
+            State::Open => {
+                let mut events = 0;
+                if self.may_read(outbox) {
+                    events |= sys::POLLIN;
+                }
+                if !self.input.queue.is_empty() {
+                    events |= sys::POLLOUT;
+                }
+                events
+            }
+            State::Over => 0,
+        };
+        (events != 0).then(|| (self.tcp.as_raw_fd(), events))
+    }
+
+    /// The descriptor is ready.
+    pub fn ready(&mut self, stream: u32, events: i16, outbox: &mut Outbox, scratch: &mut [u8]) -> Result<(), Failure> {
+        if self.state == State::Connecting {
+            if let Some(error) = self.tcp.take_error()? {
+                return Err(error.into());
+            }
+            self.state = State::Open;
+            outbox.frame(kind::OPENED, stream, &[]);
+        }
+        self.flush(stream, outbox);
+        if events & !sys::POLLOUT != 0 && self.may_read(outbox) {
+            self.read(stream, outbox, scratch)?;
+        }
+        Ok(())
+    }
+
+    /// Both directions have ended: the stream has, too.
+    pub fn is_over(&self) -> bool {
+        self.read_end && self.write_end
+    }
+
+    /// It ended in order: what is still on its way is delivered.
+    pub fn finish(mut self, stream: u32, outbox: &mut Outbox) {
+        self.state = State::Over;
+        outbox.frame(kind::RESULT, stream, &[]);
+    }
+
+    fn may_read(&self, outbox: &Outbox) -> bool {
+        self.state == State::Open && !self.read_end && self.credit > 0 && !outbox.is_full()
+    }
+
+    fn read(&mut self, stream: u32, outbox: &mut Outbox, scratch: &mut [u8]) -> Result<(), Failure> {
+        let most = PIECE.min(self.credit).min(scratch.len());
+        match self.tcp.read(&mut scratch[..most]) {
+            Ok(0) => {
+                self.read_end = true;
+                outbox.eof(stream, channel::STDIN);
+            }
+            Ok(count) => {
+                outbox.data(stream, channel::STDIN, &scratch[..count]);
+                self.credit -= count;
+            }
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock || e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e.into()),
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self, stream: u32, outbox: &mut Outbox) {
+        if self.state != State::Open {
+            return;
+        }
+        let open = self.input.flush(Some(&mut self.tcp));
+        if !self.write_end && (!open || (self.input.closing && self.input.queue.is_empty())) {
+            self.write_end = true;
+            // a peer that is gone already is found out by the next read
+            let _ = self.tcp.shutdown(Shutdown::Write);
+        }
+        self.input.give_credit(Some(stream), channel::STDIN, outbox);
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        if self.state != State::Over {
+            // cut off: the program must not take what it got for all there is
+            sys::reset_on_close(&self.tcp);
+        }
+    }
+}
