@@ -18,6 +18,8 @@ import type { Vm, VmExit } from "../vmm/driver.ts";
 import type { ForkCertificate } from "./certificate.ts";
 
 const CALL_TIMEOUT_MS = 30_000;
+/** whoever waits for it waits no longer for a guest that does not answer */
+const CLOCK_WITHIN_MS = 2000;
 const POWER_OFF_WITHIN_MS = 30_000;
 const MAX_EXEC_OUTPUT = 64 * 1024 * 1024;
 
@@ -182,7 +184,7 @@ export class Sandbox {
   /** Sets the wall clock, which stands still while the sandbox is paused; a guest that does not answer keeps the wrong time */
   async setClock(): Promise<void> {
     try {
-      await setClock(this.#agent(), CALL_TIMEOUT_MS);
+      await setClock(this.#agent(), CLOCK_WITHIN_MS);
     } catch (error) {
       if (!(error instanceof ForkdError)) throw error;
     }
