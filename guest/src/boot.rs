@@ -50,7 +50,17 @@ pub fn boot() -> Result<Options, Fatal> {
         None => furnish("/")?,
     }
     sys::loopback_up().map_err(fatal("lo"))?;
+    end_rather_than_thrash();
     Ok(options)
+}
+
+/// A guest that runs out of memory would read its own programs from the image again and again for minutes: what was used
+/// in the last second stays, and if that does not fit, the largest process ends.
+fn end_rather_than_thrash() {
+    for (file, value) in [("enabled", "y"), ("min_ttl_ms", "1000")] {
+        // guest kernels without it thrash, as they always did
+        let _ = fs::write(format!("/sys/kernel/mm/lru_gen/{}", file), value);
+    }
 }
 
 fn mount(source: &str, kind: &str, target: &str, flags: libc::c_ulong, options: &str) -> Result<(), Fatal> {
@@ -118,7 +128,7 @@ fn overlay_root(device: &str, fs_type: &str) -> Result<(), Fatal> {
     }
     let quiet = libc::MS_NODEV | libc::MS_NOATIME;
     mount(device, fs_type, "/lower", quiet | libc::MS_RDONLY, "")?;
-    mount("tmpfs", "tmpfs", "/upper", quiet, "size=75%,mode=755")?;
+    mount("tmpfs", "tmpfs", "/upper", quiet, "size=50%,mode=755")?;
     for folder in ["/upper/files", "/upper/work"] {
         fs::create_dir(folder).map_err(fatal(folder))?;
     }

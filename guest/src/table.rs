@@ -6,11 +6,14 @@ use crate::protocol::{kind, Writer, MAX_PAYLOAD};
 use crate::spawn::{self, Env, Refusal, Request};
 use crate::sys;
 use std::collections::BTreeMap;
+use std::fs;
 
 /// How many ended processes can still be attached.
 const KEPT: usize = 64;
 /// From SIGTERM to SIGKILL after a time-out.
 const GRACE_MS: u64 = 500;
+/// Tags of warm interpreters.
+const KERNEL_TAGS: &str = "kernel/";
 /// How much of an argv a list shows.
 const LISTED_ARGV: usize = 512;
 
@@ -36,6 +39,10 @@ impl Table {
             });
         }
         let spawned = spawn::spawn(&request, shared)?;
+        if request.tag.starts_with(KERNEL_TAGS) {
+            // it holds the state that the machine was made for: others end before it when memory runs out
+            let _ = fs::write(format!("/proc/{}/oom_score_adj", spawned.pid), "-500");
+        }
         self.last_id += 1;
         let mut process = Process::new(self.last_id, request.tag, request.argv, spawned);
         if request.timeout_ms > 0 {
