@@ -48,6 +48,8 @@ node_major() { (node --version 2>/dev/null || echo v0) | sed -n 's/^v\([0-9]*\).
 distribution_packages() {
   local missing=()
   have qemu-system-x86_64 || missing+=(qemu-system-x86)
+  have qemu-img || missing+=(qemu-utils)
+  have mkfs.ext4 || missing+=(e2fsprogs)
   have mmdebstrap || missing+=(mmdebstrap)
   have sqfstar || missing+=(squashfs-tools)
   have newuidmap || missing+=(uidmap)

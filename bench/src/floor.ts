@@ -50,6 +50,7 @@ async function forkRaw(raw: RawFork): Promise<() => Promise<void>> {
         dir: raw.dir,
         rootfs: raw.rootfs,
         memory: raw.snapshot.memory,
+        disk: null,
         deviceState: raw.snapshot.deviceState,
         start: "run",
       },

@@ -20,6 +20,7 @@ pub struct Options {
     pub key: [u8; 16],
     root: Option<String>,
     fs_type: String,
+    disk: Option<String>,
 }
 
 /// A boot step that failed.
@@ -42,7 +43,7 @@ pub fn boot() -> Result<Options, Fatal> {
     load_modules()?;
     match &options.root {
         Some(device) => {
-            overlay_root(device, &options.fs_type)?;
+            overlay_root(device, &options.fs_type, options.disk.as_deref())?;
             furnish("/new")?;
             free_initramfs().map_err(fatal("initramfs"))?;
             enter("/new").map_err(fatal("root"))?;
@@ -96,6 +97,7 @@ fn parse_options(line: &str) -> Option<Options> {
         key,
         root: value("forkd.root").map(str::to_string),
         fs_type: value("forkd.fstype").unwrap_or("squashfs").to_string(),
+        disk: value("forkd.disk").map(str::to_string),
     })
 }
 
@@ -118,22 +120,33 @@ fn load_modules() -> Result<(), Fatal> {
     Ok(())
 }
 
-/// The read-only image with a tmpfs above it, at /new: so all changes are in memory, and fork with it.
-fn overlay_root(device: &str, fs_type: &str) -> Result<(), Fatal> {
+/// The read-only image at /new, and above it what takes the writes: the disk, or without one a tmpfs.
+fn overlay_root(device: &str, fs_type: &str, disk: Option<&str>) -> Result<(), Fatal> {
+    let quiet = libc::MS_NODEV | libc::MS_NOATIME;
+    await_device(device);
+    mount(device, fs_type, "/lower", quiet | libc::MS_RDONLY, "")?;
+    match disk {
+        Some(disk) => {
+            await_device(disk);
+            // what is deleted is given back to the host
+            mount(disk, "ext4", "/upper", quiet, "discard,errors=remount-ro")?;
+        }
+        None => mount("tmpfs", "tmpfs", "/upper", quiet, "size=50%,mode=755")?,
+    }
+    for folder in ["/upper/files", "/upper/work"] {
+        fs::create_dir(folder).map_err(fatal(folder))?;
+    }
+    let layers = "lowerdir=/lower,upperdir=/upper/files,workdir=/upper/work";
+    mount("overlay", "overlay", "/new", libc::MS_NOATIME, layers)
+}
+
+fn await_device(device: &str) {
     for _ in 0..DEVICE_ATTEMPTS {
         if Path::new(device).exists() {
             break;
         }
         thread::sleep(DEVICE_PAUSE);
     }
-    let quiet = libc::MS_NODEV | libc::MS_NOATIME;
-    mount(device, fs_type, "/lower", quiet | libc::MS_RDONLY, "")?;
-    mount("tmpfs", "tmpfs", "/upper", quiet, "size=50%,mode=755")?;
-    for folder in ["/upper/files", "/upper/work"] {
-        fs::create_dir(folder).map_err(fatal(folder))?;
-    }
-    let layers = "lowerdir=/lower,upperdir=/upper/files,workdir=/upper/work";
-    mount("overlay", "overlay", "/new", libc::MS_NOATIME, layers)
 }
 
 /// Mounts what programs expect below `root`, and puts the kernels into it.
@@ -210,6 +223,9 @@ mod tests {
         assert_eq!(found.key[15], 255);
         assert_eq!(found.root.as_deref(), Some("/dev/vda"));
         assert_eq!(found.fs_type, "squashfs");
+        assert_eq!(found.disk, None);
+        let found = parse_options(&format!("forkd.key={} forkd.disk=/dev/vdb", key)).unwrap();
+        assert_eq!(found.disk.as_deref(), Some("/dev/vdb"));
         for bad in ["", "forkd.key=12", "forkd.key=zz0102030405060708090a0b0c0d0e0f"] {
             assert!(parse_options(bad).is_none());
         }

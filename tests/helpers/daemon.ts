@@ -10,7 +10,7 @@ import { join, resolve } from "node:path";
 import { buffer, text } from "node:stream/consumers";
 import { prepareHome, resolveHome } from "@forkd/daemon";
 import { Controller } from "forkd";
-import { cmdlineOf, isRunning, namesIn, processIds, waitUntilGone } from "./host.ts";
+import { cmdlineOf, disksOfVms, isRunning, namesIn, processIds, waitUntilGone } from "./host.ts";
 import { ensurePythonImage, PYTHON_IMAGE } from "./vm.ts";
 
 import type { Home } from "@forkd/daemon";
@@ -147,6 +147,7 @@ export class TestDaemon implements AsyncDisposable {
       }
       await this.#endWarden();
       assert.deepEqual(await this.vmFolders(), [], "folders of VMs are left");
+      if (existsSync(this.home.vms)) assert.deepEqual(await disksOfVms(this.home), [], "disks of VMs are left");
       if (existsSync(this.home.staging)) assert.deepEqual(await namesIn(this.home.staging), [], "half-made things are left");
     } finally {
       await rm(this.#dir, { recursive: true, force: true });

@@ -9,7 +9,7 @@ import type { Home } from "@forkd/daemon";
 const POLL_MS = 20;
 
 /** Everything that may be left behind by a mistake */
-export type Traces = { staging: string[]; flat: string[]; snapshots: string[]; tags: string[]; mounts: string[] };
+export type Traces = { staging: string[]; flat: string[]; disks: string[]; snapshots: string[]; tags: string[]; mounts: string[] };
 
 /** The names of what is there now, to be compared with what is there later */
 export async function tracesOf(home: Home): Promise<Traces> {
@@ -17,6 +17,7 @@ export async function tracesOf(home: Home): Promise<Traces> {
   return {
     staging: await namesIn(home.staging),
     flat: await flatImages(home),
+    disks: await disksOfVms(home),
     snapshots: (await namesIn(home.snapshots)).filter((name) => name !== "tags"),
     tags: await namesIn(`${home.snapshots}/tags`),
     // only ours: others may mount things on this machine meanwhile
@@ -29,6 +30,15 @@ export async function flatImages(home: Home): Promise<string[]> {
   const entries = await readdir(home.flat, { recursive: true, withFileTypes: true });
   return entries
     .filter((entry) => entry.name.includes(".ram"))
+    .map(({ name }) => name)
+    .toSorted();
+}
+
+/** Files of the disks of all VMs, whoever they belong to */
+export async function disksOfVms(home: Home): Promise<string[]> {
+  const entries = await readdir(home.vms, { recursive: true, withFileTypes: true });
+  return entries
+    .filter((entry) => entry.isFile() && entry.name !== "owner.json")
     .map(({ name }) => name)
     .toSorted();
 }

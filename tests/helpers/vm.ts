@@ -23,6 +23,9 @@ export type TestVmOptions = {
   /** warms the kernel */
   code?: string;
   memoryMiB?: number;
+  diskMiB?: number;
+  /** programs that warm it before that */
+  exec?: string[][];
   env?: Record<string, string>;
   home?: Home;
 };
@@ -87,8 +90,10 @@ export async function startVm(name: string, opts: TestVmOptions = {}): Promise<T
       tag: uniqueTag(name),
       image,
       memoryMiB: opts.memoryMiB ?? 256,
+      diskMiB: opts.diskMiB,
       env: opts.env ?? {},
       warmUp: {
+        exec: opts.exec ?? [],
         kernels: [
           image === NODE_IMAGE
             ? { language: "node", code: opts.code ?? "1" }

@@ -25,6 +25,11 @@ export function formatMs(ms: number | null): string {
   return ms === null ? "-" : `${ms.toFixed(1)} ms`;
 }
 
+export function formatMachine(machine: { vcpus: number; memory_mib: number; disk_mib: number | null }): string {
+  const { vcpus, memory_mib: memory, disk_mib: disk } = machine;
+  return `${vcpus} vCPU, ${memory} MiB${disk === null ? "" : `, ${disk} MiB of disk`}`;
+}
+
 /** a=1 b=2, or - */
 export function formatPairs(pairs: Record<string, string>): string {
   return (

@@ -27,8 +27,9 @@ export function printSnapshot(cli: Cli, snapshot: SnapshotInfo, opts: { quiet?: 
     return;
   }
   printNotes(snapshot);
+  const disk = snapshot.disk_mib === null ? "" : `, ${snapshot.disk_mib} MiB of disk`;
   const kernels = snapshot.kernels.length > 0 ? `, warm: ${snapshot.kernels.join(", ")}` : "";
-  printLine(opts.quiet ? snapshot.tag : `Snapshot ${snapshot.tag}: ${snapshot.image ?? "-"}, ${snapshot.memory_mib} MiB${kernels}.`);
+  printLine(opts.quiet ? snapshot.tag : `Snapshot ${snapshot.tag}: ${snapshot.image ?? "-"}, ${snapshot.memory_mib} MiB${disk}${kernels}.`);
 }
 
 /** A snapshot that was just branched off */

@@ -189,7 +189,7 @@ const CASES: Case[] = [
   { args: ["snapshot-info", "t"], requests: [["GET /v1/snapshots/t"], ["GET /v1/snapshots/t/info"]] },
   { args: ["snapshot", "create", "t"], requests: [["POST /v1/snapshots", { tag: "t" }]] },
   {
-    args: ["snapshot", "create", "t", "--image", "i", "--memory-mib", "512", "--vcpus", "2", "-c", "import numpy", "--env", "A=1"],
+    args: ["snapshot", "create", "t", "--image", "i", "--memory-mib", "512", "--vcpus", "2", "--disk-mib", "1024", "-c", "import numpy", "--env", "A=1"],
     requests: [
       [
         "POST /v1/snapshots",
@@ -198,6 +198,7 @@ const CASES: Case[] = [
           image: "i",
           memory_mib: 512,
           vcpus: 2,
+          disk_mib: 1024,
           warm_up: { exec: [], kernels: [{ language: "python", code: "import numpy" }] },
           env: { A: "1" },
         },

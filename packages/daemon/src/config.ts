@@ -35,6 +35,8 @@ export type Config = Readonly<{
   maxSandboxes: number;
   /** limit of the sum of guest RAM; null: none */
   maxMemoryMiB: number | null;
+  /** limit of the sum of the disks of running sandboxes; null: none */
+  maxDiskMiB: number | null;
   /** what the host keeps free */
   minFreeMiB: number;
   defaultImage: string;
@@ -79,6 +81,7 @@ const SETTINGS: { [K in Key]: Setting<Config[K]> } = {
   branchConcurrency: { name: "branch_concurrency", parse: integer(1, 1024), fallback: () => 4 },
   maxSandboxes: { name: "max_sandboxes", parse: integer(1, 1_000_000), fallback: () => 1000 },
   maxMemoryMiB: { name: "max_memory_mib", parse: orNone(integer(1, 1 << 30)), fallback: () => null },
+  maxDiskMiB: { name: "max_disk_mib", parse: orNone(integer(1, 1 << 30)), fallback: () => null },
   minFreeMiB: { name: "min_free_mib", parse: integer(0, 1 << 30), fallback: () => 512 },
   defaultImage: { name: "default_image", parse: imageName, fallback: () => "python-numpy" },
   drainSecs: { name: "drain_secs", parse: integer(0, 3600), fallback: () => 30 },

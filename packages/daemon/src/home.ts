@@ -13,6 +13,8 @@ export type Home = {
   snapshots: string;
   /** flat memory images, a cache */
   flat: string;
+  /** disks of running VMs */
+  vms: string;
   /** half-made things; emptied at start when their owner is gone */
   staging: string;
   /** small facts worth remembering per host, such as the accelerator probe */
@@ -33,6 +35,7 @@ export function resolveHome(env: NodeJS.ProcessEnv = process.env): Home {
     guestKernels: join(root, "guest-kernels"),
     snapshots: join(root, "snapshots"),
     flat: join(root, "flat"),
+    vms: join(root, "vms"),
     staging: join(root, "staging"),
     cache: join(root, "cache"),
     run: runBase,
@@ -41,7 +44,7 @@ export function resolveHome(env: NodeJS.ProcessEnv = process.env): Home {
 
 /** Makes the folders, and refuses a home that somebody else could change */
 export async function prepareHome(home: Home): Promise<Home> {
-  for (const dir of [home.root, home.images, home.guestKernels, home.snapshots, home.flat, home.staging, home.cache, home.run]) {
+  for (const dir of [home.root, home.images, home.guestKernels, home.snapshots, home.flat, home.vms, home.staging, home.cache, home.run]) {
     await mkdir(dir, { recursive: true, mode: 0o700 });
   }
   const uid = process.getuid?.() ?? 0;

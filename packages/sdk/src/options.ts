@@ -73,6 +73,8 @@ export type CreateSnapshotOptions = ProgressOptions & {
   image?: string | undefined;
   memoryMib?: number | undefined;
   vcpus?: number | undefined;
+  /** Room for what the guest writes, on the host's disk; without it, that is in the guest's memory */
+  diskMib?: number | undefined;
   /** Without it, a python kernel where the image has python3 */
   warmUp?: WarmUpOptions | undefined;
   /** Environment of every process */

@@ -95,6 +95,8 @@ export type CreateSnapshot = {
   image?: Name | undefined;
   memory_mib?: number | undefined;
   vcpus?: number | undefined;
+  /** Room for what the guest writes, on the host's disk; without it, that is in the guest's memory */
+  disk_mib?: number | undefined;
   /** Without it, a python kernel where the image has python3 */
   warm_up?: WarmUp | undefined;
   env?: Env | undefined;
@@ -237,7 +239,8 @@ export type ForkCertificate = {
     machine_id: string;
     boot_id: string;
   };
-  disk: "private-overlay";
+  /** Where what it writes goes: an overlay in its own memory, or a layer of its own on the host's disk */
+  disk: "private-overlay" | "private-layer";
   memory: "private-copy-on-write";
 };
 
@@ -366,6 +369,8 @@ export type Sandbox = {
   isolation: "kvm" | "emulated";
   memory_mib: number;
   vcpus: number;
+  /** null: what it writes stays in its memory */
+  disk_mib: number | null;
   /** Warm interpreters for eval */
   kernels: string[];
   metadata: Metadata;
@@ -401,6 +406,8 @@ export type SandboxStats = {
   private_guest_bytes: number;
   /** The VMM process, shared pages divided by their users */
   pss_bytes: number;
+  /** The host's disk space that is this sandbox's own; null without a disk */
+  disk_bytes: number | null;
 };
 
 /** read: look at everything; exec: also fork, use, branch and end sandboxes; admin: everything */
@@ -417,6 +424,8 @@ export type Snapshot = {
   image: string | null;
   memory_mib: number;
   vcpus: number;
+  /** null: what guests write stays in their memory */
+  disk_mib: number | null;
   kernels: string[];
   /** Number of deltas down to the base */
   depth: number;
@@ -449,6 +458,13 @@ export type SnapshotDetails = {
   memory_logical_bytes: number;
   memory_physical_bytes: number;
   vmstate_bytes: number;
+  disk_mib: number | null;
+  /** Number of files that its disk is stacked of; 0 without a disk */
+  disk_layers: number;
+  /** What these take of the host's disk */
+  disk_physical_bytes: number;
+  /** How much of that no other snapshot and no sandbox shares */
+  disk_own_bytes: number;
   parent_tag: string | null;
   parent_content_hash: string | null;
   chain_depth: number;
@@ -479,6 +495,7 @@ export type Status = {
   limits: {
     max_sandboxes: number;
     max_memory_mib: number | null;
+    max_disk_mib: number | null;
     min_free_mib: number;
     branch_concurrency: number;
   };

@@ -10,7 +10,7 @@ import { ensureImage } from "../stored-image.ts";
 
 import type { Cli } from "../cli.ts";
 
-type Options = { tag: string; extra?: string[]; memoryMib?: number; memSizeMib?: number; quiet?: boolean };
+type Options = { tag: string; extra?: string[]; memoryMib?: number; memSizeMib?: number; diskMib?: number; quiet?: boolean };
 
 const PLUMBING = ["--size-mib <mib>", "--cache <folder>", "--kernel <file>", "--tap <device>", "--boot-wait-secs <secs>"];
 
@@ -22,13 +22,14 @@ export function fromImageCommand(cli: Cli): Command {
     .option("--extra <packages>", "build the image from these Debian packages instead", addWords)
     .option("--memory-mib <mib>", "guest RAM", positiveInteger)
     .option("--mem-size-mib <mib>", "the same", positiveInteger)
+    .option("--disk-mib <mib>", "room for what the guest writes, on the host's disk (default: in its RAM)", positiveInteger)
     .option("-q, --quiet", "print the tag only")
     .option("--json", "print JSON");
   return acceptPlumbing(command, PLUMBING).action(async (reference: string, opts: Options) => {
     notePlumbing(command, PLUMBING);
     const forkd = await connect(cli);
     const image = await ensureImage(cli, forkd, reference, { packages: opts.extra ?? [] });
-    const request = { image, memoryMib: opts.memoryMib ?? opts.memSizeMib, signal: cli.signal };
+    const request = { image, memoryMib: opts.memoryMib ?? opts.memSizeMib, diskMib: opts.diskMib, signal: cli.signal };
     const snapshot = await working(`Making the snapshot ${opts.tag}`, async (onProgress) =>
       forkd.createSnapshot(opts.tag, { ...request, ...ABORTABLE, onProgress }),
     );

@@ -2,7 +2,7 @@
 
 import { Command } from "commander";
 import { connect } from "../daemon.ts";
-import { formatMs, formatPairs, formatTime } from "../format.ts";
+import { formatMachine, formatMs, formatPairs, formatTime } from "../format.ts";
 import { printFacts, printJson } from "../output.ts";
 
 import type { SandboxInfo } from "forkd";
@@ -29,7 +29,7 @@ function factsOf(sandbox: SandboxInfo): [string, string][] {
     ["snapshot", `${sandbox.snapshot_tag} (${sandbox.snapshot_id})`],
     ["state", sandbox.reason ? `${sandbox.state}: ${sandbox.reason}` : sandbox.state],
     ["isolation", sandbox.isolation],
-    ["machine", `${sandbox.vcpus} vCPU, ${sandbox.memory_mib} MiB`],
+    ["machine", formatMachine(sandbox)],
     ["kernels", sandbox.kernels.join(", ") || "-"],
     ["metadata", formatPairs(sandbox.metadata)],
     ["created", `${formatTime(sandbox.created_at_unix)} by ${sandbox.created_by}, in ${formatMs(sandbox.fork_ms)}`],

@@ -18,6 +18,7 @@ type Options = {
   packages?: string[];
   extra?: string[];
   memoryMib?: number;
+  diskMib?: number;
   timeoutSecs: number;
   env?: Record<string, string>;
   cwd?: string;
@@ -38,6 +39,7 @@ export function runCommand(cli: Cli): Command {
     .option("--packages <list>", "build the image from these Debian packages", addWords)
     .option("--extra <list>", "the same", addWords)
     .option("--memory-mib <mib>", "guest RAM", positiveInteger)
+    .option("--disk-mib <mib>", "room for what the guest writes, on the host's disk (default: in its RAM)", positiveInteger)
     .option("--timeout-secs <secs>", "end it after so many seconds; exit code 124 then", positiveNumber, 600)
     .option("--env <key=value>", "environment; may be repeated", addPair)
     .option("--cwd <folder>", "working folder in the guest")
@@ -51,7 +53,7 @@ export function runCommand(cli: Cli): Command {
     try {
       const packages = [...(opts.packages ?? []), ...(opts.extra ?? [])];
       const image = await ensureImage(cli, forkd, opts.image, { packages });
-      const create = { image, memoryMib: opts.memoryMib, warmUp: { kernels: [] } };
+      const create = { image, memoryMib: opts.memoryMib, diskMib: opts.diskMib, warmUp: { kernels: [] } };
       const result = await withSnapshot(cli, forkd, create, async (tag) =>
         withSandbox(cli, forkd, tag, async (id) => runProgram(cli, forkd, id, args, opts), {
           ttlSecs: Math.ceil(opts.timeoutSecs) + TTL_MARGIN_SECS,

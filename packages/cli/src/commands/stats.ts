@@ -15,7 +15,7 @@ type Reading = { cpuMs: number; at: number };
 
 export function statsCommand(cli: Cli): Command {
   return new Command("stats")
-    .description("print what every live sandbox uses: CPU time, memory of its own, memory of its process")
+    .description("print what every live sandbox uses: CPU time, memory of its own, memory of its process, disk space of its own")
     .option("-w, --watch", "again and again, on a terminal; once otherwise")
     .option("--json", "print JSON")
     .action(async (opts: { watch?: boolean }) => {
@@ -51,5 +51,6 @@ function statsTable(stats: SandboxStats[], before?: Map<string, Reading>): strin
     { title: "CPU TIME", value: (row) => `${(row.cpu_ms / 1000).toFixed(2)} s`, align: "right" },
     { title: "OWN MEMORY", value: (row) => formatBytes(row.private_guest_bytes), align: "right" },
     { title: "PROCESS", value: (row) => formatBytes(row.pss_bytes), align: "right" },
+    { title: "OWN DISK", value: (row) => (row.disk_bytes === null ? "-" : formatBytes(row.disk_bytes)), align: "right" },
   ]);
 }

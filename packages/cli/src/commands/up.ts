@@ -20,6 +20,7 @@ const SETTINGS: [flags: string, about: string][] = [
   ["--audit-log <file>", "where every request is written down; none for nowhere"],
   ["--max-sandboxes <count>", "the most sandboxes that live at once (default: 1000)"],
   ["--max-memory-mib <mib>", "limit of the sum of guest RAM (default: none)"],
+  ["--max-disk-mib <mib>", "limit of the sum of the disks of running sandboxes (default: none)"],
   ["--min-free-mib <mib>", "memory that the host keeps free (default: 512)"],
   ["--branch-concurrency <count>", "branches at a time (default: 4)"],
   ["--parallelism <count>", "VMs that start at a time (default: cores + 1)"],

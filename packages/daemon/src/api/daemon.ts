@@ -35,6 +35,7 @@ export const status = z
     limits: z.strictObject({
       max_sandboxes: z.int(),
       max_memory_mib: z.int().nullable(),
+      max_disk_mib: z.int().nullable(),
       min_free_mib: z.int(),
       branch_concurrency: z.int(),
     }),

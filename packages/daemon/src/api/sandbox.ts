@@ -17,7 +17,9 @@ const certificate = z
     guest_rng: z.literal("reseeded"),
     kernels: z.record(z.string(), z.strictObject({ state: z.enum(["reseeded", "pending"]), generators: z.array(z.string()) })),
     identity: z.strictObject({ hostname: z.string(), machine_id: z.string(), boot_id: z.string() }),
-    disk: z.literal("private-overlay"),
+    disk: z.enum(["private-overlay", "private-layer"]).meta({
+      description: "Where what it writes goes: an overlay in its own memory, or a layer of its own on the host's disk",
+    }),
     memory: z.literal("private-copy-on-write"),
   })
   .meta({ id: "ForkCertificate", description: "What was done and checked to make the fork a machine of its own" });
@@ -33,6 +35,7 @@ export const sandboxInfo = z
     isolation: z.enum(["kvm", "emulated"]),
     memory_mib: z.int(),
     vcpus: z.int(),
+    disk_mib: z.int().nullable().meta({ description: "null: what it writes stays in its memory" }),
     kernels: z.array(z.string()).meta({ description: "Warm interpreters for eval" }),
     metadata,
     created_at_unix: unixSeconds,
@@ -114,6 +117,7 @@ export const sandboxStats = z
     cpu_ms: z.number().meta({ description: "CPU time of the VMM so far" }),
     private_guest_bytes: z.int().meta({ description: "Guest memory that is this sandbox's own" }),
     pss_bytes: z.int().meta({ description: "The VMM process, shared pages divided by their users" }),
+    disk_bytes: z.int().nullable().meta({ description: "The host's disk space that is this sandbox's own; null without a disk" }),
   })
   .meta({ id: "SandboxStats" });
 

@@ -19,6 +19,7 @@ export const snapshotInfo = z
     image: z.string().nullable(),
     memory_mib: z.int(),
     vcpus: z.int(),
+    disk_mib: z.int().nullable().meta({ description: "null: what guests write stays in their memory" }),
     kernels: z.array(z.string()),
     depth: z.int().meta({ description: "Number of deltas down to the base" }),
     parent_tag: z.string().nullable(),
@@ -76,6 +77,12 @@ export const createSnapshot = z
       .max(1024 * 1024)
       .optional(),
     vcpus: z.int().min(1).max(64).optional(),
+    disk_mib: z
+      .int()
+      .min(16)
+      .max(1024 * 1024)
+      .optional()
+      .meta({ description: "Room for what the guest writes, on the host's disk; without it, that is in the guest's memory" }),
     warm_up: warmUp.optional().meta({ description: "Without it, a python kernel where the image has python3" }),
     env: env.optional(),
     metadata: metadata.optional(),
@@ -109,6 +116,10 @@ export const snapshotDetails = z
     memory_logical_bytes: z.int(),
     memory_physical_bytes: z.int(),
     vmstate_bytes: z.int(),
+    disk_mib: z.int().nullable(),
+    disk_layers: z.int().meta({ description: "Number of files that its disk is stacked of; 0 without a disk" }),
+    disk_physical_bytes: z.int().meta({ description: "What these take of the host's disk" }),
+    disk_own_bytes: z.int().meta({ description: "How much of that no other snapshot and no sandbox shares" }),
     parent_tag: z.string().nullable(),
     parent_content_hash: z.string().nullable(),
     chain_depth: z.int(),

@@ -38,6 +38,7 @@ const CHECKS: Record<string, (facts: HostFacts) => Verdict> = {
     facts.mmdebstrap ? pass(facts.mmdebstrap) : warn("Images cannot be built here; pull or import still work.", apt("mmdebstrap", facts)),
   sqfstar: (facts) =>
     facts.sqfstar ? pass(facts.sqfstar) : fail("Images cannot be made: the squashfs tools are missing.", apt("squashfs-tools", facts)),
+  "disk-tools": checkDiskTools,
   "sub-ids": checkSubIds,
   "user-namespaces": checkUserNamespaces,
   cgroup: checkCgroup,
@@ -86,6 +87,12 @@ function checkIsolation(facts: HostFacts): Verdict {
   if (facts.accelerator?.accelerator === "kvm") return pass("kvm: the processor separates guests from the host.");
   if (!facts.accelerator) return warn("Not known before the accelerator is probed.");
   return warn("emulated: QEMU's translator is not a security boundary. Use it for development, CI and code you trust.");
+}
+
+function checkDiskTools(facts: HostFacts): Verdict {
+  if (!facts.mkfs) return warn("mkfs.ext4 is missing; snapshots cannot have a disk.", apt("e2fsprogs", facts));
+  if (!facts.qemuImg) return warn("qemu-img is missing; the layers of a disk cannot be made into one.", apt("qemu-utils", facts));
+  return pass(`${facts.mkfs}, ${facts.qemuImg}`);
 }
 
 function checkSubIds(facts: HostFacts): Verdict {

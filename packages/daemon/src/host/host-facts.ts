@@ -30,6 +30,8 @@ export type HostFacts = {
   mmdebstrap: string | null;
   sqfstar: string | null;
   newuidmap: string | null;
+  mkfs: string | null;
+  qemuImg: string | null;
   /** whether /etc/subuid and /etc/subgid give this user a range */
   hasSubIds: boolean;
   userNamespaces: { usable: boolean; reason: string };
@@ -59,11 +61,13 @@ export async function gatherHostFacts(home: Home, sources: FactSources, signal?:
   const uid = process.getuid?.() ?? 0;
   const user = userName(uid);
   const { guestKernel, installation } = sources;
-  const [qemu, mmdebstrap, sqfstar, newuidmap] = await Promise.all([
+  const [qemu, mmdebstrap, sqfstar, newuidmap, mkfs, qemuImg] = await Promise.all([
     lookAtQemu(signal),
     findProgram("mmdebstrap"),
     findProgram("sqfstar"),
     findProgram("newuidmap"),
+    findProgram("mkfs.ext4"),
+    findProgram("qemu-img"),
   ]);
   const place = await nearestExisting(home.root);
   return {
@@ -78,6 +82,8 @@ export async function gatherHostFacts(home: Home, sources: FactSources, signal?:
     mmdebstrap,
     sqfstar,
     newuidmap,
+    mkfs,
+    qemuImg,
     hasSubIds: (await hasRange("/etc/subuid", user, uid)) && (await hasRange("/etc/subgid", user, uid)),
     userNamespaces: await tryUserNamespace(signal),
     cgroup: await readCgroup(),

@@ -13,12 +13,12 @@ import { packInitramfs } from "./initramfs.ts";
 import type { InitramfsEntry } from "./initramfs.ts";
 import { chooseKernelPackage, fetchKernelPackage } from "./kernel-package.ts";
 import { collectModules } from "./kernel-modules.ts";
-import type { KernelModule } from "./kernel-modules.ts";
+import type { GuestModules, KernelModule } from "./kernel-modules.ts";
 import { withStaging } from "../host/staging.ts";
 import { extractVmlinux, isKernelImage, kernelRelease } from "./vmlinux.ts";
 
 /** Changes when the same inputs would give another initramfs */
-const FORMAT = 1;
+const FORMAT = 2;
 const EMPTY_DIRS = ["dev", "etc", "kernels", "mnt", "modules", "proc", "run", "sys", "tmp"];
 
 const BaseManifest = z.object({
@@ -30,10 +30,17 @@ const BaseManifest = z.object({
   package_version: z.string(),
   /** file names in load order */
   modules: z.array(z.string()),
+  /** what a machine with a disk loads after them; null: this kernel cannot have one */
+  disk_modules: z.array(z.string()).nullable(),
 });
 type BaseManifest = z.infer<typeof BaseManifest>;
 
-const KernelManifest = z.object({ version: z.literal(FORMAT), id: z.string().regex(/^[0-9a-f]{64}$/), release: z.string().min(1) });
+const KernelManifest = z.object({
+  version: z.literal(FORMAT),
+  id: z.string().regex(/^[0-9a-f]{64}$/),
+  release: z.string().min(1),
+  disk_initrd: z.enum(["initrd", "initrd-disk"]).nullable(),
+});
 
 export type GuestKernel = {
   /** as `uname -r` says in the guest */
@@ -41,6 +48,8 @@ export type GuestKernel = {
   /** path for QEMU's -kernel: an ELF vmlinux where the kernel can be entered directly, else the bzImage */
   vmlinuz: string;
   initrd: string;
+  /** for a machine with a disk; null: this kernel has no ext4 */
+  diskInitrd: string | null;
   /** hash of kernel, modules, agent and warm interpreters */
   id: string;
 };
@@ -70,15 +79,20 @@ export async function ensureGuestKernel(home: Home, opts: GuestKernelOpts): Prom
   if (made !== undefined) return made;
 
   opts.progress?.({ step: "Writing the initramfs" });
-  const modules = await Promise.all(
-    base.manifest.modules.map(async (name) => ({ name, data: await readFile(join(base.dir, "modules", name)) })),
-  );
+  const { release, modules, disk_modules: diskModules } = base.manifest;
+  const read = async (names: readonly string[]): Promise<KernelModule[]> =>
+    Promise.all(names.map(async (name) => ({ name, data: await readFile(join(base.dir, "modules", name)) })));
   await withStaging(home, async (staging) => {
     const out = join(staging, "out");
     await mkdir(out);
-    await writeFile(join(out, "initrd"), packInitramfs(initramfsEntries(agent, modules, scripts)));
+    const write = async (name: string, names: readonly string[]): Promise<void> =>
+      writeFile(join(out, name), packInitramfs(initramfsEntries(agent, await read(names), scripts)));
+    await write("initrd", modules);
+    // one of its own: what only a disk needs would take memory in every machine
+    if (diskModules?.length) await write("initrd-disk", [...modules, ...diskModules]);
     await link(join(base.dir, "kernel"), join(out, "kernel"));
-    await writeFile(join(out, "manifest.json"), `${JSON.stringify({ version: FORMAT, id, release: base.manifest.release })}\n`);
+    const disk = diskModules && (diskModules.length > 0 ? "initrd-disk" : "initrd");
+    await writeFile(join(out, "manifest.json"), `${JSON.stringify({ version: FORMAT, id, release, disk_initrd: disk })}\n`);
     await publish(out, dir, async () => (await readMade(dir, id)) !== undefined);
   });
   const result = await readMade(dir, id);
@@ -150,8 +164,9 @@ async function baseFromFile(home: Home, file: string, opts: GuestKernelOpts): Pr
     );
   }
   const modulesDir = join(dirname(file), "modules");
-  const modules = (await isDirectory(modulesDir)) ? await collectModules(modulesDir, opts.signal) : [];
-  const key = hashOf([Buffer.from(`file:${FORMAT}`), image, ...modules.flatMap((module) => [Buffer.from(module.name), module.data])]);
+  const modules = (await isDirectory(modulesDir)) ? await collectModules(modulesDir, opts.signal) : { boot: [], disk: [] };
+  const all = [...modules.boot, ...(modules.disk ?? [])].flatMap((module) => [Buffer.from(module.name), module.data]);
+  const key = hashOf([Buffer.from(`file:${FORMAT}:${modules.disk?.length}`), image, ...all]);
   const known = await readBase(home, key);
   if (known !== undefined) return known;
   await withStaging(home, (staging) =>
@@ -165,7 +180,7 @@ async function writeBase(
   staging: string,
   key: string,
   image: Buffer,
-  modules: readonly KernelModule[],
+  modules: GuestModules,
   about: { release: string; package: string; package_version: string },
   signal: AbortSignal | undefined,
 ): Promise<void> {
@@ -173,16 +188,22 @@ async function writeBase(
   const out = join(staging, "out");
   await mkdir(join(out, "modules"), { recursive: true });
   await writeFile(join(out, "kernel"), vmlinux ?? image);
-  for (const module of modules) await writeFile(join(out, "modules", `${module.name}.ko`), module.data);
+  for (const module of [...modules.boot, ...(modules.disk ?? [])])
+    await writeFile(join(out, "modules", fileOf(module)), module.data);
   const manifest: BaseManifest = {
     version: FORMAT,
     ...about,
     format: vmlinux === undefined ? "bzImage" : "vmlinux",
-    modules: modules.map((module) => `${module.name}.ko`),
+    modules: modules.boot.map(fileOf),
+    disk_modules: modules.disk?.map(fileOf) ?? null,
   };
   await writeFile(join(out, "manifest.json"), `${JSON.stringify(manifest)}\n`);
   signal?.throwIfAborted();
   await publish(out, baseDir(home, key), async () => (await readBase(home, key)) !== undefined);
+}
+
+function fileOf(module: KernelModule): string {
+  return `${module.name}.ko`;
 }
 
 function baseDir(home: Home, key: string): string {
@@ -205,7 +226,8 @@ async function readBase(home: Home, key: string | undefined): Promise<Base | und
 async function readMade(dir: string, id: string): Promise<GuestKernel | undefined> {
   const manifest = await readManifest(dir, KernelManifest);
   if (manifest === undefined || manifest.id !== id) return undefined;
-  return { release: manifest.release, vmlinuz: join(dir, "kernel"), initrd: join(dir, "initrd"), id };
+  const diskInitrd = manifest.disk_initrd && join(dir, manifest.disk_initrd);
+  return { release: manifest.release, vmlinuz: join(dir, "kernel"), initrd: join(dir, "initrd"), diskInitrd, id };
 }
 
 /** A broken manifest counts as absent: everything here can be made again */

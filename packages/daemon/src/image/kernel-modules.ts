@@ -11,16 +11,21 @@ import { decompressXz } from "./xz.ts";
 const NEEDED_MODULES = ["virtio_pci", "virtio_console", "virtio_blk", "virtio_net", "squashfs", "overlay"] as const;
 /** Used when there, and absent in some kernels */
 const OPTIONAL_MODULES = ["vmgenid"] as const;
+/** What a machine with a disk needs besides. ext4 asks for its checksum only when it mounts, so it does not name that as a dependency */
+const DISK_MODULES = ["crc32c_generic", "ext4"] as const;
 
 const MODULE_FILE = /\.ko(\.(xz|zst|gz))?$/;
 
 export type KernelModule = { name: string; data: Buffer };
 
+/** In load order. `disk`: what a machine with a disk loads after the others; null when the kernel has no ext4 */
+export type GuestModules = { boot: KernelModule[]; disk: KernelModule[] | null };
+
 /**
  * Reads the needed modules of an unpacked kernel. Packages hold no modules.dep (it is made at installation), so each
  * module's own list of dependencies is followed.
  */
-export async function collectModules(modulesDir: string, signal?: AbortSignal): Promise<KernelModule[]> {
+export async function collectModules(modulesDir: string, signal?: AbortSignal): Promise<GuestModules> {
   const files = await moduleFiles(modulesDir);
   const builtin = await builtinModules(modulesDir);
   const ordered = new Map<string, KernelModule>();
@@ -41,7 +46,10 @@ export async function collectModules(modulesDir: string, signal?: AbortSignal): 
   };
   for (const name of NEEDED_MODULES) await add(name, "the guest");
   for (const name of OPTIONAL_MODULES) if (files.has(name)) await add(name, "the guest");
-  return [...ordered.values()];
+  const boot = [...ordered.values()];
+  if (!files.has("ext4") && !builtin.has("ext4")) return { boot, disk: null };
+  for (const name of DISK_MODULES) if (files.has(name)) await add(name, "a disk");
+  return { boot, disk: [...ordered.values()].slice(boot.length) };
 }
 
 /** The modules a module says it depends on, from its .modinfo section */

@@ -72,7 +72,7 @@ export class Branches {
     const row = this.#row(id, { tag: request.tag ?? newTag(), ephemeral: request.tag === undefined ? 1 : 0 }, caller);
     const { n } = request;
     // looked at before the source is stopped for it
-    return sandboxes.admit({ n, memoryMiB: row.memory_mib, caller }, async () =>
+    return sandboxes.admit({ n, memoryMiB: row.memory_mib, diskMiB: row.disk_mib, caller }, async () =>
       lineage.pinned(row.id, async () => {
         const snapshot = await this.#capture(id, { row, caller, remember: () => undefined });
         try {
@@ -150,8 +150,8 @@ export class Branches {
 
   #row(id: string, facts: Partial<SnapshotRow> & { tag: string }, caller: Caller): SnapshotRow {
     const { row } = this.#parts.registry.get(id);
-    const { memory_mib, vcpus, snapshot_tag: parent_tag } = row;
-    return this.#parts.snapshots.newRow({ memory_mib, vcpus, parent_tag, branched_from: row.id, ...facts }, caller);
+    const { memory_mib, vcpus, disk_mib, snapshot_tag: parent_tag } = row;
+    return this.#parts.snapshots.newRow({ memory_mib, vcpus, disk_mib, parent_tag, branched_from: row.id, ...facts }, caller);
   }
 
   async #takeBack(row: SnapshotRow, cause: unknown): Promise<void> {

@@ -10,6 +10,8 @@ export type Settings = {
   maxSandboxes: number;
   /** limit of the sum of guest memory; null: none */
   maxMemoryMiB: number | null;
+  /** limit of the sum of the disks of running sandboxes; null: none */
+  maxDiskMiB: number | null;
   /** what the host must keep free */
   minFreeMiB: number;
   branchConcurrency: number;

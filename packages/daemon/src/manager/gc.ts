@@ -5,6 +5,7 @@ import { join } from "node:path";
 import type { GcResult } from "../api/daemon.ts";
 import { folderAgeMs } from "../host/owner.ts";
 import { sweepStaging } from "../host/staging.ts";
+import type { Snapshot } from "../snapshot/store.ts";
 import type { Core } from "./core.ts";
 import type { Lineage } from "./lineage.ts";
 
@@ -14,12 +15,7 @@ const IN_USE_MS = 24 * 3600 * 1000;
 type Garbage = GcResult["removed"][number];
 
 export async function collectGarbage(core: Core, lineage: Lineage, dryRun: boolean): Promise<GcResult> {
-  const unneeded = (await lineage.unneeded()).map(({ manifest }) => manifest);
-  const snapshots: Garbage[] = unneeded.map(({ tag, memory, deviceStateBytes }) => ({
-    kind: "snapshot",
-    name: tag,
-    bytes: memory.bytes + deviceStateBytes,
-  }));
+  const snapshots = await snapshotGarbage(await lineage.unneeded());
   const flats: Garbage[] = (await core.runtime.flats.unused()).map(({ id, bytes }) => ({ kind: "flat-image", name: id, bytes }));
   const kernels = await unusedGuestKernels(core);
   if (!dryRun) {
@@ -31,6 +27,27 @@ export async function collectGarbage(core: Core, lineage: Lineage, dryRun: boole
   }
   const removed = [...snapshots, ...flats, ...kernels];
   return { removed, bytes: removed.reduce((sum, { bytes }) => sum + bytes, 0), dry_run: dryRun };
+}
+
+/** A layer of a disk is freed with the last of the snapshots that have it */
+async function snapshotGarbage(snapshots: readonly Snapshot[]): Promise<Garbage[]> {
+  const links = new Map<number, number>();
+  const garbage: Garbage[] = [];
+  for (const { manifest, layers } of snapshots) {
+    let bytes = manifest.memory.bytes + manifest.deviceStateBytes;
+    for (const { path } of layers) {
+      const file = await stat(path).catch((error: NodeJS.ErrnoException) => {
+        if (error.code === "ENOENT") return undefined;
+        throw error;
+      });
+      if (!file) continue;
+      const others = (links.get(file.ino) ?? file.nlink) - 1;
+      links.set(file.ino, others);
+      if (others === 0) bytes += file.blocks * 512;
+    }
+    garbage.push({ kind: "snapshot", name: manifest.tag, bytes });
+  }
+  return garbage;
 }
 
 /** Made by earlier versions: a guest kernel is only needed to boot, and each version makes its own */

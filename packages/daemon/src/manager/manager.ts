@@ -156,6 +156,7 @@ export class Manager {
       limits: {
         max_sandboxes: settings.maxSandboxes,
         max_memory_mib: settings.maxMemoryMiB,
+        max_disk_mib: settings.maxDiskMiB,
         min_free_mib: settings.minFreeMiB,
         branch_concurrency: settings.branchConcurrency,
       },

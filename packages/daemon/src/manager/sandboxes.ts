@@ -82,7 +82,7 @@ export class Sandboxes {
   /** An outcome for each child */
   async createEach(request: CreateSandboxes, caller: Caller): Promise<ForkOutcomes> {
     const { snapshot, facts } = await this.#prepare(request, caller);
-    return this.#limits.admit({ n: request.n, memoryMiB: snapshot.manifest.shape.memoryMiB, caller }, async () => {
+    return this.#limits.admit({ n: request.n, ...sizesOf(snapshot), caller }, async () => {
       const outcomes = await this.#fork(snapshot, request, caller);
       const sandboxes = outcomes.flatMap(({ sandbox }) => sandbox ?? []);
       const answer = (infos: SandboxInfo[]): ForkOutcomes => {
@@ -105,8 +105,7 @@ export class Sandboxes {
   /** Forks a snapshot; `remember` may turn the sandboxes into what the request is answered with */
   async fork(snapshot: Snapshot, opts: ForkOptions): Promise<SandboxInfo[]> {
     const { request, caller, availableMiB } = opts;
-    const { memoryMiB } = snapshot.manifest.shape;
-    return this.admit({ n: request.n, memoryMiB, caller, availableMiB }, async () => this.forkAdmitted(snapshot, opts));
+    return this.admit({ n: request.n, ...sizesOf(snapshot), caller, availableMiB }, async () => this.forkAdmitted(snapshot, opts));
   }
 
   /** Runs the work with places for n more sandboxes, or throws LIMIT_REACHED */
@@ -308,6 +307,10 @@ export function liveOf(entry: Entry): Sandbox {
   if (entry.removing) throw new ForkdError("VMM_EXITED", `Sandbox ${id} is being ended.`);
   if (state === "lost") throw new ForkdError("SANDBOX_LOST", `Sandbox ${id} was lost: ${reason}.`);
   throw new ForkdError("VMM_EXITED", `Sandbox ${id} has ended: ${reason}.`);
+}
+
+function sizesOf({ manifest }: Snapshot): Pick<Admission, "memoryMiB" | "diskMiB"> {
+  return { memoryMiB: manifest.shape.memoryMiB, diskMiB: manifest.disk?.sizeMiB ?? null };
 }
 
 function gone(sandbox: Sandbox | undefined): ForkdError {

@@ -2,6 +2,7 @@
 
 import { stat } from "node:fs/promises";
 import type { SnapshotDetails, SnapshotInfo } from "../api/snapshot.ts";
+import { layerBytes } from "../disk/layer.ts";
 import { ForkdError } from "../errors.ts";
 import type { Snapshot } from "../snapshot/store.ts";
 import type { SnapshotRow } from "../store/tables.ts";
@@ -32,6 +33,7 @@ export function snapshotInfo({ core, imageNames, tags }: ViewContext, snapshot: 
     image: imageNames.get(manifest.imageId) ?? manifest.imageId,
     memory_mib: manifest.shape.memoryMiB,
     vcpus: manifest.shape.vcpus,
+    disk_mib: manifest.disk?.sizeMiB ?? null,
     kernels: manifest.kernels.map(({ language }) => language),
     depth: manifest.depth,
     parent_tag: baseId === undefined ? null : (tags.get(baseId) ?? null),
@@ -62,6 +64,7 @@ export function unfinishedInfo(row: SnapshotRow): SnapshotInfo {
     image: row.image,
     memory_mib: row.memory_mib,
     vcpus: row.vcpus,
+    disk_mib: row.disk_mib,
     kernels: [],
     depth: 0,
     parent_tag: row.parent_tag,
@@ -84,7 +87,8 @@ export async function snapshotDetails(
   snapshot: Snapshot,
   lineage: { ancestors: string[]; dependents: string[]; sandboxes: string[]; parentTag: string | null },
 ): Promise<SnapshotDetails> {
-  const { manifest, dir, memory } = snapshot;
+  const { manifest, dir, memory, layers } = snapshot;
+  const disk = await layerBytes(layers.map(({ path }) => path));
   return {
     tag: manifest.tag,
     id: manifest.id,
@@ -93,6 +97,10 @@ export async function snapshotDetails(
     memory_logical_bytes: manifest.shape.memoryMiB * 1024 * 1024,
     memory_physical_bytes: (await stat(memory)).blocks * 512,
     vmstate_bytes: manifest.deviceStateBytes,
+    disk_mib: manifest.disk?.sizeMiB ?? null,
+    disk_layers: layers.length,
+    disk_physical_bytes: disk.bytes,
+    disk_own_bytes: disk.ownBytes,
     parent_tag: lineage.parentTag,
     parent_content_hash: null,
     chain_depth: manifest.depth,

@@ -71,7 +71,8 @@ export class Snapshots {
     const { memory_mib: memoryMiB = DEFAULT_MEMORY_MIB, vcpus = 1 } = request;
     // looked up before anything is written down: a wrong name is no failed snapshot
     await runtime.images.get(image);
-    const row = this.newRow({ tag: request.tag, image, memory_mib: memoryMiB, vcpus, metadata: request.metadata ?? {}, warnings }, caller);
+    const machine = { memory_mib: memoryMiB, vcpus, disk_mib: request.disk_mib ?? null };
+    const row = this.newRow({ tag: request.tag, image, ...machine, metadata: request.metadata ?? {}, warnings }, caller);
     return this.writing(row, caller, async () => {
       const { snapshot } = await runtime.createSnapshot({
         tag: request.tag,
@@ -79,6 +80,7 @@ export class Snapshots {
         image,
         memoryMiB,
         vcpus,
+        diskMiB: request.disk_mib,
         warmUp: warmUpOf(request),
         env: request.env,
         progress: caller.progress,
@@ -135,8 +137,7 @@ export class Snapshots {
 
   async compact(tag: string, to: string, caller: Caller): Promise<SnapshotInfo> {
     const from = await this.usable(tag);
-    const { shape } = from.manifest;
-    const row = this.newRow({ tag: to, memory_mib: shape.memoryMiB, vcpus: shape.vcpus }, caller);
+    const row = this.newRow({ tag: to, ...machineOf(from) }, caller);
     return this.writing(row, caller, async () => {
       const snapshot = await this.#core.runtime.compact(from, { tag: to, id: row.id });
       return { snapshot, changes: {}, status: 200 };
@@ -179,6 +180,7 @@ export class Snapshots {
       ephemeral: 0,
       told: 0,
       image: null,
+      disk_mib: null,
       parent_tag: null,
       branched_from: null,
       pause_ms: null,
@@ -270,10 +272,9 @@ export class Snapshots {
     }
   }
 
-  #rowOf({ manifest }: Snapshot, caller: Caller): SnapshotRow {
-    const { tag, id, shape, branchedFrom } = manifest;
-    const facts = { id, tag, memory_mib: shape.memoryMiB, vcpus: shape.vcpus, branched_from: branchedFrom };
-    return this.newRow({ ...facts, status: "ready" }, caller);
+  #rowOf(snapshot: Snapshot, caller: Caller): SnapshotRow {
+    const { tag, id, branchedFrom } = snapshot.manifest;
+    return this.newRow({ id, tag, ...machineOf(snapshot), branched_from: branchedFrom, status: "ready" }, caller);
   }
 
   async #info(snapshot: Snapshot): Promise<SnapshotInfo> {
@@ -287,6 +288,10 @@ export class Snapshots {
     const tags = new Map([...(await runtime.snapshots.tags())].map(([tag, id]) => [id, tag]));
     return { core: this.#core, imageNames, tags };
   }
+}
+
+function machineOf({ manifest: { shape, disk } }: Snapshot): Pick<SnapshotRow, "memory_mib" | "vcpus" | "disk_mib"> {
+  return { memory_mib: shape.memoryMiB, vcpus: shape.vcpus, disk_mib: disk?.sizeMiB ?? null };
 }
 
 function warmUpOf({ warm_up: warmUp }: CreateSnapshot): WarmUp {

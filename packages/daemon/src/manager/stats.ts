@@ -9,7 +9,7 @@ import type { Entry } from "./registry.ts";
 const TICK_MS = 10;
 
 export async function sandboxStats({ row }: Entry, sandbox: Sandbox): Promise<SandboxStats> {
-  const [cpuMs, memory] = await Promise.all([cpuMsOf(sandbox.vm.pid), sandbox.memoryUsage()]);
+  const [cpuMs, memory, diskBytes] = await Promise.all([cpuMsOf(sandbox.vm.pid), sandbox.memoryUsage(), sandbox.disk?.ownBytes()]);
   return {
     id: row.id,
     name: row.name,
@@ -17,6 +17,7 @@ export async function sandboxStats({ row }: Entry, sandbox: Sandbox): Promise<Sa
     cpu_ms: cpuMs,
     private_guest_bytes: memory.privateGuestBytes,
     pss_bytes: memory.pssBytes,
+    disk_bytes: diskBytes ?? null,
   };
 }
 

@@ -10,6 +10,7 @@ import type { Snapshot } from "../snapshot/store.ts";
 import type { ProcessId } from "../util/process-id.ts";
 import type { Engine } from "../vmm/driver.ts";
 import type { ForkCertificate } from "./certificate.ts";
+import { SandboxDisk } from "./disk.ts";
 import { Sandbox } from "./sandbox.ts";
 
 /** a guest that is alive answers sooner, even on a busy host */
@@ -20,6 +21,7 @@ export type AdoptContext = {
   warden: WardenSource;
   flats: FlatCache;
   runDir: string;
+  vmsDir: string;
   onGone: (sandbox: Sandbox) => void;
 };
 
@@ -48,6 +50,9 @@ export async function adoptSandbox(context: AdoptContext, record: SandboxRecord)
     if (!memory) throw new ForkdError("SNAPSHOT_INVALID", "its memory image is gone");
     // a branch may have been under way: the source must not stand still for ever
     if (!record.paused && !(await vm.isRunning())) await vm.resume();
+    const { disk: wanted } = record.snapshot.manifest;
+    const vmsDir = join(context.vmsDir, record.id);
+    const disk = wanted && (await SandboxDisk.found(vmsDir, wanted.sizeMiB, record.snapshot, vm.disk));
     agent.attach(Buffer.from(record.snapshot.manifest.agentKey, "hex"));
     const kernels = new Map<Language, Kernel>();
     for (const facts of record.snapshot.manifest.kernels) {
@@ -56,7 +61,8 @@ export async function adoptSandbox(context: AdoptContext, record: SandboxRecord)
     }
     if (!record.paused) await agent.hello(ANSWER_WITHIN_MS);
     const { id, snapshot, env, certificate, forkMs, createdAt } = record;
-    return new Sandbox({ id, snapshot, env, certificate, forkMs, createdAt, vm, agent, kernels, memory, dir, onGone: context.onGone });
+    const { onGone } = context;
+    return new Sandbox({ id, snapshot, env, certificate, forkMs, createdAt, vm, agent, kernels, memory, disk, dir, onGone });
   } catch (error) {
     agent.close();
     await vm.kill();

@@ -20,6 +20,7 @@ import { newId } from "../util/id.ts";
 import type { Progress } from "../util/progress.ts";
 import { tailOf } from "../util/tail.ts";
 import type { Engine, MachineShape, Vm } from "../vmm/driver.ts";
+import { SandboxDisk } from "./disk.ts";
 import { unlessEnded } from "./vmm-end.ts";
 
 const BOOT_WITHIN_MS = 120_000;
@@ -44,13 +45,22 @@ export type SnapshotRequest = {
   image: StoredImage;
   guestKernel: GuestKernel;
   shape: MachineShape;
+  /** null: what the guest writes stays in its memory */
+  diskMiB: number | null;
   warmUp: WarmUp;
   env: Record<string, string>;
   signal?: AbortSignal | undefined;
   progress?: Progress | undefined;
 };
 
-export type BootContext = { home: Home; engine: Engine; warden: WardenSource; snapshots: SnapshotStore; runDir: string };
+export type BootContext = {
+  home: Home;
+  engine: Engine;
+  warden: WardenSource;
+  snapshots: SnapshotStore;
+  runDir: string;
+  vmsDir: string;
+};
 
 export type SnapshotTimings = { bootMs: number; warmUpMs: number; freezeMs: number };
 
@@ -74,7 +84,8 @@ async function bootWarmFreeze(
 ): Promise<{ snapshot: Snapshot; timings: SnapshotTimings }> {
   const { shape, image, guestKernel, signal, progress } = request;
   const dir = join(staging, "snapshot");
-  const runDir = join(context.runDir, newId("sb"));
+  const id = newId("sb");
+  const runDir = join(context.runDir, id);
   await using cleanup = new AsyncDisposableStack();
   await mkdir(dir, { mode: 0o700 });
   await mkdir(runDir, { mode: 0o700 });
@@ -82,17 +93,22 @@ async function bootWarmFreeze(
   const memory = join(dir, "memory.ram");
   const deviceState = join(dir, "device.state");
   const key = randomBytes(16);
+  const initrd = initrdFor(request);
 
   const began = performance.now();
   progress?.({ step: "Booting the parent" });
-  const commandLine = `${guestCommandLine(shape.accelerator)} forkd.key=${key.toString("hex")} forkd.root=/dev/vda forkd.fstype=squashfs`;
+  const disk = request.diskMiB === null ? null : await SandboxDisk.format(join(context.vmsDir, id), request.diskMiB, signal);
+  cleanup.defer(async () => disk?.remove());
+  const root = `forkd.root=/dev/vda forkd.fstype=squashfs${disk ? " forkd.disk=/dev/vdb" : ""}`;
+  const commandLine = `${guestCommandLine(shape.accelerator)} forkd.key=${key.toString("hex")} ${root}`;
   const vm = await context.engine.boot({
     shape,
     dir: runDir,
     rootfs: image.rootfsPath,
     memory,
+    disk: disk?.spec ?? null,
     guestKernel: guestKernel.vmlinuz,
-    initrd: guestKernel.initrd,
+    initrd,
     commandLine,
   });
   cleanup.defer(async () => vm.kill());
@@ -113,6 +129,7 @@ async function bootWarmFreeze(
   await vm.kill();
   const warden = await context.warden();
   await warden.trim(memory);
+  const layers = await disk?.saveAll(dir);
   const frozen = performance.now();
 
   const manifest: SnapshotManifest = {
@@ -125,6 +142,7 @@ async function bootWarmFreeze(
     guestKernelId: guestKernel.id,
     agentKey: key.toString("hex"),
     memory: { kind: "base", bytes: (await stat(memory)).blocks * 512 },
+    disk: disk && layers ? { sizeMiB: disk.sizeMiB, layers } : null,
     deviceStateBytes: (await stat(deviceState)).size,
     kernels,
     env,
@@ -133,6 +151,13 @@ async function bootWarmFreeze(
   };
   const snapshot = await context.snapshots.publish(dir, manifest);
   return { snapshot, timings: { bootMs: booted - began, warmUpMs: warmed - booted, freezeMs: frozen - warmed } };
+}
+
+function initrdFor({ diskMiB, guestKernel }: SnapshotRequest): string {
+  const initrd = diskMiB === null ? guestKernel.initrd : guestKernel.diskInitrd;
+  if (initrd === null)
+    throw new ForkdError("GUEST_KERNEL_MISSING", `Cannot give the machine a disk: the guest kernel ${guestKernel.release} has no ext4.`);
+  return initrd;
 }
 
 /**

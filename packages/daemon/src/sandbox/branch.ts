@@ -1,7 +1,9 @@
 // A snapshot of a running sandbox, which goes on running.
 
-import { mkdir, stat } from "node:fs/promises";
+import { mkdir, rm, stat } from "node:fs/promises";
 import { join } from "node:path";
+import { flattenLayers } from "../disk/flatten.ts";
+import { layersIn } from "../disk/layer.ts";
 import { ForkdError, messageOf } from "../errors.ts";
 import { within } from "../guest/connection.ts";
 import type { KernelFacts } from "../guest/kernel.ts";
@@ -16,6 +18,8 @@ import type { Sandbox } from "./sandbox.ts";
 /** how long the VMM may take for one step, and for each page inside the pause: a source that cannot be saved must run on soon */
 const STEP_WITHIN_MS = 900;
 const PAGE_WITHIN_MS = 0.002;
+/** A disk of more layers is stored as one: each layer is a file that every fork opens and every read may have to look into */
+const MAX_LAYERS = 16;
 
 export type BranchContext = { home: Home; warden: WardenSource; snapshots: SnapshotStore; engineVersion: string };
 
@@ -55,6 +59,15 @@ export async function branchSandbox(context: BranchContext, sandbox: Sandbox, op
 }
 
 async function capture(context: BranchContext, sandbox: Sandbox, opts: BranchOptions, staging: string): Promise<BranchResult> {
+  try {
+    return await captureAll(context, sandbox, opts, staging);
+  } catch (error) {
+    if (sandbox.alive) await sandbox.disk?.settle(sandbox.vm.disk);
+    throw error;
+  }
+}
+
+async function captureAll(context: BranchContext, sandbox: Sandbox, opts: BranchOptions, staging: string): Promise<BranchResult> {
   const { vm, snapshot: source } = sandbox;
   const dir = join(staging, "snapshot");
   await mkdir(dir, { mode: 0o700 });
@@ -63,6 +76,7 @@ async function capture(context: BranchContext, sandbox: Sandbox, opts: BranchOpt
   await step("prepare", vm.prepare());
   // a branch ends with the source running, which one that somebody paused must not
   if (!(await step("state", vm.isRunning()))) throw new ForkdError("SANDBOX_PAUSED", `Cannot branch sandbox ${sandbox.id}: it is paused.`);
+  if (sandbox.disk) await step("disk", sandbox.disk.prepare(vm.disk));
   const warden = await context.warden();
   const begun = await warden.captureBegin({
     pid: vm.pid,
@@ -76,6 +90,7 @@ async function capture(context: BranchContext, sandbox: Sandbox, opts: BranchOpt
     );
     if (!opts.stayPaused) void sandbox.setClock();
     opts.onResumed?.(pauseMs);
+    const disk = await saveDisk(sandbox, dir, opts);
     const { bytes, pages } = await begun.commit();
     const manifest: SnapshotManifest = {
       ...source.manifest,
@@ -86,6 +101,7 @@ async function capture(context: BranchContext, sandbox: Sandbox, opts: BranchOpt
       // the device state was written by the engine of now
       shape: { ...source.manifest.shape, engineVersion: context.engineVersion },
       memory: { kind: "delta", base: source.manifest.id, pages, bytes },
+      disk,
       deviceStateBytes: (await stat(deviceState)).size,
       kernels,
       env: sandbox.env,
@@ -102,7 +118,7 @@ async function capture(context: BranchContext, sandbox: Sandbox, opts: BranchOpt
 
 type Pause = { pauseMs: number; recopiedPages: number; kernels: KernelFacts[] };
 
-/** The pause itself: device state and changed pages are saved at the same time, and the guest goes on whatever happens */
+/** The pause itself: disk, device state and changed pages are saved at the same time, and the guest goes on whatever happens */
 async function pauseAndFinish(
   sandbox: Sandbox,
   deviceState: string,
@@ -120,13 +136,30 @@ async function pauseAndFinish(
     await step("stop", vm.pause());
     const wasBusy = new Set(before.filter((facts) => facts.busy).map((facts) => facts.language));
     kernels = sandbox.kernelFacts.map((facts) => ({ ...facts, busy: facts.busy || wasBusy.has(facts.language) }));
-    const [, finished] = await Promise.all([step("device state", vm.saveDeviceState(deviceState)), finish()]);
+    const freeze = sandbox.disk?.freeze(vm.disk) ?? Promise.resolve();
+    const saves = [step("disk", freeze), step("device state", vm.saveDeviceState(deviceState))];
+    const [finished] = await Promise.all([finish(), ...saves]);
     recopiedPages = finished.recopied;
     complete = true;
   } finally {
     if (!complete || !opts.stayPaused) await goOn(sandbox);
   }
   return { pauseMs: performance.now() - from, recopiedPages, kernels };
+}
+
+/** What was frozen becomes part of the snapshot; a stack that has grown too high becomes one layer, also in the source */
+async function saveDisk(sandbox: Sandbox, dir: string, opts: BranchOptions): Promise<SnapshotManifest["disk"]> {
+  const { disk, vm } = sandbox;
+  if (!disk) return null;
+  await disk.settle(vm.disk);
+  const layers = await disk.saveFrozen(dir);
+  const { sizeMiB } = disk;
+  if (layers.length <= MAX_LAYERS) return { sizeMiB, layers };
+  const old = layersIn(dir, layers);
+  const flat = await flattenLayers(old, sizeMiB, dir);
+  for (const { path } of old) await rm(path);
+  if (sandbox.alive && !opts.stayPaused) await disk.restack(vm.disk, flat);
+  return { sizeMiB, layers: [flat.id] };
 }
 
 /** A command that was sent is carried out, if late; one that cannot be sent would leave the source standing for ever */

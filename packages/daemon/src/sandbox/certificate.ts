@@ -12,8 +12,8 @@ export type ForkCertificate = {
   guest_rng: "reseeded";
   kernels: Record<string, KernelState>;
   identity: { hostname: string; machine_id: string; boot_id: string };
-  /** writes go to an overlay in the sandbox's own memory */
-  disk: "private-overlay";
+  /** writes go to an overlay in the sandbox's own memory, or to a layer of its own on the host's disk */
+  disk: "private-overlay" | "private-layer";
   /** pages are shared until written, then the sandbox's own */
   memory: "private-copy-on-write";
 };

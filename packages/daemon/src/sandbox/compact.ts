@@ -1,8 +1,9 @@
-// A copy of a snapshot that builds on no other: the chain of its deltas becomes one base.
+// A copy of a snapshot that builds on no other: the chain of its deltas becomes one base, the layers of its disk become one.
 
 import { copyFile, mkdir, stat } from "node:fs/promises";
 import { constants } from "node:fs";
 import { join } from "node:path";
+import { flattenLayers } from "../disk/flatten.ts";
 import type { Home } from "../home.ts";
 import { withStaging } from "../host/staging.ts";
 import type { FlatCache } from "../memory/flat.ts";
@@ -32,12 +33,15 @@ export async function compactSnapshot(
         flat.release();
       }
       await copyFile(from.deviceState, join(dir, "device.state"), constants.COPYFILE_FICLONE);
+      const { disk } = from.manifest;
+      const layers = disk ? [(await flattenLayers(from.layers, disk.sizeMiB, dir)).id] : [];
       const manifest: SnapshotManifest = {
         ...from.manifest,
         id: opts.id ?? newId("sn"),
         tag: opts.tag,
         createdAt: new Date().toISOString(),
         memory: { kind: "base", bytes: (await stat(memory)).blocks * 512 },
+        disk: disk && { ...disk, layers },
         depth: 0,
       };
       return context.snapshots.publish(dir, manifest);

@@ -13,6 +13,7 @@ import { newId } from "../util/id.ts";
 import { tailOf } from "../util/tail.ts";
 import type { Engine, RestoreSpec, Vm } from "../vmm/driver.ts";
 import type { ForkCertificate, KernelState } from "./certificate.ts";
+import { SandboxDisk } from "./disk.ts";
 import { Sandbox } from "./sandbox.ts";
 import { unlessEnded } from "./vmm-end.ts";
 
@@ -25,11 +26,13 @@ export type ForkContext = {
   flats: FlatCache;
   /** folder for the folders of VMs */
   runDir: string;
+  /** folder for the disks of VMs */
+  vmsDir: string;
   rootfsOf: (snapshot: Snapshot) => Promise<string>;
 };
 
 /** A VM with its folder and memory, not yet anybody's */
-export type RawChild = { id: string; dir: string; vm: Vm; agent: AgentConnection; memory: FlatImage };
+export type RawChild = { id: string; dir: string; vm: Vm; agent: AgentConnection; memory: FlatImage; disk: SandboxDisk | null };
 
 /** Starts the VMM of a child; on failure nothing of it remains */
 export async function startRawChild(context: ForkContext, snapshot: Snapshot, start: RestoreSpec["start"]): Promise<RawChild> {
@@ -37,20 +40,25 @@ export async function startRawChild(context: ForkContext, snapshot: Snapshot, st
   const dir = join(context.runDir, id);
   const rootfs = await context.rootfsOf(snapshot);
   const memory = await context.flats.acquire(snapshot);
+  let disk: SandboxDisk | null = null;
   try {
     await mkdir(dir, { mode: 0o700 });
+    const { disk: wanted } = snapshot.manifest;
+    if (wanted) disk = await SandboxDisk.above(join(context.vmsDir, id), wanted.sizeMiB, snapshot);
     const vm = await context.engine.restore({
       shape: snapshot.manifest.shape,
       dir,
       rootfs,
       memory: memory.path,
+      disk: disk?.spec ?? null,
       deviceState: snapshot.deviceState,
       start,
     });
-    return { id, dir, vm, agent: new AgentConnection(vm.agentSocket), memory };
+    return { id, dir, vm, agent: new AgentConnection(vm.agentSocket), memory, disk };
   } catch (error) {
     memory.release();
     await rm(dir, { recursive: true, force: true });
+    await disk?.remove();
     throw error;
   }
 }
@@ -60,6 +68,7 @@ export async function discardRawChild(child: RawChild): Promise<void> {
   await child.vm.kill();
   child.memory.release();
   await rm(child.dir, { recursive: true, force: true });
+  await child.disk?.remove();
 }
 
 export type HandOver = {
@@ -126,7 +135,7 @@ async function makeItsOwn(child: RawChild, opts: HandOver): Promise<Sandbox> {
     guest_rng: "reseeded",
     kernels: states,
     identity: { hostname: identity.hostname, machine_id: identity.machineId, boot_id: bootId },
-    disk: "private-overlay",
+    disk: child.disk ? "private-layer" : "private-overlay",
     memory: "private-copy-on-write",
   };
   return new Sandbox({

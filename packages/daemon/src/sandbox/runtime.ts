@@ -14,8 +14,6 @@ import { SnapshotStore, type Snapshot } from "../snapshot/store.ts";
 import { DEFAULT_PARALLELISM } from "../util/parallelism.ts";
 import type { Progress } from "../util/progress.ts";
 import { Semaphore } from "../util/semaphore.ts";
-import type { MachineShape } from "../vmm/driver.ts";
-import { BASELINE_CPU, MACHINE } from "../vmm/qemu/args.ts";
 import { findQemu, type QemuBinary } from "../vmm/qemu/binary.ts";
 import { checkCompatible } from "../vmm/qemu/compatible.ts";
 import { QemuEngine } from "../vmm/qemu/engine.ts";
@@ -28,10 +26,9 @@ import { compactSnapshot } from "./compact.ts";
 import { Holds } from "./holds.ts";
 import { Pool } from "./pool.ts";
 import type { Sandbox } from "./sandbox.ts";
+import { diskSize, machineShape } from "./shape.ts";
 import { durableWorkplace, endChildrenOf, ownWorkplace, type Workplace } from "./workplace.ts";
 
-const DEFAULT_MEMORY_MIB = 512;
-const MAX_MEMORY_MIB = 1024 * 1024;
 const MAX_FORK = 1000;
 
 export type RuntimeOptions = {
@@ -61,6 +58,8 @@ export type CreateSnapshotOptions = {
   image: string;
   memoryMiB?: number | undefined;
   vcpus?: number | undefined;
+  /** room for what the guest writes, on the host's disk; without it that is in the guest's memory */
+  diskMiB?: number | undefined;
   warmUp?: WarmUp | undefined;
   env?: Record<string, string> | undefined;
   progress?: Progress | undefined;
@@ -175,17 +174,22 @@ export class Runtime {
 
   /** Boots an image, warms it and freezes it under a tag */
   async createSnapshot(opts: CreateSnapshotOptions): Promise<{ snapshot: Snapshot; timings: SnapshotTimings }> {
-    const shape = this.#shape(opts);
+    const host = { engineVersion: this.qemuVersion, accelerator: this.accelerator.accelerator };
+    const shape = machineShape(opts, host);
+    const diskMiB = diskSize(opts.diskMiB);
     const image = await this.images.get(opts.image);
+    const { home, snapshots, runDir } = this;
+    const { warden, vmsDir } = this.#workplace;
     return this.#request(async () =>
       makeSnapshot(
-        { home: this.home, engine: this.#engine, warden: this.#workplace.warden, snapshots: this.snapshots, runDir: this.runDir },
+        { home, engine: this.#engine, warden, snapshots, runDir, vmsDir },
         {
           tag: opts.tag,
           id: opts.id,
           image,
           guestKernel: this.guestKernel,
           shape,
+          diskMiB,
           warmUp: opts.warmUp ?? {},
           env: opts.env ?? {},
           signal: opts.signal,
@@ -266,9 +270,9 @@ export class Runtime {
 
   /** Takes over a sandbox of an earlier process, or says why it is no more */
   async adopt(record: SandboxRecord): Promise<Sandbox | string> {
-    const { warden } = this.#workplace;
+    const { warden, vmsDir } = this.#workplace;
     const onGone = (gone: Sandbox): void => this.#forget(gone);
-    const context = { engine: this.#engine, warden, flats: this.flats, runDir: this.runDir, onGone };
+    const context = { engine: this.#engine, warden, flats: this.flats, runDir: this.runDir, vmsDir, onGone };
     const adopted = await adoptSandbox(context, record);
     if (typeof adopted !== "string" && adopted.alive) this.#sandboxes.set(adopted.id, adopted);
     return adopted;
@@ -278,9 +282,10 @@ export class Runtime {
   async endOthers(): Promise<number> {
     const own = new Set(this.sandboxes.map((sandbox) => sandbox.vm.pid));
     const ended = await endChildrenOf(await this.#workplace.warden(), own);
-    for (const name of await readdir(this.runDir)) {
-      if (name.startsWith("sb-") && !this.#sandboxes.has(name)) await rm(join(this.runDir, name), { recursive: true, force: true });
-    }
+    for (const dir of [this.runDir, this.#workplace.vmsDir])
+      for (const name of await readdir(dir)) {
+        if (name.startsWith("sb-") && !this.#sandboxes.has(name)) await rm(join(dir, name), { recursive: true, force: true });
+      }
     await this.flats.sweep();
     return ended;
   }
@@ -355,30 +360,13 @@ export class Runtime {
       engine: this.#engine,
       flats: this.flats,
       runDir: this.runDir,
+      vmsDir: this.#workplace.vmsDir,
       rootfsOf: async (snapshot) => {
         const { imageId } = snapshot.manifest;
         const known = this.#rootfs.get(imageId) ?? (await this.images.get(imageId)).rootfsPath;
         this.#rootfs.set(imageId, known);
         return known;
       },
-    };
-  }
-
-  #shape(opts: CreateSnapshotOptions): MachineShape {
-    const memoryMiB = opts.memoryMiB ?? DEFAULT_MEMORY_MIB;
-    const vcpus = opts.vcpus ?? 1;
-    if (!Number.isInteger(memoryMiB) || memoryMiB < 64 || memoryMiB > MAX_MEMORY_MIB)
-      throw new ForkdError("BAD_REQUEST", `Cannot make a machine with ${memoryMiB} MiB: at least 64 are needed.`);
-    if (!Number.isInteger(vcpus) || vcpus < 1 || vcpus > 64)
-      throw new ForkdError("BAD_REQUEST", `Cannot make a machine with ${vcpus} CPUs: 1 to 64 are possible.`);
-    return {
-      engine: "qemu",
-      engineVersion: this.qemuVersion,
-      machine: MACHINE,
-      cpu: BASELINE_CPU,
-      accelerator: this.accelerator.accelerator,
-      vcpus,
-      memoryMiB,
     };
   }
 

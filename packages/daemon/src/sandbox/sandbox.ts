@@ -16,6 +16,7 @@ import type { Snapshot } from "../snapshot/store.ts";
 import { Semaphore } from "../util/semaphore.ts";
 import type { Vm, VmExit } from "../vmm/driver.ts";
 import type { ForkCertificate } from "./certificate.ts";
+import type { SandboxDisk } from "./disk.ts";
 
 const CALL_TIMEOUT_MS = 30_000;
 /** whoever waits for it waits no longer for a guest that does not answer */
@@ -51,6 +52,8 @@ export type SandboxParts = {
   kernels: Map<Language, Kernel>;
   certificate: ForkCertificate;
   memory: FlatImage;
+  /** null: what it writes is in its memory */
+  disk: SandboxDisk | null;
   dir: string;
   /** what every process in it gets; its branches begin with the same */
   env: Record<string, string>;
@@ -96,6 +99,10 @@ export class Sandbox {
 
   get dir(): string {
     return this.#parts.dir;
+  }
+
+  get disk(): SandboxDisk | null {
+    return this.#parts.disk;
   }
 
   get env(): Record<string, string> {
@@ -224,6 +231,7 @@ export class Sandbox {
     this.#parts.agent.close();
     await this.#parts.vm.kill();
     await rm(this.#parts.dir, { recursive: true, force: true });
+    await this.#parts.disk?.remove();
     this.#parts.memory.release();
     this.#parts.onGone(this);
   }

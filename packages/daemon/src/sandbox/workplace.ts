@@ -3,7 +3,7 @@
 import { once } from "node:events";
 import { mkdir, readdir, readFile, rm } from "node:fs/promises";
 import { connect } from "node:net";
-import { basename, join } from "node:path";
+import { basename, dirname, join } from "node:path";
 import { ForkdError } from "../errors.ts";
 import type { Home } from "../home.ts";
 import { installation } from "../host/installation.ts";
@@ -22,6 +22,8 @@ export type Workplace = {
   runDir: string;
   /** flat memory images */
   flatDir: string;
+  /** folders of VMs that have a disk */
+  vmsDir: string;
   warden: WardenSource;
   /** ends every VM and removes the folders */
   end: () => Promise<void>;
@@ -34,22 +36,24 @@ export async function ownWorkplace(home: Home, onWarning: (message: string) => v
   // claimed before looking for others: of two that start together at least one sees the other
   const runDir = await makeRunDir(home.run);
   const flatDir = join(home.flat, basename(runDir));
+  const vmsDir = join(home.vms, basename(runDir));
   const remove = async (): Promise<void> => {
-    await rm(runDir, { recursive: true, force: true });
-    await rm(flatDir, { recursive: true, force: true });
+    for (const dir of [runDir, flatDir, vmsDir]) await rm(dir, { recursive: true, force: true });
   };
   try {
-    await mkdir(flatDir, { mode: 0o700 });
-    await claimFolder(flatDir);
+    for (const dir of [flatDir, vmsDir]) {
+      await mkdir(dir, { mode: 0o700 });
+      await claimFolder(dir);
+    }
     const ended = await sweepRunDirs(home.run, runDir);
     if (ended > 0) onWarning(`Ended ${ended} VMM processes that an earlier run had left.`);
-    await sweepFlatDirs(home, flatDir);
+    for (const dir of [flatDir, vmsDir]) await sweepBeside(dir);
     const warden = await Warden.start({ binary: installation.warden });
     const end = async (): Promise<void> => {
       await warden.close();
       await remove();
     };
-    return { runDir, flatDir, warden: async () => warden, end };
+    return { runDir, flatDir, vmsDir, warden: async () => warden, end };
   } catch (error) {
     await remove();
     throw error;
@@ -60,8 +64,10 @@ export async function ownWorkplace(home: Home, onWarning: (message: string) => v
 export async function durableWorkplace(home: Home, onLost: (why: string) => void): Promise<Workplace> {
   const runDir = join(home.run, "daemon");
   const flatDir = join(home.flat, "daemon");
-  for (const dir of [runDir, flatDir]) await mkdir(dir, { recursive: true, mode: 0o700 });
+  const vmsDir = join(home.vms, "daemon");
+  for (const dir of [runDir, flatDir, vmsDir]) await mkdir(dir, { recursive: true, mode: 0o700 });
   await claimFor(home, runDir);
+  for (const dir of [flatDir, vmsDir]) await sweepBeside(dir);
   let leaving = false;
   let wasLost = false;
   const open = async (): Promise<Warden> => {
@@ -83,11 +89,12 @@ export async function durableWorkplace(home: Home, onLost: (why: string) => void
   return {
     runDir,
     flatDir,
+    vmsDir,
     warden,
     end: async () => {
       leaving = true;
       await (await warden()).end();
-      for (const dir of [runDir, flatDir]) await rm(dir, { recursive: true, force: true });
+      for (const dir of [runDir, flatDir, vmsDir]) await rm(dir, { recursive: true, force: true });
     },
     leave: async () => {
       leaving = true;
@@ -135,9 +142,10 @@ export async function endChildrenOf(warden: Warden, keep: ReadonlySet<number> = 
   return others.length;
 }
 
-async function sweepFlatDirs(home: Home, own: string): Promise<void> {
-  for (const entry of await readdir(home.flat, { withFileTypes: true })) {
-    const dir = join(home.flat, entry.name);
+/** Removes the folders beside ours whose owner is gone */
+async function sweepBeside(own: string): Promise<void> {
+  for (const entry of await readdir(dirname(own), { withFileTypes: true })) {
+    const dir = join(dirname(own), entry.name);
     if (dir === own || !entry.isDirectory() || !entry.name.startsWith("rt-")) continue;
     const owner = await ownerOf(dir);
     const isAbandoned = owner ? !(await isAlive(owner)) : (await folderAgeMs(dir)) > UNCLAIMED_MS;

@@ -1,6 +1,7 @@
 // What a snapshot is, on disk.
 
 import * as z from "zod";
+import { LAYER_ID } from "../disk/layer.ts";
 
 export const SNAPSHOT_VERSION = 1;
 
@@ -22,6 +23,12 @@ const memory = z.discriminatedUnion("kind", [
   z.strictObject({ kind: z.literal("delta"), base: z.string(), pages: z.int(), bytes: z.int() }),
 ]);
 
+const disk = z.strictObject({
+  sizeMiB: z.int().min(1),
+  /** ids, lowest first; each is a file in the snapshot's folder, the same one as in every other that has this layer */
+  layers: z.array(z.string().regex(LAYER_ID)).min(1),
+});
+
 export const snapshotManifest = z.strictObject({
   version: z.literal(SNAPSHOT_VERSION),
   id: z.string(),
@@ -33,6 +40,8 @@ export const snapshotManifest = z.strictObject({
   /** key of the agent's channel, hex */
   agentKey: z.string().regex(/^[0-9a-f]{32}$/),
   memory,
+  /** null: what the guest writes is in its memory; so it is in snapshots from before there were disks */
+  disk: disk.nullable().default(null),
   deviceStateBytes: z.int(),
   kernels: z.array(
     z.strictObject({

@@ -3,6 +3,7 @@
 import { readFile, rename, rm } from "node:fs/promises";
 import { join } from "node:path";
 import * as z from "zod";
+import { layersIn, type Layer } from "../disk/layer.ts";
 import { ForkdError, messageOf } from "../errors.ts";
 import type { Home } from "../home.ts";
 import { withStaging } from "../host/staging.ts";
@@ -19,6 +20,8 @@ export type Snapshot = {
   deviceState: string;
   /** the memory file of a base, or the delta file */
   memory: string;
+  /** of its disk, lowest first; none when it has no disk */
+  layers: Layer[];
 };
 
 type ListOptions = { onInvalid?: (error: ForkdError) => void };
@@ -56,7 +59,7 @@ export class SnapshotStore {
   /** Paths of the parts inside a folder, staged or final */
   partsIn(dir: string, manifest: SnapshotManifest): Snapshot {
     const memory = join(dir, manifest.memory.kind === "base" ? "memory.ram" : "memory.delta");
-    return { manifest, dir, deviceState: join(dir, "device.state"), memory };
+    return { manifest, dir, deviceState: join(dir, "device.state"), memory, layers: layersIn(dir, manifest.disk?.layers ?? []) };
   }
 
   /** Makes a staged folder the snapshot of its tag: first the folder, then the tag, so that a tag never names half a thing */
@@ -76,9 +79,9 @@ export class SnapshotStore {
 
   /** Waits until a snapshot is on disk; one that is not is refused after a power cut */
   async sync(snapshot: Snapshot): Promise<void> {
-    const { dir, memory, deviceState } = snapshot;
+    const { dir, memory, deviceState, layers } = snapshot;
     if ((await durability(dir)) !== "unsynced") return;
-    await syncSnapshot(dir, [memory, deviceState, join(dir, "manifest.json")]);
+    await syncSnapshot(dir, [memory, deviceState, ...layers.map(({ path }) => path), join(dir, "manifest.json")]);
   }
 
   /** By tag or id */

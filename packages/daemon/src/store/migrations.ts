@@ -106,6 +106,10 @@ const MIGRATIONS = [
 
   // the memory of a sandbox is found by its snapshot
   `ALTER TABLE sandboxes DROP COLUMN memory_path;`,
+
+  // a machine may have a disk
+  `ALTER TABLE sandboxes ADD COLUMN disk_mib INTEGER;
+   ALTER TABLE snapshots ADD COLUMN disk_mib INTEGER;`,
 ];
 
 export function migrate(db: Db): void {

@@ -19,6 +19,7 @@ export type SandboxRow = {
   boot_id: string;
   memory_mib: number;
   vcpus: number;
+  disk_mib: number | null;
   isolation: SandboxInfo["isolation"];
   kernels: string[];
   env: Record<string, string>;
@@ -48,6 +49,7 @@ export type SnapshotRow = {
   image: string | null;
   memory_mib: number;
   vcpus: number;
+  disk_mib: number | null;
   parent_tag: string | null;
   branched_from: string | null;
   pause_ms: number | null;

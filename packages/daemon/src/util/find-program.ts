@@ -13,9 +13,14 @@ export async function executable(path: string): Promise<string | null> {
   return isThere ? path : null;
 }
 
-/** The first executable of that name in PATH */
+/** PATH, and the folders of file-system tools, which are not in the PATH of an ordinary user */
+export function searchPath(): string {
+  return [process.env["PATH"] ?? "", "/usr/sbin", "/sbin"].join(delimiter);
+}
+
+/** The first executable of that name */
 export async function findProgram(name: string): Promise<string | null> {
-  for (const dir of (process.env["PATH"] ?? "").split(delimiter)) {
+  for (const dir of searchPath().split(delimiter)) {
     const found = dir ? await executable(join(dir, name)) : null;
     if (found) return found;
   }

@@ -1,5 +1,6 @@
 // What an engine can do. A second engine is a second folder beside qemu/ and touches nothing else.
 
+import type { Layer } from "../disk/layer.ts";
 import type { ProcessId } from "../util/process-id.ts";
 
 /** The shape of a machine: everything that must be equal between a snapshot and its forks */
@@ -14,13 +15,22 @@ export type MachineShape = {
   memoryMiB: number;
 };
 
-/** Files and sockets one VM works with */
+/** Files and sockets one VM works with. It writes in its own folders only: `dir`, and the one of its disk's active layer */
 export type VmFiles = {
   /** folder of this VM: sockets, logs */
   dir: string;
   /** null: none, the guest stays in its initramfs */
   rootfs: string | null;
   memory: string;
+  /** null: none, what the guest writes stays in its memory */
+  disk: VmDisk | null;
+};
+
+export type VmDisk = {
+  /** only read, lowest first */
+  below: readonly Layer[];
+  /** takes the writes; in a folder of this VM alone, which later gets the layers that follow it */
+  active: Layer;
 };
 
 export type BootSpec = VmFiles & { shape: MachineShape; guestKernel: string; initrd: string; commandLine: string };
@@ -52,6 +62,8 @@ export interface Vm {
   loaded(): Promise<void>;
   /** opens the control channel ahead of time, so that pause() costs one round trip */
   prepare(): Promise<void>;
+  /** of a VM that has a disk */
+  readonly disk: DiskControl;
   /** whether its CPUs run */
   isRunning(): Promise<boolean>;
   /** what the guest wrote to its console since the last call, or the end of it */
@@ -60,6 +72,22 @@ export interface Vm {
   kill(): Promise<void>;
   /** lets go of it without ending it */
   detach(): void;
+}
+
+/** The layers of a running VM's disk, by id */
+export interface DiskControl {
+  /** the one that takes the writes */
+  active(): Promise<string>;
+  /** all that are open */
+  known(): Promise<string[]>;
+  /** opens an empty layer in advance, so that freeze() costs one round trip */
+  add(layer: Layer): Promise<void>;
+  /** from now on the active layer is only read, and the added one above it takes the writes */
+  freeze(active: string, next: string): Promise<void>;
+  /** closes a layer that is not part of the disk, or no more */
+  drop(id: string): Promise<void>;
+  /** puts the active layer onto one that holds the same as all that are below it now */
+  restack(active: Layer, onto: Layer): Promise<void>;
 }
 
 export type VmExit = { code: number | null; signal: string | null; log: string };

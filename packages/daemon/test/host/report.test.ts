@@ -20,6 +20,8 @@ const GOOD: HostFacts = {
   mmdebstrap: "/usr/bin/mmdebstrap",
   sqfstar: "/usr/bin/sqfstar",
   newuidmap: "/usr/bin/newuidmap",
+  mkfs: "/usr/sbin/mkfs.ext4",
+  qemuImg: "/usr/bin/qemu-img",
   hasSubIds: true,
   userNamespaces: { usable: true, reason: "" },
   cgroup: { version: 2, path: "/sys/fs/cgroup/user", controllers: ["cpu", "io", "memory", "pids"], isWritable: true },

@@ -38,6 +38,7 @@ async function publish(tag: string, base?: Snapshot): Promise<Snapshot> {
     guestKernelId: "k",
     agentKey: "0".repeat(32),
     memory: base ? { kind: "delta", base: base.manifest.id, pages: 1, bytes: 4096 } : { kind: "base", bytes: 4096 },
+    disk: null,
     deviceStateBytes: 5,
     kernels: [],
     env: {},

@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { bootArgs, restoreArgs } from "../../src/vmm/qemu/args.ts";
+import { layerNode, stackNode } from "../../src/vmm/qemu/block-node.ts";
 import { checkCompatible } from "../../src/vmm/qemu/compatible.ts";
 
 import type { MachineShape } from "../../src/vmm/driver.ts";
@@ -16,9 +17,17 @@ const shape: MachineShape = {
   vcpus: 1,
   memoryMiB: 256,
 };
-const files = { shape, dir: "/run/x", rootfs: "/store/a,b.squashfs", memory: "/store/m.ram" };
+const files = { shape, dir: "/run/x", rootfs: "/store/a,b.squashfs", memory: "/store/m.ram", disk: null };
 const boot = bootArgs({ ...files, guestKernel: "/k", initrd: "/i", commandLine: "quiet" });
 const restore = restoreArgs({ ...files, deviceState: "/store/d", start: "hold" }, "7.2.22");
+
+type Node = {
+  "node-name": string;
+  driver: string;
+  "read-only": boolean;
+  file: { filename: string; locking: string };
+  backing?: Node;
+};
 
 function valueOf(args: string[], option: string, starting: string): string | undefined {
   return args.find((arg, i) => args[i - 1] === option && arg.startsWith(starting));
@@ -56,6 +65,47 @@ test("parent and child are the same machine", () => {
     assert.equal(valueOf(boot, option, ""), valueOf(restore, option, ""));
   const devices = (args: string[]): string[] => args.filter((_, i) => args[i - 1] === "-device");
   assert.deepEqual(devices(boot), devices(restore));
+});
+
+const below = [
+  { id: "dk-a", format: "raw", path: "/store/a,b.raw" },
+  { id: "dk-b", format: "qcow2", path: "/store/b.qcow2" },
+] as const;
+const active = { id: "dk-c", format: "qcow2", path: "/vms/c.qcow2" } as const;
+
+test("of a disk's layers only the uppermost one is written, and no file says what lies below it", () => {
+  const args = restoreArgs({ ...files, disk: { below, active }, deviceState: "/store/d", start: "run" }, "7.2.22");
+  const top = JSON.parse(valueOf(args, "-blockdev", "{") ?? "{}") as Node;
+  const nodes = [top, top.backing, top.backing?.backing];
+  assert.deepEqual(
+    nodes.map((node) => [node?.["node-name"], node?.driver, node?.["read-only"], node?.file.filename]),
+    [
+      ["dk-c", "qcow2", false, "/vms/c.qcow2"],
+      ["dk-b", "qcow2", true, "/store/b.qcow2"],
+      ["dk-a", "raw", true, "/store/a,b.raw"],
+    ],
+  );
+  assert.ok(!("backing" in (nodes[2] ?? {})), "a raw layer has nothing below it");
+  for (const node of nodes) assert.equal(node?.file.locking, "off");
+});
+
+test("a host that cannot write is the guest's error, and stops no VM", () => {
+  const args = bootArgs({ ...files, disk: { below: [], active: below[0] }, guestKernel: "/k", initrd: "/i", commandLine: "quiet" });
+  assert.match(valueOf(args, "-device", "virtio-blk-pci,id=disk") ?? "", /drive=dk-a,werror=report,rerror=report$/);
+});
+
+test("with a disk a machine has one device more, and is else the same", () => {
+  const devices = (args: string[]): string[] => args.filter((_, i) => args[i - 1] === "-device");
+  const withDisk = devices(restoreArgs({ ...files, disk: { below, active }, deviceState: "/store/d", start: "hold" }, "7.2.22"));
+  const others = withDisk.filter((device) => !device.includes("id=disk"));
+  assert.deepEqual(others, devices(restore));
+  assert.equal(withDisk.length, others.length + 1);
+});
+
+test("an empty layer is opened with nothing below it; what it is put onto is named", () => {
+  assert.equal(layerNode(active, "write", null)["backing"], null);
+  assert.equal(layerNode(active, "write", "dk-b")["backing"], "dk-b");
+  assert.throws(() => stackNode([], "read"));
 });
 
 test("only a held child waits for its start", () => {

@@ -13,6 +13,7 @@ export const sandbox: Sandbox = {
   isolation: "emulated",
   memory_mib: 256,
   vcpus: 1,
+  disk_mib: null,
   kernels: ["python"],
   metadata: {},
   created_at_unix: 1,
@@ -49,6 +50,7 @@ export const snapshot: Snapshot = {
   image: null,
   memory_mib: 256,
   vcpus: 1,
+  disk_mib: null,
   kernels: [],
   depth: 0,
   parent_tag: null,
@@ -112,7 +114,7 @@ export const evalResult: EvalResult = {
   truncated: false,
 };
 
-const stats = { id: "sb-1", name: null, state: "running", cpu_ms: 1, private_guest_bytes: 1, pss_bytes: 1 };
+const stats = { id: "sb-1", name: null, state: "running", cpu_ms: 1, private_guest_bytes: 1, pss_bytes: 1, disk_bytes: null };
 
 /** Status and body; undefined is an empty answer */
 export const SAMPLES: { [N in RouteName]: readonly [number, unknown] } = {
@@ -140,7 +142,7 @@ export const SAMPLES: { [N in RouteName]: readonly [number, unknown] } = {
       images: 0,
       pool_waiting: 0,
       branches_in_flight: 0,
-      limits: { max_sandboxes: 1, max_memory_mib: null, min_free_mib: 1, branch_concurrency: 1 },
+      limits: { max_sandboxes: 1, max_memory_mib: null, max_disk_mib: null, min_free_mib: 1, branch_concurrency: 1 },
       memory: { committed_mib: 0, available_mib: 1 },
     },
   ],
@@ -173,6 +175,10 @@ export const SAMPLES: { [N in RouteName]: readonly [number, unknown] } = {
       memory_logical_bytes: 1,
       memory_physical_bytes: 1,
       vmstate_bytes: 1,
+      disk_mib: null,
+      disk_layers: 0,
+      disk_physical_bytes: 0,
+      disk_own_bytes: 0,
       parent_tag: null,
       parent_content_hash: null,
       chain_depth: 0,

@@ -15,6 +15,7 @@ type Options = {
   image?: string;
   memoryMib?: number;
   vcpus?: number;
+  diskMib?: number;
   warmPython?: string;
   code?: string;
   warmNode?: string;
@@ -35,6 +36,7 @@ export function snapshotCreateCommand(cli: Cli): Command {
     .option("--image <name>", "a stored image (default: the daemon's default image)")
     .option("--memory-mib <mib>", "guest RAM", positiveInteger)
     .option("--vcpus <count>", "guest CPUs", positiveInteger)
+    .option("--disk-mib <mib>", "room for what the guest writes, on the host's disk (default: in its RAM)", positiveInteger)
     .option("--warm-python <file>", "keep a Python warm that has run this file; - is standard input")
     .option("-c, --code <code>", "the same with code in place of a file")
     .option("--warm-node <file>", "keep a Node warm that has run this file; - is standard input")
@@ -56,6 +58,7 @@ export function snapshotCreateCommand(cli: Cli): Command {
           image: opts.image,
           memoryMib: opts.memoryMib,
           vcpus: opts.vcpus,
+          diskMib: opts.diskMib,
           warmUp,
           env: opts.env,
           metadata: opts.metadata,

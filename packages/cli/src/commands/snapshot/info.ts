@@ -2,7 +2,7 @@
 
 import { Command } from "commander";
 import { connect } from "../../daemon.ts";
-import { formatTime } from "../../format.ts";
+import { formatMachine, formatTime } from "../../format.ts";
 import { formatBytes, printFacts, printJson } from "../../output.ts";
 
 import type { SnapshotDetails, SnapshotInfo } from "forkd";
@@ -38,12 +38,18 @@ function factsOf(info: SnapshotInfo, details: SnapshotDetails): [string, string]
     ["folder", details.dir],
     ["created", formatTime(details.created_at_unix)],
     ["image", info.image ?? "-"],
-    ["machine", `${info.vcpus} vCPU, ${info.memory_mib} MiB`],
+    ["machine", formatMachine(info)],
     ["kernels", info.kernels.join(", ") || "-"],
     ["memory", `${formatBytes(details.memory_physical_bytes)} stored of ${formatBytes(details.memory_logical_bytes)}`],
     ["device state", formatBytes(details.vmstate_bytes)],
+    ["disk", details.disk_mib === null ? "none" : diskLine(details)],
     ["builds on", details.ancestors.join(" < ") || "nothing"],
     ["needed by", [...details.dependents, ...details.sandboxes].join(", ") || "nothing"],
     ["pool", String(info.pool)],
   ];
+}
+
+function diskLine(details: SnapshotDetails): string {
+  const layers = details.disk_layers === 1 ? "1 layer" : `${details.disk_layers} layers`;
+  return `${layers}, ${formatBytes(details.disk_physical_bytes)} stored, ${formatBytes(details.disk_own_bytes)} of it its own`;
 }

@@ -1,6 +1,7 @@
 // QEMU's command line, as data.
 
-import type { BootSpec, MachineShape, RestoreSpec } from "../driver.ts";
+import type { BootSpec, MachineShape, RestoreSpec, VmDisk, VmFiles } from "../driver.ts";
+import { stackNode } from "./block-node.ts";
 import { compareVersions } from "./version.ts";
 
 /** File descriptors that the VMM inherits */
@@ -9,6 +10,10 @@ export const FD = { qmp: 3, agent: 4, state: 5 } as const;
 /** Machine type and CPU model that every QEMU from 7.2 on has, so that snapshots travel */
 export const MACHINE = "pc-q35-7.2";
 export const BASELINE_CPU = "Nehalem-v1";
+
+/** Id of the disk's device; its place on the bus is its own, so that a machine is otherwise the same with and without it */
+export const DISK_DEVICE = "disk";
+const DISK_ADDRESS = "0x10";
 
 /** Translated code kept per VM, in `MiB`: what one guest kernel and one interpreter need, with room */
 const TB_SIZE_MIB = 32;
@@ -78,7 +83,7 @@ function memoryArgs(spec: { memory: string; shape: MachineShape }, share: string
   return ["-object", `memory-backend-file,id=ram0,size=${spec.shape.memoryMiB}M,mem-path=${optionValue(spec.memory)},share=${share}`];
 }
 
-function deviceArgs(spec: { shape: MachineShape; dir: string; rootfs: string | null }, console: string): string[] {
+function deviceArgs(spec: VmFiles & { shape: MachineShape }, console: string): string[] {
   return [
     // by this an orphan is known as ours
     "-name",
@@ -98,6 +103,7 @@ function deviceArgs(spec: { shape: MachineShape; dir: string; rootfs: string | n
     "-device",
     "virtserialport,chardev=agent,name=forkd.agent.0",
     ...(spec.rootfs === null ? [] : rootArgs(spec.rootfs)),
+    ...(spec.disk === null ? [] : diskArgs(spec.disk)),
     // tells the guest kernel of the fork through ACPI, whose interpreter costs a translated guest 13 ms; the agent reseeds it in any case
     ...(spec.shape.accelerator === "kvm" ? ["-device", "vmgenid,guid=auto"] : []),
   ];
@@ -106,6 +112,16 @@ function deviceArgs(spec: { shape: MachineShape; dir: string; rootfs: string | n
 function rootArgs(rootfs: string): string[] {
   const blockdev = `driver=raw,node-name=root,read-only=on,file.driver=file,file.filename=${optionValue(rootfs)},file.locking=off`;
   return ["-blockdev", blockdev, "-device", "virtio-blk-pci,drive=root"];
+}
+
+function diskArgs({ below, active }: VmDisk): string[] {
+  return [
+    "-blockdev",
+    JSON.stringify(stackNode([...below, active], "write")),
+    // an error of the host, such as a full disk, is the guest's own, and does not stop the VM
+    "-device",
+    `virtio-blk-pci,id=${DISK_DEVICE},addr=${DISK_ADDRESS},drive=${active.id},werror=report,rerror=report`,
+  ];
 }
 
 /** A comma separates QEMU's options; doubled it stands for itself */

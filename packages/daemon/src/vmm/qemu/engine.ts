@@ -9,6 +9,7 @@ import type { WardenSource } from "../../memory/warden-source.ts";
 import type { BootSpec, Engine, RestoreSpec, Vm, VmExit } from "../driver.ts";
 import { bootArgs, CONSOLE_BYTES, FD, restoreArgs } from "./args.ts";
 import type { QemuBinary } from "./binary.ts";
+import { QemuDisk } from "./disk.ts";
 import { Qmp } from "./qmp.ts";
 
 const LOADED_POLL_MS = 2;
@@ -64,6 +65,7 @@ class QemuVm implements Vm {
   readonly agentSocket: string;
   readonly log: string;
   readonly exited: Promise<VmExit>;
+  readonly disk: QemuDisk = new QemuDisk(async (command, args) => this.#execute(command, args));
 
   constructor(opts: { process: VmmProcess; qmpSocket: string; agentSocket: string; log: string }) {
     this.#process = opts.process;

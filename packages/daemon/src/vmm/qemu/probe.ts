@@ -82,6 +82,7 @@ async function tryKvm(home: Home, opts: ProbeOptions): Promise<string | undefine
     dir,
     rootfs: null,
     memory: join(dir, "memory.ram"),
+    disk: null,
     guestKernel: opts.guestKernel.vmlinuz,
     initrd: opts.guestKernel.initrd,
     commandLine: `console=ttyS0 quiet panic=-1 forkd.key=${key.toString("hex")}`,

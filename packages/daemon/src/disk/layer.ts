@@ -1,0 +1,34 @@
+// A disk is a stack of files. Only the uppermost one is written; the others never change, so any number of disks can share them.
+
+import { link, stat } from "node:fs/promises";
+import { join } from "node:path";
+
+export const LAYER_ID = /^dk-[a-z2-7]{16}$/;
+
+/** "raw" is the lowest one, the whole disk as a sparse file; "qcow2" holds what differs from the layers below */
+export type Layer = { id: string; format: "raw" | "qcow2"; path: string };
+
+/** The layers in a folder, lowest first */
+export function layersIn(dir: string, ids: readonly string[]): Layer[] {
+  return ids.map((id, at) => {
+    const format = at === 0 ? "raw" : "qcow2";
+    return { id, format, path: join(dir, layerFile({ id, format })) };
+  });
+}
+
+export function layerFile({ id, format }: Pick<Layer, "id" | "format">): string {
+  return `${id}.${format}`;
+}
+
+/** What files take of the host's disk, and how much of that would be free without them: a layer may be in several folders */
+export async function layerBytes(paths: readonly string[]): Promise<{ bytes: number; ownBytes: number }> {
+  const files = await Promise.all(paths.map(async (path) => stat(path)));
+  const sum = (some: typeof files): number => some.reduce((bytes, { blocks }) => bytes + blocks * 512, 0);
+  return { bytes: sum(files), ownBytes: sum(files.filter(({ nlink }) => nlink === 1)) };
+}
+
+/** Gives a folder the same files; returns their ids. The file system counts who has a layer and removes it with the last one */
+export async function linkLayers(layers: readonly Layer[], dir: string): Promise<string[]> {
+  for (const layer of layers) await link(layer.path, join(dir, layerFile(layer)));
+  return layers.map(({ id }) => id);
+}

@@ -1,0 +1,157 @@
+// Layers of disks on the host: made, shared, made into one.
+
+import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
+import { mkdir, mkdtemp, open, readFile, rm, stat, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterEach, beforeEach, test } from "node:test";
+import { promisify } from "node:util";
+import { flattenLayers } from "../../src/disk/flatten.ts";
+import { formatArgs, formatDisk } from "../../src/disk/format.ts";
+import { layerBytes, layersIn, linkLayers, type Layer } from "../../src/disk/layer.ts";
+import { checkOverlay, writeOverlay } from "../../src/disk/overlay.ts";
+import { findProgram, searchPath } from "../../src/util/find-program.ts";
+import { stackNode } from "../../src/vmm/qemu/block-node.ts";
+
+const exec = promisify(execFile);
+const run = async (argv: string[]): Promise<string> =>
+  (await exec(argv[0] ?? "", argv.slice(1), { env: { ...process.env, PATH: searchPath() } })).stdout;
+const noQemuImg = (await findProgram("qemu-img")) ? false : "qemu-img is not installed";
+const MIB = 1024 * 1024;
+
+let dir: string;
+
+beforeEach(async () => {
+  dir = await mkdtemp(join(tmpdir(), "forkd-layers-"));
+});
+afterEach(async () => rm(dir, { recursive: true, force: true }));
+
+/** Writes as a VMM would: into the uppermost of the layers */
+async function write(layers: readonly Layer[], offset: number, text: string): Promise<void> {
+  const file = join(dir, "pattern");
+  await writeFile(file, text.padEnd(512, "."));
+  const image = `json:${JSON.stringify(stackNode(layers, "write"))}`;
+  await run(["qemu-io", "-c", `write -s ${file} ${offset} 512`, image]);
+}
+
+async function textAt(path: string, offset: number): Promise<string> {
+  await using file = await open(path, "r");
+  const { buffer } = await file.read(Buffer.alloc(512), 0, 512, offset);
+  return buffer.toString().replace(/[.\0]+$/, "");
+}
+
+test("an empty layer is a valid qcow2 file of the wanted size, small, and for nobody else", { skip: noQemuImg }, async () => {
+  for (const sizeMiB of [16, 100, 1024 * 1024]) {
+    const path = join(dir, `${sizeMiB}.qcow2`);
+    await writeOverlay(path, sizeMiB);
+    const info = JSON.parse(await run(["qemu-img", "info", "--output=json", path])) as Record<string, unknown>;
+    assert.deepEqual([info["format"], info["virtual-size"], info["backing-filename"]], ["qcow2", sizeMiB * MIB, undefined]);
+    await run(["qemu-img", "check", path]);
+    const { blocks, mode } = await stat(path);
+    assert.ok(blocks * 512 <= 64 * 1024, `${blocks * 512} bytes`);
+    assert.equal(mode & 0o777, 0o600);
+  }
+});
+
+test("a layer takes the place of no file", async () => {
+  const path = join(dir, "a.qcow2");
+  await writeFile(path, "mine");
+  await assert.rejects(writeOverlay(path, 16), { code: "EEXIST" });
+  assert.equal(await readFile(path, "utf8"), "mine");
+});
+
+test("a layer whose header no longer is what forkd writes is refused", async () => {
+  const cases: [name: string, offset: number, bytes: Buffer][] = [
+    ["another format", 0, Buffer.from("ELF")],
+    ["a name of what lies below", 8, Buffer.from([0, 0, 0, 0, 0, 0, 1, 0])],
+    ["another size", 24, Buffer.from([0, 0, 1, 0])],
+    ["encryption", 32, Buffer.from([0, 0, 0, 2])],
+    ["its data in another file", 72, Buffer.from([0, 0, 0, 0, 0, 0, 0, 0x14])],
+  ];
+  for (const [name, offset, bytes] of cases) {
+    const path = join(dir, `${offset}.qcow2`);
+    await writeOverlay(path, 64);
+    await checkOverlay(path, 64);
+    const file = await open(path, "r+");
+    await file.write(bytes, 0, bytes.length, offset);
+    await file.close();
+    await assert.rejects(checkOverlay(path, 64), { code: "SNAPSHOT_INVALID" }, name);
+  }
+});
+
+test("a new disk is an empty ext4 that takes next to nothing of the host", async () => {
+  const path = join(dir, "disk.raw");
+  await formatDisk(path, 2048);
+  const { size, blocks, mode } = await stat(path);
+  assert.equal(size, 2048 * MIB);
+  assert.ok(blocks * 512 < 2 * MIB, `${blocks * 512} bytes`);
+  assert.equal(mode & 0o777, 0o600);
+  await run(["e2fsck", "-fn", path]);
+  const facts = await run(["dumpe2fs", "-h", path]);
+  assert.doesNotMatch(facts, /has_journal/);
+  assert.match(facts, /^Reserved block count: +0$/m);
+  assert.ok(formatArgs(path).includes("-F"), "mkfs asks nothing");
+});
+
+test("layers are the same files in every folder that has them, and go with the last", async () => {
+  const [a, b] = [join(dir, "a"), join(dir, "b")];
+  for (const folder of [a, b]) await mkdir(folder);
+  const ids = ["dk-aaaaaaaaaaaaaaaa", "dk-bbbbbbbbbbbbbbbb"];
+  const layers = layersIn(a, ids);
+  assert.deepEqual(
+    layers.map(({ format }) => format),
+    ["raw", "qcow2"],
+  );
+  for (const { path } of layers) await writeFile(path, Buffer.alloc(8192, 1));
+  const paths = layers.map(({ path }) => path);
+  const alone = await layerBytes(paths);
+  assert.ok(alone.bytes > 0);
+  assert.equal(alone.ownBytes, alone.bytes);
+  assert.deepEqual(await linkLayers(layers, b), ids);
+  assert.deepEqual(await layerBytes(paths), { bytes: alone.bytes, ownBytes: 0 });
+  await rm(a, { recursive: true });
+  const left = layersIn(b, ids).map(({ path }) => path);
+  assert.deepEqual(await layerBytes(left), alone);
+});
+
+test("many layers become one that holds what all of them held", { skip: noQemuImg }, async () => {
+  const ids = ["dk-aaaaaaaaaaaaaaaa", "dk-bbbbbbbbbbbbbbbb", "dk-cccccccccccccccc"];
+  const layers = layersIn(dir, ids);
+  await writeFile(layers[0]?.path ?? "", "");
+  await run(["truncate", "-s", "64M", layers[0]?.path ?? ""]);
+  for (const { path } of layers.slice(1)) await writeOverlay(path, 64);
+  await write(layers.slice(0, 1), 0, "base");
+  await write(layers.slice(0, 1), 4096, "base");
+  await write(layers.slice(0, 2), 4096, "middle");
+  await write(layers.slice(0, 2), 8192, "middle");
+  await write(layers, 8192, "top");
+  await write(layers, 32 * MIB, "top");
+  const out = join(dir, "out");
+  await mkdir(out);
+  const flat = await flattenLayers(layers, 64, out);
+  assert.equal(flat.format, "raw");
+  assert.ok(!ids.includes(flat.id));
+  const texts = await Promise.all([0, 4096, 8192, 32 * MIB, 48 * MIB].map(async (offset) => textAt(flat.path, offset)));
+  assert.deepEqual(texts, ["base", "middle", "top", "top", ""]);
+  const { size, blocks } = await stat(flat.path);
+  assert.equal(size, 64 * MIB);
+  assert.ok(blocks * 512 < MIB, "what is empty takes no space");
+});
+
+test("a layer that is alone is shared, not copied", async () => {
+  const [only] = layersIn(dir, ["dk-aaaaaaaaaaaaaaaa"]);
+  assert.ok(only);
+  await writeFile(only.path, "disk");
+  const out = join(dir, "out");
+  await mkdir(out);
+  const flat = await flattenLayers([only], 64, out);
+  assert.equal(flat.id, only.id);
+  assert.equal((await stat(flat.path)).ino, (await stat(only.path)).ino);
+});
+
+test("layers with a forged header are not made into one", async () => {
+  const layers = layersIn(dir, ["dk-aaaaaaaaaaaaaaaa", "dk-bbbbbbbbbbbbbbbb"]);
+  for (const { path } of layers) await writeFile(path, Buffer.alloc(4096));
+  await assert.rejects(flattenLayers(layers, 64, dir), { code: "SNAPSHOT_INVALID" });
+});
