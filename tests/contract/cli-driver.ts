@@ -131,7 +131,7 @@ const LINES: Lines = {
       "snapshot",
       "create",
       text(body["tag"]),
-      ...options(body, { image: "--image", memory_mib: "--memory-mib", vcpus: "--vcpus" }),
+      ...options(body, { image: "--image", memory_mib: "--memory-mib", vcpus: "--vcpus", disk_mib: "--disk-mib" }),
       ...when((body["warm_up"] as { kernels?: unknown[] } | undefined)?.kernels?.length === 0, "--warm-nothing"),
       ...pairs("--metadata", body["metadata"]),
       ...pairs("--env", body["env"]),

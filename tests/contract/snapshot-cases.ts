@@ -15,13 +15,15 @@ export const snapshotCases: Case[] = [
         tag: c.name("bare"),
         image: PYTHON_IMAGE,
         memory_mib: 128,
+        disk_mib: 64,
         warm_up: { kernels: [] },
         metadata: { who: c.name("bare") },
         ...(c.driver === "cli" ? {} : PLUMBING),
       },
     }),
     expect: (c) => {
-      const fields = { tag: c.name("bare"), status: "ready", bootable: true, image: PYTHON_IMAGE, memory_mib: 128, vcpus: 1, kernels: [] };
+      const machine = { image: PYTHON_IMAGE, memory_mib: 128, vcpus: 1, disk_mib: 64, kernels: [] };
+      const fields = { tag: c.name("bare"), status: "ready", bootable: true, ...machine };
       const warnings = c.driver === "cli" ? [] : Object.keys(PLUMBING).map((field) => new RegExp(`^${field} has no effect`));
       const lineage = { depth: 0, parent_tag: null, branched_from: null, ephemeral: false, pool: 0, error: null };
       return gives({ ...fields, ...lineage, warnings, metadata: { who: c.name("bare") }, dir: isText, created_at_unix: above(1e9) }, 201);
@@ -39,6 +41,12 @@ export const snapshotCases: Case[] = [
     route: "createSnapshot",
     args: (c) => ({ body: { tag: c.name("none"), image: "no-such-image" } }),
     expect: fails("NOT_FOUND", { message: () => /no-such-image/ }),
+  },
+  {
+    what: "a disk that is too small",
+    route: "createSnapshot",
+    args: (c) => ({ body: { tag: c.name("none"), image: PYTHON_IMAGE, disk_mib: 1 } }),
+    expect: fails("BAD_REQUEST", { message: () => /disk_mib/ }),
   },
   {
     what: "a tag that is no name",
@@ -63,7 +71,7 @@ export const snapshotCases: Case[] = [
     what: "one snapshot",
     route: "getSnapshot",
     args: (c) => ({ params: { tag: c.name("bare") } }),
-    expect: (c) => gives({ id: c.at("bare.id"), status: "ready", memory_mib: 128 }),
+    expect: (c) => gives({ id: c.at("bare.id"), status: "ready", memory_mib: 128, disk_mib: 64 }),
   },
   {
     what: "sizes and lineage of a base",
@@ -73,6 +81,10 @@ export const snapshotCases: Case[] = [
       memory_logical_bytes: 128 * MIB,
       memory_physical_bytes: above(MIB),
       vmstate_bytes: above(1e3),
+      disk_mib: 64,
+      disk_layers: 1,
+      disk_physical_bytes: above(1e3),
+      disk_own_bytes: above(1e3),
       parent_tag: null,
       chain_depth: 0,
       ancestors: [],
@@ -133,7 +145,7 @@ export const snapshotCases: Case[] = [
     what: "a fork of a snapshot without kernels",
     route: "createSandboxes",
     args: (c) => ({ body: { snapshot_tag: c.name("renamed") } }),
-    expect: (c) => gives([{ snapshot_tag: c.name("renamed"), kernels: [], memory_mib: 128 }]),
+    expect: (c) => gives([{ snapshot_tag: c.name("renamed"), kernels: [], memory_mib: 128, disk_mib: 64, certificate: { disk: "private-layer" } }]),
     save: "bareChild",
   },
   {

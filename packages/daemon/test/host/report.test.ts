@@ -80,6 +80,8 @@ const CASES: [title: string, id: string, facts: Partial<HostFacts>, status: Chec
   ["no warden", "warden", { wardenBinary: null }, "fail", /make setup/],
   ["no mmdebstrap", "mmdebstrap", { mmdebstrap: null }, "warn", /apt-get install --yes mmdebstrap/],
   ["no sqfstar", "sqfstar", { sqfstar: null }, "fail", /squashfs-tools/],
+  ["no mkfs", "disk-tools", { mkfs: null }, "warn", /apt-get install --yes e2fsprogs/],
+  ["no qemu-img", "disk-tools", { qemuImg: null }, "warn", /apt-get install --yes qemu-utils/],
   ["no sub-ids", "sub-ids", { hasSubIds: false }, "warn", /usermod --add-subuids .* ada$/],
   ["no sub-ids, as root", "sub-ids", { hasSubIds: false, uid: 0 }, "pass", /Not needed/],
   ["no user namespaces", "user-namespaces", { userNamespaces: { usable: false, reason: "EPERM" } }, "warn", /EPERM/],

@@ -1,10 +1,11 @@
 import assert from "node:assert/strict";
 import { mkdir, readFile, readdir, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { test } from "node:test";
+import { test, type TestContext } from "node:test";
 import { run } from "../../src/host/run.ts";
 import { ensureGuestKernel, initramfsEntries } from "../../src/image/guest-kernel.ts";
 import { packInitramfs } from "../../src/image/initramfs.ts";
+import { collectModules } from "../../src/image/kernel-modules.ts";
 import { compareReleases } from "../../src/image/kernel-package.ts";
 import { decodeLz4Legacy, isLz4Legacy } from "../../src/image/lz4-legacy.ts";
 import { tempDir, tempHome } from "./helpers/temp-home.ts";
@@ -76,6 +77,49 @@ test("lz4 streams of kernels are decoded", () => {
   assert.throws(() => decodeLz4Legacy(stream, 5), RangeError);
 });
 
+/** The least of an ELF file that says what it depends on */
+function moduleFile(depends: string): Buffer {
+  const names = Buffer.from("\0.modinfo\0");
+  const info = Buffer.from(`license=GPL\0depends=${depends}\0`);
+  const header = Buffer.alloc(64);
+  header.writeUInt32BE(0x7f454c46, 0);
+  const table = 64 + names.length + info.length;
+  header.writeBigUInt64LE(BigInt(table), 40);
+  header.writeUInt16LE(64, 58);
+  header.writeUInt16LE(2, 60);
+  header.writeUInt16LE(0, 62);
+  const section = (name: number, offset: number, size: number): Buffer => {
+    const entry = Buffer.alloc(64);
+    entry.writeUInt32LE(name, 0);
+    entry.writeBigUInt64LE(BigInt(offset), 24);
+    entry.writeBigUInt64LE(BigInt(size), 32);
+    return entry;
+  };
+  return Buffer.concat([header, names, info, section(0, 64, names.length), section(1, 64 + names.length, info.length)]);
+}
+
+async function kernelTree(t: TestContext, modules: Record<string, string>, builtin: string[]): Promise<string> {
+  const dir = await tempDir(t);
+  for (const [name, depends] of Object.entries(modules)) await writeFile(join(dir, `${name}.ko`), moduleFile(depends));
+  await writeFile(join(dir, "modules.builtin"), builtin.map((name) => `kernel/${name}.ko\n`).join(""));
+  return dir;
+}
+
+const PLAIN = ["virtio_pci", "virtio_console", "virtio_blk", "virtio_net", "squashfs"];
+
+test("what only a disk needs is loaded only with a disk, after the others", async (t) => {
+  const modules = { overlay: "", ext4: "jbd2,mbcache", jbd2: "", mbcache: "", crc32c_generic: "" };
+  const { boot, disk } = await collectModules(await kernelTree(t, modules, PLAIN));
+  const names = (list: { name: string }[] | null): string[] => (list ?? []).map(({ name }) => name);
+  assert.deepEqual(names(boot), ["overlay"]);
+  assert.deepEqual(names(disk), ["crc32c_generic", "jbd2", "mbcache", "ext4"]);
+});
+
+test("a kernel with ext4 built in needs nothing more for a disk, one without it cannot have any", async (t) => {
+  assert.deepEqual((await collectModules(await kernelTree(t, { overlay: "" }, [...PLAIN, "ext4"]))).disk, []);
+  assert.equal((await collectModules(await kernelTree(t, { overlay: "" }, PLAIN))).disk, null);
+});
+
 test("a kernel comes from the distribution's package, once", { skip, timeout: 120_000 }, async (t) => {
   const home = await tempHome(t);
   const dir = await tempDir(t);
@@ -93,6 +137,7 @@ test("a kernel comes from the distribution's package, once", { skip, timeout: 12
   );
   for (const name of load) assert.equal(entries.get(`modules/${name}`)?.content.subarray(1, 4).toString(), "ELF");
   assert.ok((await stat(first.vmlinuz)).size > 5_000_000);
+  assert.ok(first.diskInitrd !== null && (await stat(first.diskInitrd)).size > 0, "distributions' kernels have ext4");
 
   const steps: string[] = [];
   const second = await ensureGuestKernel(home, { agent, kernelsDir, progress: (event) => steps.push(event.step) });

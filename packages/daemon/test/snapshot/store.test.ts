@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { existsSync } from "node:fs";
-import { mkdir, mkdtemp, readdir, rm, utimes, writeFile } from "node:fs/promises";
+import { mkdir, mkdtemp, readdir, readFile, rm, utimes, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, test } from "node:test";
@@ -121,4 +121,34 @@ test("what another one builds on is not removed, with or without a name", async 
   await store.remove(child.manifest.id);
   await store.remove("base");
   assert.deepEqual(await store.ids(), []);
+});
+
+test("a snapshot from before there were disks has none", async () => {
+  const { dir: folder } = await publish("old");
+  const path = join(folder, "manifest.json");
+  const { disk: _disk, ...rest } = JSON.parse(await readFile(path, "utf8")) as Record<string, unknown>;
+  await writeFile(path, JSON.stringify(rest));
+  const { manifest, layers } = await store.get("old");
+  assert.equal(manifest.disk, null);
+  assert.deepEqual(layers, []);
+});
+
+test("the layers of a disk are files of the snapshot's folder, and only those", async () => {
+  const { dir: folder, manifest } = await publish("disk");
+  const path = join(folder, "manifest.json");
+  const ids = ["dk-aaaaaaaaaaaaaaaa", "dk-bbbbbbbbbbbbbbbb"];
+  await writeFile(path, JSON.stringify({ ...manifest, disk: { sizeMiB: 64, layers: ids } }));
+  assert.deepEqual(
+    (await store.get("disk")).layers.map((layer) => layer.path),
+    [join(folder, `${ids[0]}.raw`), join(folder, `${ids[1]}.qcow2`)],
+  );
+  await writeFile(path, JSON.stringify({ ...manifest, disk: { sizeMiB: 64, layers: ["../../etc/passwd"] } }));
+  await assert.rejects(store.get("disk"), { code: "SNAPSHOT_INVALID" });
+});
+
+test("a snapshot is on disk only when its layers are", async () => {
+  const { manifest, dir: folder } = await publish("sync");
+  await writeFile(join(folder, "manifest.json"), JSON.stringify({ ...manifest, disk: { sizeMiB: 64, layers: ["dk-aaaaaaaaaaaaaaaa"] } }));
+  await assert.rejects(store.sync(await store.get("sync")), { code: "ENOENT", path: /dk-aaaaaaaaaaaaaaaa\.raw$/ });
+  assert.ok(existsSync(join(folder, "unsynced")));
 });

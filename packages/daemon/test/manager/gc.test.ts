@@ -1,0 +1,63 @@
+// What a collection of garbage says that it frees.
+
+import assert from "node:assert/strict";
+import { link, mkdir, mkdtemp, rm, stat, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterEach, beforeEach, test } from "node:test";
+import { layersIn } from "../../src/disk/layer.ts";
+import type { Core } from "../../src/manager/core.ts";
+import { collectGarbage } from "../../src/manager/gc.ts";
+import type { Lineage } from "../../src/manager/lineage.ts";
+import type { Snapshot } from "../../src/snapshot/store.ts";
+
+const BASE = "dk-aaaaaaaaaaaaaaaa";
+const TOP = "dk-bbbbbbbbbbbbbbbb";
+const MEMORY_BYTES = 1000;
+const STATE_BYTES = 10;
+
+let dir: string;
+beforeEach(async () => {
+  dir = await mkdtemp(join(tmpdir(), "forkd-gc-"));
+  await mkdir(join(dir, "kernels"));
+});
+afterEach(async () => rm(dir, { recursive: true, force: true }));
+
+async function snapshot(tag: string, ids: string[], shared?: Snapshot): Promise<Snapshot> {
+  const folder = join(dir, tag);
+  await mkdir(folder);
+  const layers = layersIn(folder, ids);
+  for (const [at, { path }] of layers.entries()) {
+    const same = shared?.layers[at];
+    if (same) await link(same.path, path);
+    else await writeFile(path, Buffer.alloc(100_000, 1));
+  }
+  const manifest = { tag, memory: { kind: "base", bytes: MEMORY_BYTES }, deviceStateBytes: STATE_BYTES };
+  return { manifest, layers } as unknown as Snapshot;
+}
+
+async function garbage(unneeded: Snapshot[]): Promise<number[]> {
+  const core = { home: { guestKernels: join(dir, "kernels") }, runtime: { flats: { unused: async () => [] } } };
+  const lineage = { unneeded: async () => unneeded };
+  const { removed, dry_run } = await collectGarbage(core as unknown as Core, lineage as unknown as Lineage, true);
+  assert.equal(dry_run, true);
+  return removed.map(({ bytes }) => bytes);
+}
+
+test("a layer of a disk is freed with the last of the snapshots that have it, and not when another one stays", async () => {
+  const kept = await snapshot("kept", [BASE]);
+  const one = await snapshot("one", [BASE, TOP], kept);
+  const two = await snapshot("two", [BASE, TOP], one);
+  const plain = MEMORY_BYTES + STATE_BYTES;
+  const layer = (await stat(kept.layers[0]?.path ?? "")).blocks * 512;
+  assert.ok(layer >= 100_000);
+  assert.deepEqual(await garbage([one]), [plain]);
+  assert.deepEqual(await garbage([one, two]), [plain, plain + layer]);
+  assert.deepEqual(await garbage([two, one, kept]), [plain, plain + layer, plain + layer]);
+});
+
+test("a damaged snapshot without its layers can be collected", async () => {
+  const damaged = await snapshot("damaged", [BASE, TOP]);
+  await rm(damaged.layers[1]?.path ?? "");
+  assert.equal((await garbage([damaged])).length, 1);
+});
