@@ -26,7 +26,15 @@ export const sandboxCases: Case[] = [
     }),
     expect: (c) => {
       const identity = { id: /^sb-/, name: c.name("one"), snapshot_tag: "python", snapshot_id: /^sn-/, state: "running", reason: null };
-      const machine = { memory_mib: 256, vcpus: 1, disk_mib: null, kernels: ["python"], isolation: /^(kvm|emulated)$/, pid: above(1), fork_ms: above(0) };
+      const machine = {
+        memory_mib: 256,
+        vcpus: 1,
+        disk_mib: null,
+        kernels: ["python"],
+        isolation: /^(kvm|emulated)$/,
+        pid: above(1),
+        fork_ms: above(0),
+      };
       const life = { expires_at_unix: within(3600), idle_timeout_secs: 1800, created_by: "local", memory_limit_mib: 256 };
       const older = { netns: null, guest_addr: "", has_branched: false, branch_count: 0, last_branch_memory_path: null };
       const certificate = {
@@ -206,7 +214,15 @@ export const sandboxCases: Case[] = [
     what: "what it uses",
     route: "getSandboxStats",
     args: (c) => ({ params: { id: c.name("one") } }),
-    expect: (c) => gives({ id: c.at("one.0.id"), state: "running", cpu_ms: above(0), private_guest_bytes: above(0), pss_bytes: above(0), disk_bytes: null }),
+    expect: (c) =>
+      gives({
+        id: c.at("one.0.id"),
+        state: "running",
+        cpu_ms: above(0),
+        private_guest_bytes: above(0),
+        pss_bytes: above(0),
+        disk_bytes: null,
+      }),
     not: REST_AND_SDK("`stats` has all"),
   },
   { what: "what all use", route: "getStats", expect: (c) => gives(including({ id: c.at("one.0.id") }, { id: c.at("many.0.id") })) },

@@ -145,7 +145,8 @@ export const snapshotCases: Case[] = [
     what: "a fork of a snapshot without kernels",
     route: "createSandboxes",
     args: (c) => ({ body: { snapshot_tag: c.name("renamed") } }),
-    expect: (c) => gives([{ snapshot_tag: c.name("renamed"), kernels: [], memory_mib: 128, disk_mib: 64, certificate: { disk: "private-layer" } }]),
+    expect: (c) =>
+      gives([{ snapshot_tag: c.name("renamed"), kernels: [], memory_mib: 128, disk_mib: 64, certificate: { disk: "private-layer" } }]),
     save: "bareChild",
   },
   {

@@ -211,8 +211,7 @@ describe("a disk", () => {
     const one = await branch(source, "share-1");
     await sh(source, `echo 2 > /data/two; ${FRESH}`);
     const two = await branch(source, "share-2");
-    const links = async ({ layers }: Snapshot): Promise<number[]> =>
-      Promise.all(layers.map(async ({ path }) => (await stat(path)).nlink));
+    const links = async ({ layers }: Snapshot): Promise<number[]> => Promise.all(layers.map(async ({ path }) => (await stat(path)).nlink));
     assert.equal(one.layers.length, 2);
     assert.equal(two.layers.length, 3);
     // the base: in three snapshots; the first frozen layer: in two and in the source; the second: in one and in the source

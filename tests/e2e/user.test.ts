@@ -142,15 +142,17 @@ describe("forkd demo", () => {
       assertReport(report);
       assert.deepEqual(await processesOfUser(), [], "processes of the user are left");
       const traces = await tracesOf(resolveHome({ FORKD_HOME: store, FORKD_RUN: `${userHome}/run` }));
-      assert.deepEqual(traces, { staging: [], flat: [], snapshots: [], tags: [], mounts: [] });
+      assert.deepEqual(traces, { staging: [], flat: [], disks: [], snapshots: [], tags: [], mounts: [] });
       assert.equal((await run("ls", ["-A", `${userHome}/run`])).stdout, "");
     });
 
     it("has a daemon of its own, whose sandboxes outlive it, and which nobody else can use", async (t) => {
       if (obstacle !== undefined) return t.skip(obstacle);
       const json = async (...args: string[]): Promise<unknown> => JSON.parse(await as(forkd, [...args, "--json"]));
-      await as(forkd, ["snapshot", "create", "warm", "--image", "python-numpy", "--memory-mib", "256", "-c", "kept = 41"]);
+      const machine = ["--memory-mib", "256", "--disk-mib", "64"];
+      await as(forkd, ["snapshot", "create", "warm", "--image", "python-numpy", ...machine, "-c", "kept = 41"]);
       await as(forkd, ["fork", "warm", "--name", "mine"]);
+      await as(forkd, ["exec", "mine", "--", "sh", "-c", "echo mine > /srv/file && sync"]);
       assert.equal(await as(forkd, ["eval", "mine", "--", "kept += 1; kept"]), "42\n");
       const socket = `${userHome}/run/forkd.sock`;
       await assert.rejects(
@@ -173,13 +175,14 @@ describe("forkd demo", () => {
       await as(forkd, ["branch", "mine", "--tag", "later"]);
       await as(forkd, ["fork", "later", "--name", "child"]);
       assert.equal(await as(forkd, ["eval", "child", "--", "kept"]), "42\n");
+      assert.equal(await as(forkd, ["exec", "child", "--", "cat", "/srv/file"]), "mine\n");
 
       await as(forkd, ["kill", "--all"]);
       await as(forkd, ["rmi", "later", "warm"]);
       await as(forkd, ["down"]);
       assert.deepEqual(await processesOfUser(), [], "processes of the user are left");
       const traces = await tracesOf(resolveHome({ FORKD_HOME: `${userHome}/store`, FORKD_RUN: `${userHome}/run` }));
-      assert.deepEqual(traces, { staging: [], flat: [], snapshots: [], tags: [], mounts: [] });
+      assert.deepEqual(traces, { staging: [], flat: [], disks: [], snapshots: [], tags: [], mounts: [] });
     });
 
     async function processesOfUser(): Promise<number[]> {

@@ -189,7 +189,23 @@ const CASES: Case[] = [
   { args: ["snapshot-info", "t"], requests: [["GET /v1/snapshots/t"], ["GET /v1/snapshots/t/info"]] },
   { args: ["snapshot", "create", "t"], requests: [["POST /v1/snapshots", { tag: "t" }]] },
   {
-    args: ["snapshot", "create", "t", "--image", "i", "--memory-mib", "512", "--vcpus", "2", "--disk-mib", "1024", "-c", "import numpy", "--env", "A=1"],
+    args: [
+      "snapshot",
+      "create",
+      "t",
+      "--image",
+      "i",
+      "--memory-mib",
+      "512",
+      "--vcpus",
+      "2",
+      "--disk-mib",
+      "1024",
+      "-c",
+      "import numpy",
+      "--env",
+      "A=1",
+    ],
     requests: [
       [
         "POST /v1/snapshots",

@@ -71,8 +71,17 @@ const cases: Case[] = [
   {
     route: "createSnapshot",
     call: (c) =>
-      c.createSnapshot("py", { memoryMib: 512, diskMib: 1024, warmUp: { kernels: [{ language: "python", code: "import numpy" }], timeoutSecs: 9 } }),
-    body: { tag: "py", memory_mib: 512, disk_mib: 1024, warm_up: { kernels: [{ language: "python", code: "import numpy" }], timeout_secs: 9 } },
+      c.createSnapshot("py", {
+        memoryMib: 512,
+        diskMib: 1024,
+        warmUp: { kernels: [{ language: "python", code: "import numpy" }], timeoutSecs: 9 },
+      }),
+    body: {
+      tag: "py",
+      memory_mib: 512,
+      disk_mib: 1024,
+      warm_up: { kernels: [{ language: "python", code: "import numpy" }], timeout_secs: 9 },
+    },
   },
   { route: "createSnapshot", call: (c) => c.createSnapshot("py", { bootWaitSecs: 1 }), body: { tag: "py", boot_wait_secs: 1 } },
   { route: "getSnapshot", call: (c) => c.getSnapshot("py"), params: { tag: "py" } },

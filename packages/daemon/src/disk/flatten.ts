@@ -19,10 +19,7 @@ export async function flattenLayers(layers: readonly Layer[], sizeMiB: number, d
   }
   // what VMMs have written is not trusted
   for (const { path } of others) await checkOverlay(path, sizeMiB);
-  await run(flattenArgs(layers, flat.path));
+  const source = `json:${JSON.stringify(stackNode(layers, "read"))}`;
+  await run(["qemu-img", "convert", "-O", "raw", source, flat.path]);
   return flat;
-}
-
-export function flattenArgs(layers: readonly Layer[], out: string): string[] {
-  return ["qemu-img", "convert", "-O", "raw", `json:${JSON.stringify(stackNode(layers, "read"))}`, out];
 }

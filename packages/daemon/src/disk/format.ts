@@ -10,7 +10,8 @@ const MIB = 1024 * 1024;
  * Nothing depends on the host's mke2fs.conf. No journal: it brings a file system back after a crash of its machine, and here both are
  * saved together and end together. Without it less is written, and all of the disk is the guest's.
  */
-const FEATURES = "none,dir_index,dir_nlink,ext_attr,extent,extra_isize,filetype,flex_bg,huge_file,large_file,metadata_csum,sparse_super,64bit";
+const FEATURES =
+  "none,dir_index,dir_nlink,ext_attr,extent,extra_isize,filetype,flex_bg,huge_file,large_file,metadata_csum,sparse_super,64bit";
 
 export async function formatDisk(path: string, sizeMiB: number, signal?: AbortSignal): Promise<void> {
   await using file = await open(path, "wx", 0o600);

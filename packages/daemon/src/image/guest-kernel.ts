@@ -188,8 +188,7 @@ async function writeBase(
   const out = join(staging, "out");
   await mkdir(join(out, "modules"), { recursive: true });
   await writeFile(join(out, "kernel"), vmlinux ?? image);
-  for (const module of [...modules.boot, ...(modules.disk ?? [])])
-    await writeFile(join(out, "modules", fileOf(module)), module.data);
+  for (const module of [...modules.boot, ...(modules.disk ?? [])]) await writeFile(join(out, "modules", fileOf(module)), module.data);
   const manifest: BaseManifest = {
     version: FORMAT,
     ...about,

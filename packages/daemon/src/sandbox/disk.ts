@@ -146,7 +146,15 @@ export class SandboxDisk {
     const active = this.#own.at(-1);
     if (!active) throw new ForkdError("INTERNAL", `The disk in ${this.#dir} has no layers.`);
     const all: Layer[] = [...this.#base, ...this.#own.slice(0, -1)];
-    return { below: all.slice(Math.max(0, all.findLastIndex(({ format }) => format === "raw"))), active };
+    return {
+      below: all.slice(
+        Math.max(
+          0,
+          all.findLastIndex(({ format }) => format === "raw"),
+        ),
+      ),
+      active,
+    };
   }
 }
 

@@ -26,7 +26,7 @@ const ROW: Omit<SnapshotRow, "id" | "tag" | "status" | "image"> = {
   ephemeral: 0,
   memory_mib: 128,
   vcpus: 1,
-        disk_mib: null,
+  disk_mib: null,
   parent_tag: null,
   branched_from: null,
   pause_ms: null,
