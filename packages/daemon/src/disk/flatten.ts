@@ -2,11 +2,11 @@
 
 import { link } from "node:fs/promises";
 import { join } from "node:path";
-import { run } from "../host/run.ts";
 import { newId } from "../util/id.ts";
 import { stackNode } from "../vmm/qemu/block-node.ts";
 import { layerFile, type Layer } from "./layer.ts";
 import { checkOverlay } from "./overlay.ts";
+import { runDiskTool } from "./run-tool.ts";
 
 /** Writes what all layers together hold to a new one in a folder; one that is alone already is only linked */
 export async function flattenLayers(layers: readonly Layer[], sizeMiB: number, dir: string): Promise<Layer> {
@@ -20,6 +20,6 @@ export async function flattenLayers(layers: readonly Layer[], sizeMiB: number, d
   // what VMMs have written is not trusted
   for (const { path } of others) await checkOverlay(path, sizeMiB);
   const source = `json:${JSON.stringify(stackNode(layers, "read"))}`;
-  await run(["qemu-img", "convert", "-O", "raw", source, flat.path]);
+  await runDiskTool(["qemu-img", "convert", "-O", "raw", source, flat.path]);
   return flat;
 }

@@ -1,8 +1,7 @@
 // A new disk: a sparse file with an empty ext4 in it.
 
 import { open } from "node:fs/promises";
-import { run } from "../host/run.ts";
-import { searchPath } from "../util/find-program.ts";
+import { runDiskTool } from "./run-tool.ts";
 
 const MIB = 1024 * 1024;
 
@@ -16,7 +15,7 @@ const FEATURES =
 export async function formatDisk(path: string, sizeMiB: number, signal?: AbortSignal): Promise<void> {
   await using file = await open(path, "wx", 0o600);
   await file.truncate(sizeMiB * MIB);
-  await run(formatArgs(path), { signal, env: { ...process.env, PATH: searchPath() } });
+  await runDiskTool(formatArgs(path), signal);
 }
 
 export function formatArgs(path: string): string[] {

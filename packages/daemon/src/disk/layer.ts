@@ -1,5 +1,6 @@
 // A disk is a stack of files. Only the uppermost one is written; the others never change, so any number of disks can share them.
 
+import type { Stats } from "node:fs";
 import { link, stat } from "node:fs/promises";
 import { join } from "node:path";
 
@@ -22,9 +23,24 @@ export function layerFile({ id, format }: Pick<Layer, "id" | "format">): string 
 
 /** What files take of the host's disk, and how much of that would be free without them: a layer may be in several folders */
 export async function layerBytes(paths: readonly string[]): Promise<{ bytes: number; ownBytes: number }> {
-  const files = await Promise.all(paths.map(async (path) => stat(path)));
-  const sum = (some: typeof files): number => some.reduce((bytes, { blocks }) => bytes + blocks * 512, 0);
-  return { bytes: sum(files), ownBytes: sum(files.filter(({ nlink }) => nlink === 1)) };
+  const sizes = { bytes: 0, ownBytes: 0 };
+  for (const path of paths) {
+    const file = await statIfThere(path);
+    if (!file) continue;
+    sizes.bytes += file.blocks * 512;
+    if (file.nlink === 1) sizes.ownBytes += file.blocks * 512;
+  }
+  return sizes;
+}
+
+/** A layer may go while it is looked at, and be missing in a damaged snapshot */
+export async function statIfThere(path: string): Promise<Stats | undefined> {
+  try {
+    return await stat(path);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === "ENOENT") return undefined;
+    throw error;
+  }
 }
 
 /** Gives a folder the same files; returns their ids. The file system counts who has a layer and removes it with the last one */

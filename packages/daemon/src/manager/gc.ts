@@ -3,6 +3,7 @@
 import { readdir, rm, stat } from "node:fs/promises";
 import { join } from "node:path";
 import type { GcResult } from "../api/daemon.ts";
+import { statIfThere } from "../disk/layer.ts";
 import { folderAgeMs } from "../host/owner.ts";
 import { sweepStaging } from "../host/staging.ts";
 import type { Snapshot } from "../snapshot/store.ts";
@@ -36,10 +37,7 @@ async function snapshotGarbage(snapshots: readonly Snapshot[]): Promise<Garbage[
   for (const { manifest, layers } of snapshots) {
     let bytes = manifest.memory.bytes + manifest.deviceStateBytes;
     for (const { path } of layers) {
-      const file = await stat(path).catch((error: NodeJS.ErrnoException) => {
-        if (error.code === "ENOENT") return undefined;
-        throw error;
-      });
+      const file = await statIfThere(path);
       if (!file) continue;
       const others = (links.get(file.ino) ?? file.nlink) - 1;
       links.set(file.ino, others);
