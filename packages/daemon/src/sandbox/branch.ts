@@ -151,15 +151,24 @@ async function pauseAndFinish(
 async function saveDisk(sandbox: Sandbox, dir: string, opts: BranchOptions): Promise<SnapshotManifest["disk"]> {
   const { disk, vm } = sandbox;
   if (!disk) return null;
-  await disk.settle(vm.disk);
   const layers = await disk.saveFrozen(dir);
   const { sizeMiB } = disk;
   if (layers.length <= MAX_LAYERS) return { sizeMiB, layers };
   const old = layersIn(dir, layers);
   const flat = await flattenLayers(old, sizeMiB, dir);
   for (const { path } of old) await rm(path);
-  if (sandbox.alive && !opts.stayPaused) await disk.restack(vm.disk, flat);
+  if (!opts.stayPaused) await unlessGone(sandbox, disk.restack(vm.disk, flat));
   return { sizeMiB, layers: [flat.id] };
+}
+
+/** The snapshot is complete: a source that ends meanwhile takes nothing from it */
+async function unlessGone(sandbox: Sandbox, work: Promise<void>): Promise<void> {
+  try {
+    await work;
+  } catch (error) {
+    const hasEnded = !sandbox.alive || (error instanceof ForkdError && error.code === "VMM_EXITED");
+    if (!hasEnded) throw error;
+  }
 }
 
 /** A command that was sent is carried out, if late; one that cannot be sent would leave the source standing for ever */

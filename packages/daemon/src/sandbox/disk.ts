@@ -80,7 +80,7 @@ export class SandboxDisk {
     return (await layerBytes(this.#own.map(({ path }) => path))).ownBytes;
   }
 
-  /** Makes the layer that will take the writes after a freeze, so that the freeze is one round trip; whatever comes of it, settle() follows */
+  /** Makes the layer that will take the writes after a freeze, so that the freeze is one round trip; settle() takes it back */
   async prepare(control: DiskControl): Promise<void> {
     await this.settle(control);
     this.#next = ownLayer(this.#dir, this.#stack().active.place + STEP, "qcow2");
@@ -90,19 +90,21 @@ export class SandboxDisk {
 
   /** While the VM is paused: what it has written until now changes no more */
   async freeze(control: DiskControl): Promise<void> {
-    if (this.#next) await control.freeze(this.#stack().active.id, this.#next.id);
+    const next = this.#next;
+    if (!next) throw new ForkdError("INTERNAL", `The disk in ${this.#dir} is not prepared for a freeze.`);
+    await control.freeze(this.#stack().active.id, next.id);
+    this.#push(next);
   }
 
-  /** Asks which layer takes the writes, and removes the one that was made for a freeze which failed, or was never tried */
+  /** After a freeze that failed, or was never tried: asks which layer takes the writes, and removes the one that was made for nothing */
   async settle(control: DiskControl): Promise<void> {
     const next = this.#next;
     if (!next) return;
     const [active, known] = await Promise.all([control.active(), control.known()]);
-    if (active === next.id) this.#own.push(next);
-    else {
-      if (known.includes(next.id)) await control.drop(next.id);
-      await rm(next.path, { force: true });
-    }
+    // a freeze that came late may have been heard of meanwhile
+    if (active === next.id) return this.#push(next);
+    if (known.includes(next.id)) await control.drop(next.id);
+    await rm(next.path, { force: true });
     this.#next = undefined;
   }
 
@@ -141,20 +143,19 @@ export class SandboxDisk {
     await rm(this.#dir, { recursive: true, force: true });
   }
 
+  #push(next: OwnLayer): void {
+    if (this.#next !== next) return;
+    this.#own.push(next);
+    this.#next = undefined;
+  }
+
   /** The whole disk begins with the uppermost raw layer: below it there is nothing that it does not hold */
   #stack(): { below: Layer[]; active: OwnLayer } {
     const active = this.#own.at(-1);
     if (!active) throw new ForkdError("INTERNAL", `The disk in ${this.#dir} has no layers.`);
     const all: Layer[] = [...this.#base, ...this.#own.slice(0, -1)];
-    return {
-      below: all.slice(
-        Math.max(
-          0,
-          all.findLastIndex(({ format }) => format === "raw"),
-        ),
-      ),
-      active,
-    };
+    const lowest = all.findLastIndex(({ format }) => format === "raw");
+    return { below: all.slice(Math.max(0, lowest)), active };
   }
 }
 

@@ -88,7 +88,6 @@ async function start(): Promise<{ disk: SandboxDisk; vmm: FakeVmm }> {
 async function freeze(disk: SandboxDisk, vmm: FakeVmm): Promise<void> {
   await disk.prepare(vmm);
   await disk.freeze(vmm);
-  await disk.settle(vmm);
 }
 
 const idsOf = (layers: readonly Layer[]): string[] => layers.map(({ id }) => id);
@@ -138,14 +137,24 @@ for (const command of ["add", "freeze"] as const) {
   });
 }
 
-test("a freeze that was not looked at is, before the next one", async () => {
+test("a freeze that was carried out although nobody heard of it counts", async () => {
   const { disk, vmm } = await start();
   const first = disk.spec.active.id;
   await disk.prepare(vmm);
-  await disk.freeze(vmm);
+  vmm.freeze = async (active, next) => {
+    await FakeVmm.prototype.freeze.call(vmm, active, next);
+    throw new Error("no answer in time");
+  };
+  await assert.rejects(disk.freeze(vmm));
+  vmm.freeze = FakeVmm.prototype.freeze.bind(vmm);
   const second = vmm.writes;
   await freeze(disk, vmm);
   assert.deepEqual(idsOf(disk.spec.below), [...BASE, first, second]);
+});
+
+test("a freeze that is not prepared is refused", async () => {
+  const { disk, vmm } = await start();
+  await assert.rejects(disk.freeze(vmm), { code: "INTERNAL" });
 });
 
 test("a daemon that died before a freeze finds the disk as it was", async () => {
