@@ -89,6 +89,7 @@ async function capture(context: BranchContext, sandbox: Sandbox, opts: BranchOpt
       deviceStateBytes: (await stat(deviceState)).size,
       kernels,
       env: sandbox.env,
+      network: sandbox.network.policy,
       branchedFrom: sandbox.id,
       depth: source.manifest.depth + 1,
     };

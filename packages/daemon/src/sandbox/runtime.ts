@@ -10,12 +10,12 @@ import { ensureGuestKernel, type GuestKernel } from "../image/guest-kernel.ts";
 import { sweepStaging } from "../host/staging.ts";
 import { ImageStore } from "../image/store.ts";
 import { FlatCache } from "../memory/flat.ts";
+import { Network, type NetworkOptions } from "../net/network.ts";
+import { NO_NETWORK, type NetworkPolicy } from "../net/policy.ts";
 import { SnapshotStore, type Snapshot } from "../snapshot/store.ts";
 import { DEFAULT_PARALLELISM } from "../util/parallelism.ts";
 import type { Progress } from "../util/progress.ts";
 import { Semaphore } from "../util/semaphore.ts";
-import type { MachineShape } from "../vmm/driver.ts";
-import { BASELINE_CPU, MACHINE } from "../vmm/qemu/args.ts";
 import { findQemu, type QemuBinary } from "../vmm/qemu/binary.ts";
 import { checkCompatible } from "../vmm/qemu/compatible.ts";
 import { QemuEngine } from "../vmm/qemu/engine.ts";
@@ -26,12 +26,11 @@ import { branchSandbox, type BranchOptions, type BranchResult } from "./branch.t
 import { checkThere, handOver, letGo, startRawChild, type ForkContext, type HandOver } from "./fork.ts";
 import { compactSnapshot } from "./compact.ts";
 import { Holds } from "./holds.ts";
+import { machineShape } from "./machine-shape.ts";
 import { Pool } from "./pool.ts";
 import type { Sandbox } from "./sandbox.ts";
 import { durableWorkplace, endChildrenOf, ownWorkplace, type Workplace } from "./workplace.ts";
 
-const DEFAULT_MEMORY_MIB = 512;
-const MAX_MEMORY_MIB = 1024 * 1024;
 const MAX_FORK = 1000;
 
 export type RuntimeOptions = {
@@ -42,6 +41,8 @@ export type RuntimeOptions = {
   guestKernel?: string | undefined;
   /** asks for one accelerator instead of the best that works */
   accelerator?: "kvm" | "tcg" | undefined;
+  /** how names are looked up, and who hears of connections */
+  network?: NetworkOptions | undefined;
   onWarning?: (message: string) => void;
   /** "own": VMs end with this process. "durable": they outlive it and are adopted; one such runtime at a time, the caller sees to it */
   life?: "own" | "durable";
@@ -63,6 +64,8 @@ export type CreateSnapshotOptions = {
   vcpus?: number | undefined;
   warmUp?: WarmUp | undefined;
   env?: Record<string, string> | undefined;
+  /** during the warm-up, and for its forks unless they are made with something else; none without it */
+  network?: NetworkPolicy | undefined;
   progress?: Progress | undefined;
   signal?: AbortSignal | undefined;
 };
@@ -72,6 +75,8 @@ export type ForkOptions = {
   /** one failed child fails all */
   allOrNothing?: boolean;
   env?: Record<string, string> | undefined;
+  /** without it, what the snapshot says */
+  network?: NetworkPolicy | undefined;
   signal?: AbortSignal | undefined;
 };
 
@@ -85,6 +90,7 @@ type RuntimeParts = {
   accelerator: AcceleratorChoice;
   workplace: Workplace;
   parallelism: number;
+  network: Network;
   onWarning: (message: string) => void;
   onGone: (sandbox: Sandbox) => void;
 };
@@ -99,6 +105,7 @@ export class Runtime {
   readonly guestKernel: GuestKernel;
   readonly runDir: string;
   readonly pool: Pool;
+  readonly network: Network;
   readonly #workplace: Workplace;
   readonly #onGone: (sandbox: Sandbox) => void;
   readonly #engine: QemuEngine;
@@ -119,6 +126,7 @@ export class Runtime {
     this.guestKernel = parts.guestKernel;
     this.runDir = parts.workplace.runDir;
     this.#workplace = parts.workplace;
+    this.network = parts.network;
     this.#onGone = parts.onGone;
     this.images = new ImageStore(parts.home);
     this.snapshots = new SnapshotStore(parts.home);
@@ -157,6 +165,7 @@ export class Runtime {
         accelerator,
         workplace,
         parallelism,
+        network: new Network(opts.network),
         onWarning,
         onGone: opts.onGone ?? (() => undefined),
       });
@@ -175,23 +184,23 @@ export class Runtime {
 
   /** Boots an image, warms it and freezes it under a tag */
   async createSnapshot(opts: CreateSnapshotOptions): Promise<{ snapshot: Snapshot; timings: SnapshotTimings }> {
-    const shape = this.#shape(opts);
+    const shape = machineShape(opts, { engineVersion: this.qemuVersion, accelerator: this.accelerator.accelerator });
+    const { home, snapshots, runDir, network } = this;
+    const context = { home, snapshots, runDir, network, engine: this.#engine, warden: this.#workplace.warden };
     const image = await this.images.get(opts.image);
     return this.#request(async () =>
-      makeSnapshot(
-        { home: this.home, engine: this.#engine, warden: this.#workplace.warden, snapshots: this.snapshots, runDir: this.runDir },
-        {
-          tag: opts.tag,
-          id: opts.id,
-          image,
-          guestKernel: this.guestKernel,
-          shape,
-          warmUp: opts.warmUp ?? {},
-          env: opts.env ?? {},
-          signal: opts.signal,
-          progress: opts.progress,
-        },
-      ),
+      makeSnapshot(context, {
+        tag: opts.tag,
+        id: opts.id,
+        image,
+        guestKernel: this.guestKernel,
+        shape,
+        warmUp: opts.warmUp ?? {},
+        env: opts.env ?? {},
+        policy: opts.network ?? NO_NETWORK,
+        signal: opts.signal,
+        progress: opts.progress,
+      }),
     );
   }
 
@@ -268,7 +277,7 @@ export class Runtime {
   async adopt(record: SandboxRecord): Promise<Sandbox | string> {
     const { warden } = this.#workplace;
     const onGone = (gone: Sandbox): void => this.#forget(gone);
-    const context = { engine: this.#engine, warden, flats: this.flats, runDir: this.runDir, onGone };
+    const context = { engine: this.#engine, warden, flats: this.flats, runDir: this.runDir, network: this.network, onGone };
     const adopted = await adoptSandbox(context, record);
     if (typeof adopted !== "string" && adopted.alive) this.#sandboxes.set(adopted.id, adopted);
     return adopted;
@@ -325,7 +334,15 @@ export class Runtime {
       const sandbox = await this.#forking.run(async () => {
         opts.signal?.throwIfAborted();
         if (this.#closing) throw new ForkdError("CANCELLED", "Cannot fork: the runtime is closing.");
-        const over: HandOver = { snapshot, env: opts.env ?? {}, startedAt, signal: opts.signal, onGone: (gone) => this.#forget(gone) };
+        const over: HandOver = {
+          snapshot,
+          env: opts.env ?? {},
+          policy: opts.network,
+          network: this.network,
+          startedAt,
+          signal: opts.signal,
+          onGone: (gone) => this.#forget(gone),
+        };
         const pooled = this.pool.take(snapshot);
         const sandbox = pooled && (await letGo(pooled, over));
         return sandbox ?? handOver(await startRawChild(this.#forkContext(), snapshot, "run"), over);
@@ -361,24 +378,6 @@ export class Runtime {
         this.#rootfs.set(imageId, known);
         return known;
       },
-    };
-  }
-
-  #shape(opts: CreateSnapshotOptions): MachineShape {
-    const memoryMiB = opts.memoryMiB ?? DEFAULT_MEMORY_MIB;
-    const vcpus = opts.vcpus ?? 1;
-    if (!Number.isInteger(memoryMiB) || memoryMiB < 64 || memoryMiB > MAX_MEMORY_MIB)
-      throw new ForkdError("BAD_REQUEST", `Cannot make a machine with ${memoryMiB} MiB: at least 64 are needed.`);
-    if (!Number.isInteger(vcpus) || vcpus < 1 || vcpus > 64)
-      throw new ForkdError("BAD_REQUEST", `Cannot make a machine with ${vcpus} CPUs: 1 to 64 are possible.`);
-    return {
-      engine: "qemu",
-      engineVersion: this.qemuVersion,
-      machine: MACHINE,
-      cpu: BASELINE_CPU,
-      accelerator: this.accelerator.accelerator,
-      vcpus,
-      memoryMiB,
     };
   }
 

@@ -1,6 +1,7 @@
 // What a snapshot is, on disk.
 
 import * as z from "zod";
+import { networkPolicy, NO_NETWORK } from "../net/policy.ts";
 
 export const SNAPSHOT_VERSION = 1;
 
@@ -45,6 +46,8 @@ export const snapshotManifest = z.strictObject({
     }),
   ),
   env: z.record(z.string(), z.string()),
+  /** what its forks may connect to, unless they are made with something else */
+  network: networkPolicy.default(NO_NETWORK),
   /** the sandbox it was branched from */
   branchedFrom: z.string().nullable(),
   depth: z.int().min(0),

@@ -106,6 +106,10 @@ const MIGRATIONS = [
 
   // the memory of a sandbox is found by its snapshot
   `ALTER TABLE sandboxes DROP COLUMN memory_path;`,
+
+  // a sandbox that goes on has the rules that it had
+  `ALTER TABLE sandboxes ADD COLUMN network TEXT NOT NULL DEFAULT '{"mode":"none","allow":[],"egressLimitBytes":null}';
+   ALTER TABLE sandboxes ADD COLUMN egress_bytes INTEGER NOT NULL DEFAULT 0;`,
 ];
 
 export function migrate(db: Db): void {
