@@ -98,8 +98,8 @@ function readLabels(message: Buffer): { name: string; end: number } | undefined 
     at++;
     if (length === 0) return { name: labels.join("."), end: at };
     const label = message.toString("latin1", at, at + length);
-    // a dot inside a label must not become one between labels
-    labels.push(label.includes(".") ? "?" : label);
+    // a dot inside a label must not become one between labels, nor any byte a letter
+    labels.push(/^[\w-]+$/.test(label) ? label : "?");
     at += length;
   }
 }
