@@ -1,7 +1,10 @@
 //! The loop: waits for the port, for signals and for processes, and does what the frames ask.
 
+mod own;
+
 use crate::files::{self, Download, Failure, Upload};
 use crate::generators::Generators;
+use crate::network::{Door, Network, FIRST_OWN};
 use crate::outbox::Outbox;
 use crate::port::Port;
 use crate::process::Part;
@@ -31,6 +34,7 @@ enum Stream {
 enum Source {
     Process(u64, Part),
     Stream(u32),
+    Door(Door),
 }
 
 pub struct Agent {
@@ -42,6 +46,9 @@ pub struct Agent {
     table: Table,
     identity: Identity,
     generators: Generators,
+    network: Network,
+    /// The stream that the agent opened last.
+    last_own: u32,
     release: String,
     attached: u32,
     uploads: u64,
@@ -61,6 +68,8 @@ impl Agent {
             table: Table::default(),
             identity: Identity::new()?,
             generators: Generators::default(),
+            network: Network::default(),
+            last_own: u32::MAX,
             release: fs::read_to_string("/proc/sys/kernel/osrelease")?,
             attached: 0,
             uploads: 0,
@@ -112,6 +121,7 @@ impl Agent {
                 };
                 self.settle(number, result);
             }
+            Source::Door(door) => self.serve(door),
         }
     }
 
@@ -167,6 +177,12 @@ impl Agent {
                 }
             }
         }
+        if !self.outbox.is_full() {
+            self.network.interests(|door, fd| {
+                fds.push(sys::poll_fd(fd, sys::POLLIN));
+                sources.push(Source::Door(door));
+            });
+        }
         sys::poll(fds, timeout)
     }
 
@@ -191,6 +207,7 @@ impl Agent {
     fn attach(&mut self, nonce: &[u8; 16]) {
         self.outbox.clear();
         self.streams.clear();
+        self.network.detach();
         self.table.detach_all();
         self.attached += 1;
         self.outbox.raw(&attached_record(nonce));
@@ -204,9 +221,9 @@ impl Agent {
     }
 
     fn frame(&mut self, frame: Frame) {
-        let result = match frame.kind {
-            kind::CREDIT | kind::DATA | kind::EOF | kind::CANCEL | kind::SIGNAL => self.continuation(&frame),
-            _ => self.request(&frame),
+        let result = match kind::opens_a_stream(frame.kind) {
+            true => self.request(&frame),
+            false => self.continuation(&frame),
         };
         self.settle(frame.stream, result);
     }
@@ -223,11 +240,14 @@ impl Agent {
     /// A frame for a stream that should exist.
     fn continuation(&mut self, frame: &Frame) -> Result<(), Failure> {
         let number = frame.stream;
+        if self.network.answer(number, frame.kind, &frame.payload)? {
+            return Ok(());
+        }
         let stream = match self.streams.get_mut(&number) {
             Some(stream) => stream,
             None => return Ok(()),
         };
-        if frame.kind == kind::CANCEL {
+        if matches!(frame.kind, kind::CANCEL | kind::ERROR) {
             self.forget(number);
             return Ok(());
         }
@@ -235,6 +255,10 @@ impl Agent {
         if let Stream::Process(id) = stream {
             let id = *id;
             return self.process_frame(id, frame, &mut reader);
+        }
+        if let (Stream::Socket(socket), kind::OPENED) = (&mut *stream, frame.kind) {
+            socket.opened(number, &mut self.outbox);
+            return Ok(());
         }
         let channel = reader.u8()?;
         match (stream, frame.kind) {
@@ -275,7 +299,8 @@ impl Agent {
                     return Err(Failure::FlowControl);
                 }
             }
-            _ => process.eof(reader.u8()?, &mut self.outbox),
+            kind::EOF => process.eof(reader.u8()?, &mut self.outbox),
+            _ => return Err(Failure::Malformed),
         }
         Ok(())
     }
@@ -283,7 +308,7 @@ impl Agent {
     /// A frame that opens a stream.
     fn request(&mut self, frame: &Frame) -> Result<(), Failure> {
         let (stream, payload) = (frame.stream, frame.payload.as_slice());
-        if stream == 0 || self.streams.contains_key(&stream) {
+        if stream == 0 || stream >= FIRST_OWN || self.streams.contains_key(&stream) {
             return Err(Failure::Refused("bad_request", "the stream is in use"));
         }
         if self.streams.len() >= MOST_STREAMS {
@@ -306,6 +331,10 @@ impl Agent {
             kind::CONNECT => {
                 let socket = Socket::connect(payload)?;
                 self.streams.insert(stream, Stream::Socket(socket));
+            }
+            kind::NETWORK => {
+                self.network.switch(payload)?;
+                self.outbox.frame(kind::RESULT, stream, &[]);
             }
             kind::STAT => files::stat(stream, payload, &mut self.outbox)?,
             kind::RESYNC => {

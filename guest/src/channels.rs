@@ -98,6 +98,8 @@ pub struct Input {
     foreign: usize,
     /// What the host may still send.
     window: usize,
+    /// From how many consumed bytes on credit is given back.
+    step: usize,
     consumed: usize,
     pub closing: bool,
 }
@@ -142,7 +144,7 @@ impl Input {
     }
 
     pub fn give_credit(&mut self, stream: Option<u32>, channel: u8, outbox: &mut Outbox) {
-        if let (Some(stream), true) = (stream, self.consumed >= CREDIT_STEP) {
+        if let (Some(stream), true) = (stream, self.consumed >= self.step) {
             outbox.credit(stream, channel, self.consumed);
             self.window += self.consumed;
             self.consumed = 0;
@@ -150,8 +152,14 @@ impl Input {
     }
 
     pub fn attach(&mut self) {
+        self.open(WINDOW);
+    }
+
+    /// Takes so many bytes from a new stream before it gives credit.
+    pub fn open(&mut self, window: usize) {
         self.foreign = self.queue.len();
-        self.window = WINDOW;
+        self.window = window;
+        self.step = CREDIT_STEP.min(window / 2);
         self.consumed = 0;
     }
 }

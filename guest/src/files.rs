@@ -18,6 +18,8 @@ pub enum Failure {
     Malformed,
     Io(io::Error),
     FlowControl,
+    /// The guest kernel cannot do it.
+    Unsupported(io::Error),
     /// A protocol error's code and text.
     Refused(&'static str, &'static str),
 }
@@ -39,6 +41,7 @@ impl Failure {
         match self {
             Failure::Malformed => outbox.error(stream, "bad_request", "malformed payload"),
             Failure::Io(error) => outbox.error(stream, &errno::name(error), &errno::text(error)),
+            Failure::Unsupported(error) => outbox.error(stream, "unsupported", &errno::text(error)),
             Failure::Refused(code, message) => outbox.error(stream, code, message),
             Failure::FlowControl => outbox.error(stream, "flow_control", "more data than the credit allows"),
         }

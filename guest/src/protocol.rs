@@ -3,6 +3,8 @@
 pub const VERSION: u32 = 2;
 pub const MAX_PAYLOAD: usize = 65536;
 pub const WINDOW: usize = 262_144;
+/// Of connections that the agent opens: there may be many of them.
+pub const DIAL_WINDOW: usize = 65536;
 pub const HEADER: usize = 12;
 pub const CREDIT_STEP: usize = 65536;
 const MARK: u16 = 0x6b66;
@@ -36,6 +38,14 @@ pub mod kind {
     pub const REGIONS: u8 = 0x33;
     pub const CONNECT: u8 = 0x40;
     pub const OPENED: u8 = 0x41;
+    pub const DIAL: u8 = 0x42;
+    pub const RESOLVE: u8 = 0x43;
+    pub const NETWORK: u8 = 0x44;
+
+    /// Whether a frame of the host is a request; an unknown one is taken for one.
+    pub fn opens_a_stream(kind: u8) -> bool {
+        !matches!(kind, RESULT | ERROR | CREDIT | DATA | EOF | CANCEL | SIGNAL | OPENED)
+    }
 }
 
 /// Channels of a stream.
@@ -284,8 +294,12 @@ impl Writer {
     }
 
     pub fn str(self, value: &str) -> Writer {
+        self.bytes(value.as_bytes())
+    }
+
+    pub fn bytes(self, value: &[u8]) -> Writer {
         let mut out = self.u32(value.len() as u32);
-        out.0.extend_from_slice(value.as_bytes());
+        out.0.extend_from_slice(value);
         out
     }
 }

@@ -3,7 +3,7 @@
 use crate::channels::{Input, PIECE};
 use crate::files::Failure;
 use crate::outbox::Outbox;
-use crate::protocol::{channel, kind, Reader, WINDOW};
+use crate::protocol::{channel, kind, Reader, DIAL_WINDOW, WINDOW};
 use crate::sys;
 use std::io::{self, Read};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
@@ -13,6 +13,8 @@ use std::os::unix::io::{AsRawFd, RawFd};
 enum State {
     /// Towards a server in the guest; writable when that is decided.
     Connecting,
+    /// Towards somebody outside; the host says when it stands.
+    Dialling,
     Open,
     Over,
 }
@@ -20,21 +22,23 @@ enum State {
 pub struct Socket {
     tcp: TcpStream,
     state: State,
-    /// What may still be sent to the host.
+    /// What may still be sent to the host, and how much that ever is.
     credit: usize,
+    window: usize,
     input: Input,
     read_end: bool,
     write_end: bool,
 }
 
 impl Socket {
-    fn new(tcp: TcpStream, state: State) -> Socket {
+    fn new(tcp: TcpStream, state: State, window: usize) -> Socket {
         let mut input = Input::default();
-        input.attach();
+        input.open(window);
         Socket {
             tcp,
             state,
-            credit: WINDOW,
+            credit: window,
+            window,
             input,
             read_end: false,
             write_end: false,
@@ -50,11 +54,24 @@ impl Socket {
             .map_err(|_| Failure::Refused("bad_request", "the address must be an IP address"))?;
         let port = u16::try_from(port).map_err(|_| Failure::Malformed)?;
         let tcp = sys::tcp_connect(&SocketAddr::new(ip, port))?;
-        Ok(Socket::new(tcp, State::Connecting))
+        Ok(Socket::new(tcp, State::Connecting, WINDOW))
+    }
+
+    /// DIAL: of a program, to somebody outside.
+    pub fn dial(tcp: TcpStream) -> Socket {
+        Socket::new(tcp, State::Dialling, DIAL_WINDOW)
+    }
+
+    /// OPENED: the host has connected.
+    pub fn opened(&mut self, stream: u32, outbox: &mut Outbox) {
+        if self.state == State::Dialling {
+            self.state = State::Open;
+            self.flush(stream, outbox);
+        }
     }
 
     pub fn credit(&mut self, bytes: usize) {
-        self.credit = self.credit.saturating_add(bytes).min(WINDOW);
+        self.credit = self.credit.saturating_add(bytes).min(self.window);
     }
 
     pub fn data(&mut self, stream: u32, bytes: &[u8], outbox: &mut Outbox) -> Result<(), Failure> {
@@ -84,6 +101,8 @@ impl Socket {
                 }
                 events
             }
+            // a program that gave up shows as an error, which is waited for with any others
+            State::Dialling => return Some((self.tcp.as_raw_fd(), 0)),
             State::Over => 0,
         };
         (events != 0).then(|| (self.tcp.as_raw_fd(), events))
@@ -97,6 +116,12 @@ impl Socket {
             }
             self.state = State::Open;
             outbox.frame(kind::OPENED, stream, &[]);
+        }
+        if self.state == State::Dialling {
+            let error = self.tcp.take_error()?;
+            return Err(error
+                .unwrap_or_else(|| io::Error::from_raw_os_error(libc::ECONNRESET))
+                .into());
         }
         self.flush(stream, outbox);
         if events & !sys::POLLOUT != 0 && self.may_read(outbox) {

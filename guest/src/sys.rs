@@ -1,9 +1,13 @@
 //! The system calls that std does not offer. All `unsafe` of the agent is here.
 
+mod bpf;
 mod launch;
+mod net;
 mod tcp;
 
+pub use bpf::{attach_socket_lookup, socket_map};
 pub use launch::{launch, Launch, LAUNCH_STEPS};
+pub use net::{netlink, receive, reply, transparent_datagrams, transparent_listener, Route};
 pub use tcp::{reset_on_close, tcp_connect};
 
 use std::ffi::{CStr, CString};

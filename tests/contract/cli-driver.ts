@@ -135,6 +135,7 @@ const LINES: Lines = {
       ...when((body["warm_up"] as { kernels?: unknown[] } | undefined)?.kernels?.length === 0, "--warm-nothing"),
       ...pairs("--metadata", body["metadata"]),
       ...pairs("--env", body["env"]),
+      ...network(body["network"], "--network"),
     ],
   }),
   getSnapshot: ({ params }) => ({ argv: ["snapshot", "info", text(params["tag"])] }),
@@ -161,6 +162,7 @@ const LINES: Lines = {
       text(params["id"]),
       ...options(body, { n: "-n", tag: "--tag", ttl_secs: "--ttl" }),
       ...pairs("--metadata", body["metadata"]),
+      ...network(body["network"], "--network"),
     ],
   }),
   createSandboxes: ({ body }) => ({
@@ -176,6 +178,7 @@ const LINES: Lines = {
       }),
       ...pairs("--metadata", body["metadata"]),
       ...pairs("--env", body["env"]),
+      ...network(body["network"], "--network"),
       ...["per_item", "per_child_netns", "prewarm", "live_fork", "hugepages"].flatMap((field) =>
         when(body[field], `--${field.replaceAll("_", "-")}`),
       ),
@@ -212,6 +215,8 @@ const LINES: Lines = {
   }),
   pauseSandbox: ({ params }) => ({ argv: ["pause", text(params["id"])], after: { argv: ["inspect", text(params["id"])] } }),
   resumeSandbox: ({ params }) => ({ argv: ["resume", text(params["id"])], after: { argv: ["inspect", text(params["id"])] } }),
+  getNetwork: ({ params }) => ({ argv: ["network", text(params["id"])] }),
+  setNetwork: ({ params, body }) => ({ argv: ["network", text(params["id"]), ...network(body, "--set")] }),
   getSandboxLogs: ({ params, query }) => ({
     argv: ["logs", text(params["id"]), ...options(query, { source: "--source", tail: "--tail" })],
     raw: ({ stdout }) => stdout,
@@ -254,6 +259,12 @@ function execLine({ params, body }: Said): Line {
     ...(stdin ? { stdin } : {}),
     ...(isBinary ? { raw: ({ bytes, code }) => ({ stdout: bytes.toString("base64"), exit_code: code }) } : { exit: exitCodeOf }),
   };
+}
+
+function network(given: unknown, mode: string): string[] {
+  if (given === undefined) return [];
+  const fields = given as Record<string, unknown>;
+  return [...options(fields, { mode, egress_limit_bytes: "--egress-limit" }), ...repeated("--allow", fields["allow"])];
 }
 
 function exitCodeOf(printed: unknown): number {

@@ -54,7 +54,7 @@ const CALLS: Calls = {
   deleteImage: async (forkd, { params }) => forkd.deleteImage(text(params["name"])),
   listSnapshots: async (forkd, { query }) => forkd.listSnapshots(filters(query)),
   createSnapshot: async (forkd, { body: { tag, warm_up: warmUp, ...rest } }) =>
-    forkd.createSnapshot(text(tag), { ...(camel(rest) as object), ...(warmUp ? { warmUp: camel(warmUp) } : {}) }),
+    forkd.createSnapshot(text(tag), { ...(options(rest) as object), ...(warmUp ? { warmUp: camel(warmUp) } : {}) }),
   getSnapshot: async (forkd, { params }) => forkd.getSnapshot(text(params["tag"])),
   updateSnapshot: async (forkd, { params, body }) => forkd.updateSnapshot(text(params["tag"]), camel(body)),
   deleteSnapshot: async (forkd, { params, query }) => forkd.deleteSnapshot(text(params["tag"]), camel(query)),
@@ -63,7 +63,9 @@ const CALLS: Calls = {
 
   listSandboxes: async (forkd, { query }) => forkd.listSandboxes(filters(query)),
   createSandboxes: async (forkd, { body: { snapshot_tag: tag, per_item: perItem, ...rest } }) =>
-    perItem === true ? { results: await forkd.trySpawnSandboxes(text(tag), camel(rest)) } : forkd.spawnSandboxes(text(tag), camel(rest)),
+    perItem === true
+      ? { results: await forkd.trySpawnSandboxes(text(tag), options(rest)) }
+      : forkd.spawnSandboxes(text(tag), options(rest)),
   deleteSandboxes: async (forkd, { query }) => forkd.killSandboxes(camel(query)),
   getSandbox: async (forkd, { params }) => forkd.getSandbox(text(params["id"])),
   updateSandbox: async (forkd, { params, body }) => forkd.updateSandbox(text(params["id"]), camel(body)),
@@ -72,10 +74,12 @@ const CALLS: Calls = {
   execCommand: async (forkd, { params, body: { args, ...rest } }) => forkd.execCommand(text(params["id"]), args as string[], camel(rest)),
   evalCode: async (forkd, { params, body: { code, ...rest } }) => forkd.evalCode(text(params["id"]), text(code), camel(rest)),
   branchSandbox: async (forkd, { params, body }) => forkd.branchSandbox(text(params["id"]), camel(body)),
-  forkSandbox: async (forkd, { params, body }) => forkd.forkSandbox(text(params["id"]), camel(body)),
+  forkSandbox: async (forkd, { params, body }) => forkd.forkSandbox(text(params["id"]), options(body)),
   pauseSandbox: async (forkd, { params }) => forkd.pauseSandbox(text(params["id"])),
   resumeSandbox: async (forkd, { params }) => forkd.resumeSandbox(text(params["id"])),
   getSandboxStats: async (forkd, { params }) => forkd.sandboxStats(text(params["id"])),
+  getNetwork: async (forkd, { params }) => forkd.getNetwork(text(params["id"])),
+  setNetwork: async (forkd, { params, body }) => forkd.setNetwork(text(params["id"]), camel(body)),
   getSandboxLogs: async (forkd, { params, query }) => (await Array.fromAsync(forkd.logs(text(params["id"]), camel(query)))).join(""),
   readFile: async (forkd, { params, query: { path, ...rest } }) =>
     Buffer.from(await forkd.readFile(text(params["id"]), text(path), camel(rest))),
@@ -109,6 +113,11 @@ function filters(query: Said["query"]): object {
   if (metadata === undefined) return camel(rest);
   const entries = [metadata].flat().map((pair) => [String(pair).split("=")[0], String(pair).slice(String(pair).indexOf("=") + 1)]);
   return { ...(camel(rest) as object), metadata: Object.fromEntries(entries) as object };
+}
+
+/** With the network among them, whose own names change too */
+function options({ network, ...rest }: Said["body"]): never {
+  return { ...(camel(rest) as object), ...(network ? { network: camel(network) } : {}) } as never;
 }
 
 /** The same fields in this package's names; whether they fit is the daemon's to say */

@@ -36,6 +36,8 @@ export class TestDaemon implements AsyncDisposable {
   readonly controller: Controller;
   readonly #dir: string;
   #process: ChildProcess | undefined;
+  /** what stands in front of it: it may have to run somewhere else */
+  prefix: string[] = [];
   /** HOST:PORT, when it serves TCP */
   bind: string | null = null;
 
@@ -87,7 +89,8 @@ export class TestDaemon implements AsyncDisposable {
   async up(options: string[] = []): Promise<void> {
     const args = [...NODE_OPTIONS, DAEMON, ...(options.includes("--bind") ? [] : ["--bind", "none"]), ...options];
     const log = process.env["FORKD_TEST_LOG"] ? openSync(process.env["FORKD_TEST_LOG"], "a") : "pipe";
-    const child = spawn(process.execPath, args, { env: { ...this.env, FORKD_READY_FD: "3" }, stdio: ["ignore", "pipe", log, "pipe"] });
+    const [program = "", ...rest] = [...this.prefix, process.execPath, ...args];
+    const child = spawn(program, rest, { env: { ...this.env, FORKD_READY_FD: "3" }, stdio: ["ignore", "pipe", log, "pipe"] });
     this.#process = child;
     child.stdout?.resume();
     const stderr = child.stderr ? text(child.stderr) : Promise.resolve("");

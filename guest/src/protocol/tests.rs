@@ -57,6 +57,11 @@ fn all() -> Vec<(&'static str, Vec<u8>)> {
     let resync = raw(w().i64(-1).u32(32), &entropy).str("sandbox-1");
     let resync = resync.str("0123456789abcdef0123456789abcdef").str("sb-1");
     let data = b"\x00\xff\r\nforkd";
+    let dial = w().str("203.0.113.10").u32(443);
+    let dial = dial.u32(2).str("example.org").str("www.example.org");
+    let query = b"\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x04test\x00\x00\x01\x00\x01";
+    let resolved = w().bytes(query).str("test").u32(2);
+    let resolved = resolved.str("203.0.113.10").str("2001:db8::10");
     vec![
         ("hello", frame(kind::HELLO, 0, hello.u32(3).u64(4_294_967_297))),
         ("ping", frame(kind::PING, 1, w())),
@@ -123,6 +128,10 @@ fn all() -> Vec<(&'static str, Vec<u8>)> {
         ),
         ("connect", frame(kind::CONNECT, 19, w().str("127.0.0.1").u32(8080))),
         ("opened", frame(kind::OPENED, 19, w())),
+        ("dial", frame(kind::DIAL, 1 << 31, dial)),
+        ("resolve", frame(kind::RESOLVE, u32::MAX, w().bytes(query))),
+        ("result-resolve", frame(kind::RESULT, u32::MAX, resolved)),
+        ("network", frame(kind::NETWORK, 20, w().u8(1))),
     ]
 }
 

@@ -40,6 +40,7 @@ export const VERB_GROUPS: { title: string; verbs: Verb[] }[] = [
       verb("cp", "copy a file into a sandbox or out of it", async () => (await import("./commands/cp.ts")).cpCommand),
       verb("logs", "what the guest's console, the agent or the VMM wrote", async () => (await import("./commands/logs.ts")).logsCommand),
       verb("stats", "what every sandbox uses", async () => (await import("./commands/stats.ts")).statsCommand),
+      verb("network", "what a sandbox may connect to, and what it did", async () => (await import("./commands/network.ts")).networkCommand),
       verb(
         "branch",
         "take a snapshot of a running sandbox, which goes on",

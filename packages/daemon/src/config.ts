@@ -45,6 +45,8 @@ export type Config = Readonly<{
   exitWhenIdleSecs: number;
   logLevel: LogLevel;
   parallelism: number;
+  /** name servers for sandboxes, separated by commas; null: those of the host */
+  dnsServers: string | null;
 }>;
 
 type Key = keyof Config;
@@ -88,6 +90,7 @@ const SETTINGS: { [K in Key]: Setting<Config[K]> } = {
   exitWhenIdleSecs: { name: "exit_when_idle_secs", parse: integer(0, 31_536_000), fallback: () => 0 },
   logLevel: { name: "log_level", parse: logLevel, fallback: () => "info" },
   parallelism: { name: "parallelism", parse: integer(1, 1024), fallback: () => DEFAULT_PARALLELISM },
+  dnsServers: { name: "dns_servers", parse: orNone(servers), fallback: () => null },
 };
 
 const NAMES = Object.values(SETTINGS).map(({ name }) => name);
@@ -236,6 +239,19 @@ function origins(raw: unknown): string {
   const parts = raw.split(",").map((part) => part.trim());
   if (!parts.every((part) => /^https?:\/\/[^/?#@\\\s]+$/i.test(part) && URL.canParse(part))) throw rule;
   return parts.map((part) => new URL(part).origin).join(",");
+}
+
+function servers(raw: unknown): string {
+  const rule = new Rule("addresses such as 192.0.2.53, 192.0.2.53:5353 or [2001:db8::53]:53, separated by commas, or none");
+  if (typeof raw !== "string") throw rule;
+  const parts = raw.split(",").map((part) => part.trim());
+  const isServer = (part: string): boolean => {
+    if (isIP(part) !== 0) return true;
+    const { host, port } = splitBind(part);
+    return isIP(host) !== 0 && port > 0 && port <= 65_535;
+  };
+  if (!parts.every(isServer)) throw rule;
+  return parts.join(",");
 }
 
 function imageName(raw: unknown): string {

@@ -40,6 +40,8 @@ export type ManagerHandle = ManagerApi & {
   /** since when there are neither sandboxes nor pools, in ms; null while there are */
   readonly idleSince: number | null;
   gauges(): Promise<Levels>;
+  /** HOST:PORT where the API is served */
+  servesAt(bind: string): void;
   stop(opts: StopOptions): Promise<void>;
 };
 
@@ -71,7 +73,16 @@ export async function startDaemon(opts: DaemonOptions): Promise<Daemon> {
 
   const startManager = opts.startManager ?? ((options: ManagerOptions) => Manager.start(options));
   const { parallelism } = config;
-  const manager = await startManager({ home, db, settings: config, parallelism, meter: metrics, log, version: VERSION });
+  const manager = await startManager({
+    home,
+    db,
+    settings: config,
+    parallelism,
+    meter: metrics,
+    log,
+    version: VERSION,
+    audit: audit ? (entry) => audit.write(entry) : undefined,
+  });
   metrics.collectFrom(() => manager.gauges());
   const daemon = new Daemon({ config, log, manager, tokens, audit, socket: join(home.run, "forkd.sock"), tls: tls !== null });
   stack.defer(() => manager.stop({ killSandboxes: daemon.killsSandboxes }));
@@ -96,6 +107,7 @@ export async function startDaemon(opts: DaemonOptions): Promise<Daemon> {
     const tcp = buildApp(services, { kind: "tcp", tls });
     stack.defer(() => close(tcp));
     daemon.bind = await listenTcp(tcp, config.bind);
+    manager.servesAt(daemon.bind);
   }
   const prune = setInterval(() => idempotencyStore.prune(), PRUNE_MS);
   stack.defer(() => clearInterval(prune));

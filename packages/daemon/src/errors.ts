@@ -29,6 +29,7 @@ export const ERROR_CODES = {
   EXEC_FAILED: { status: 422, hint: "Check the program, its working folder and the user." },
   FILE_FAILED: { status: 422, hint: "Check the path inside the guest." },
   PORT_CLOSED: { status: 502, hint: "Start the server inside the sandbox; GET …/ports lists what listens." },
+  NETWORK_UNSUPPORTED: { status: 422, hint: "Use the mode none, or the guest kernel that forkd brings." },
   KERNEL_MISSING: { status: 422, hint: "The snapshot was made without this kernel; name it in the warm-up." },
   KERNEL_DIED: { status: 409, hint: "The interpreter ended and its state is gone; fork another sandbox." },
   EVAL_TIMEOUT: { status: 408, hint: "Raise timeoutMs; the kernel is still usable." },

@@ -3,6 +3,7 @@
 export { Controller } from "./controller.ts";
 export { Sandbox } from "./sandbox.ts";
 export { SandboxFiles } from "./sandbox-files.ts";
+export { SandboxNetwork } from "./sandbox-network.ts";
 export {
   AuthenticationError,
   ConflictError,
@@ -39,6 +40,7 @@ export type {
   ListSandboxesOptions,
   ListSnapshotsOptions,
   LogsOptions,
+  NetworkOptions,
   OnceOptions,
   PackagesSource,
   Page,
@@ -68,6 +70,10 @@ export type {
   GarbageCollected,
   Health,
   Image as ImageInfo,
+  Network as NetworkInfo,
+  NetworkConnection,
+  NetworkMode,
+  NetworkPolicy,
   NewToken,
   Pong,
   Problem,

@@ -1,7 +1,7 @@
 // What callers can choose. Names are the wire's in camelCase; times end in Secs where the daemon keeps them, in Ms where this package does.
 
 import type { Fetch } from "./transport.ts";
-import type { Env, EventType, Metadata, Progress, SandboxState, Scope, SnapshotStatus } from "./schema.gen.ts";
+import type { Env, EventType, Metadata, NetworkMode, Progress, SandboxState, Scope, SnapshotStatus } from "./schema.gen.ts";
 
 /** Where the daemon is. Without anything: FORKD_URL, FORKD_SOCKET, then the daemon's default socket; in a browser http://127.0.0.1:8889 */
 export type ControllerOptions = {
@@ -68,6 +68,16 @@ export type WarmUpOptions = {
   timeoutSecs?: number | undefined;
 };
 
+/** What a sandbox may connect to */
+export type NetworkOptions = {
+  /** none: nothing; allow: what the rules say; open: any public address, and what the rules say */
+  mode: NetworkMode;
+  /** `example.org`, `*.example.org:443`, `10.1.2.0/24:5432`, `[fd00::1]:80,8000-8100` */
+  allow?: string[] | undefined;
+  /** What may leave the sandbox in all; null: any number of bytes */
+  egressLimitBytes?: number | null | undefined;
+};
+
 export type CreateSnapshotOptions = ProgressOptions & {
   /** A stored image; without it, the daemon's default image */
   image?: string | undefined;
@@ -80,6 +90,8 @@ export type CreateSnapshotOptions = ProgressOptions & {
   /** Environment of every process */
   env?: Env | undefined;
   metadata?: Metadata | undefined;
+  /** During the warm-up, and for its forks unless they say otherwise. @default none */
+  network?: NetworkOptions | undefined;
   /** Of the older API, without effect; so are the next four */
   kernel?: string | undefined;
   rootfs?: string | undefined;
@@ -150,6 +162,8 @@ export type ForkFields = {
   /** Environment of every process */
   env?: Env | undefined;
   metadata?: Metadata | undefined;
+  /** What it may connect to; without it, what the snapshot says */
+  network?: NetworkOptions | undefined;
   /** It ends so long after now; null: never */
   ttlSecs?: number | null | undefined;
   /** It ends when nobody used it for so long; null: never */

@@ -1,13 +1,14 @@
 // Calls about sandboxes as wholes: made, listed, changed, branched, ended.
 
 import { SnapshotCalls } from "./snapshot-calls.ts";
-import { pairs, path, split, withKey } from "./wire.ts";
+import { pairs, path, split, toWire, withKey } from "./wire.ts";
 import type {
   BranchOptions,
   CallOptions,
   ForkOptions,
   KillSandboxesOptions,
   ListSandboxesOptions,
+  NetworkOptions,
   Page,
   SpawnOptions,
   UpdateSandboxOptions,
@@ -94,7 +95,7 @@ export class SandboxCalls extends SnapshotCalls {
   /** Branches a running sandbox and forks the branch into `n`, in one request. Safe to repeat. */
   async forkSandbox(id: string, opts: ForkOptions & { n?: number | undefined } = {}): Promise<wire.ForkedSandboxes> {
     const { fields, call } = split(opts);
-    const json: wire.ForkSandbox = fields;
+    const json: wire.ForkSandbox = { ...fields, network: opts.network && toWire(opts.network) };
     return await this.client.json("POST", path`/v1/sandboxes/${id}/fork`, {
       ...withKey(call),
       timeoutMs: call.timeoutMs ?? this.forkTimeoutMs(opts.n),
@@ -117,9 +118,21 @@ export class SandboxCalls extends SnapshotCalls {
     return await this.client.json("GET", path`/v1/sandboxes/${id}/stats`, opts);
   }
 
+  /** What a sandbox may connect to, and its last connections. */
+  async getNetwork(id: string, opts: CallOptions = {}): Promise<wire.Network> {
+    return await this.client.json("GET", path`/v1/sandboxes/${id}/network`, opts);
+  }
+
+  /** Changes what a sandbox may connect to, at once: connections that are no longer allowed are cut off. */
+  async setNetwork(id: string, network: NetworkOptions, opts: CallOptions = {}): Promise<wire.Network> {
+    const json: wire.SetNetwork = toWire(network);
+    return await this.client.json("PUT", path`/v1/sandboxes/${id}/network`, { ...opts, json });
+  }
+
   private async spawn<T>(tag: string, opts: SpawnOptions, perItem: boolean): Promise<T> {
     const { fields, call } = split(opts);
-    const json: wire.CreateSandboxes = { snapshot_tag: tag, ...fields, ...(perItem ? { per_item: true } : {}) };
+    const network = opts.network && toWire(opts.network);
+    const json: wire.CreateSandboxes = { snapshot_tag: tag, ...fields, network, ...(perItem ? { per_item: true } : {}) };
     return await this.client.json("POST", "/v1/sandboxes", {
       ...withKey(call),
       timeoutMs: call.timeoutMs ?? this.forkTimeoutMs(opts.n),

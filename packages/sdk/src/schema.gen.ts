@@ -74,6 +74,8 @@ export type CreateSandboxes = {
   n?: number | undefined;
   env?: Env | undefined;
   metadata?: Metadata | undefined;
+  /** Without it, what the snapshot says */
+  network?: SetNetwork | undefined;
   /** It ends so long after now; null: never */
   ttl_secs?: number | null | undefined;
   /** It ends when nobody used it for so long */
@@ -101,6 +103,8 @@ export type CreateSnapshot = {
   warm_up?: WarmUp | undefined;
   env?: Env | undefined;
   metadata?: Metadata | undefined;
+  /** During the warm-up, and for its forks unless they say otherwise; none without it */
+  network?: SetNetwork | undefined;
   kernel?: string | undefined;
   rootfs?: string | undefined;
   rw?: boolean | undefined;
@@ -186,7 +190,7 @@ export type Event = {
   metadata: Metadata | null;
 };
 
-export type EventType = "sandbox.created" | "sandbox.adopted" | "sandbox.updated" | "sandbox.paused" | "sandbox.resumed" | "sandbox.ended" | "sandbox.lost" | "sandbox.deleted" | "snapshot.writing" | "snapshot.ready" | "snapshot.failed" | "snapshot.updated" | "snapshot.deleted" | "image.created" | "image.deleted" | "workspace.created" | "workspace.suspended" | "workspace.resumed" | "workspace.deleted" | "daemon.started" | "daemon.stopping";
+export type EventType = "sandbox.created" | "sandbox.adopted" | "sandbox.updated" | "sandbox.network" | "sandbox.paused" | "sandbox.resumed" | "sandbox.ended" | "sandbox.lost" | "sandbox.deleted" | "snapshot.writing" | "snapshot.ready" | "snapshot.failed" | "snapshot.updated" | "snapshot.deleted" | "image.created" | "image.deleted" | "workspace.created" | "workspace.suspended" | "workspace.resumed" | "workspace.deleted" | "daemon.started" | "daemon.stopping";
 
 export type Exec = {
   /** The program and its arguments; no shell */
@@ -259,6 +263,8 @@ export type ForkSandbox = {
   n?: number | undefined;
   env?: Env | undefined;
   metadata?: Metadata | undefined;
+  /** Without it, what the snapshot says */
+  network?: SetNetwork | undefined;
   /** It ends so long after now; null: never */
   ttl_secs?: number | null | undefined;
   /** It ends when nobody used it for so long */
@@ -315,6 +321,49 @@ export type Metadata = {
 
 /** 1 to 64 letters, digits, '.', '_' or '-', starting with a letter, a digit or '_' */
 export type Name = string;
+
+export type Network = {
+  mode: NetworkMode;
+  allow: string[];
+  egress_limit_bytes: number | null;
+  /** What counts against the limit */
+  egress_used_bytes: number;
+  connections_open: number;
+  connections_total: number;
+  connections_refused: number;
+  bytes_up: number;
+  bytes_down: number;
+  /** The last 100, newest first; counted since the sandbox was made or adopted */
+  recent: NetworkConnection[];
+};
+
+export type NetworkConnection = {
+  time: string;
+  name: string | null;
+  /** null: the name was refused, so there was no connection */
+  ip: string | null;
+  port: number | null;
+  decision: "allowed" | "refused";
+  reason: string;
+  /** Why it ended, if not in order */
+  error: string | null;
+  bytes_up: number;
+  bytes_down: number;
+  ms: number;
+  open: boolean;
+};
+
+/** none: nothing; allow: what the rules say; open: any public address, and what the rules say */
+export type NetworkMode = "none" | "allow" | "open";
+
+export type NetworkPolicy = {
+  mode: NetworkMode;
+  allow: string[];
+  egress_limit_bytes: number | null;
+};
+
+/** example.org, *.example.org:443, 10.1.2.0/24:5432, [fd00::1]:80,8000-8100 */
+export type NetworkRule = string;
 
 export type NewToken = {
   name: string;
@@ -385,6 +434,7 @@ export type Sandbox = {
   branch_count: number;
   has_branched: boolean;
   memory_limit_mib: number | null;
+  network: NetworkPolicy;
   netns: null;
   /** Always empty: guests are reached through the daemon */
   guest_addr: string;
@@ -412,6 +462,13 @@ export type SandboxStats = {
 
 /** read: look at everything; exec: also fork, use, branch and end sandboxes; admin: everything */
 export type Scope = "read" | "exec" | "admin";
+
+export type SetNetwork = {
+  mode: NetworkMode;
+  allow?: NetworkRule[] | undefined;
+  /** What may leave the sandbox in all; null: any number of bytes */
+  egress_limit_bytes?: number | null | undefined;
+};
 
 export type Snapshot = {
   tag: string;
@@ -442,6 +499,8 @@ export type Snapshot = {
   ephemeral: boolean;
   /** How many VMMs wait for it, started in advance */
   pool: number;
+  /** What its forks may connect to; null while it is being written */
+  network: NetworkPolicy | null;
   metadata: Metadata;
   /** Why its status is failed */
   error: string | null;

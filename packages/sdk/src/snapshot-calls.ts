@@ -70,7 +70,9 @@ export class SnapshotCalls extends DaemonCalls {
    */
   async createSnapshot(tag: string, opts: CreateSnapshotOptions = {}): Promise<wire.Snapshot> {
     const { fields, call } = split(opts);
-    const json: wire.CreateSnapshot = { tag, ...fields, warm_up: opts.warmUp === undefined ? undefined : toWire(opts.warmUp) };
+    const { warmUp, network } = opts;
+    const nested = { warm_up: warmUp && toWire(warmUp), network: network && toWire(network) };
+    const json: wire.CreateSnapshot = { tag, ...fields, ...nested };
     return await this.client.progress("POST", "/v1/snapshots", { ...long(call), json }, opts.onProgress);
   }
 

@@ -35,12 +35,13 @@ test("options have exactly the wire's fields", () => {
     Same<Said<forkd.ExecOptions>, Exclude<keyof wire.Exec, "args">>,
     Same<Said<forkd.EvalOptions>, Exclude<keyof wire.Eval, "code">>,
     Same<Said<forkd.WarmUpOptions>, keyof wire.WarmUp>,
+    Same<Said<forkd.NetworkOptions>, keyof wire.SetNetwork>,
     Same<Said<forkd.CreateTokenOptions>, Exclude<keyof wire.CreateToken, "name">>,
     Same<Said<forkd.CreateWorkspaceOptions>, Exclude<keyof wire.CreateWorkspace, "name" | "snapshot_tag">>,
     Same<Said<forkd.PackagesSource>, keyof With<wire.CreateImage, "packages">>,
     Same<Said<forkd.RegistrySource>, keyof With<wire.CreateImage, "reference">>,
     Same<Said<forkd.FileSource>, keyof With<wire.CreateImage, "file">>,
-  ] = [true, true, true, true, true, true, true, true, true, true, true, true, true, true];
+  ] = [true, true, true, true, true, true, true, true, true, true, true, true, true, true, true];
   assert.ok(proofs.every(Boolean));
 });
 

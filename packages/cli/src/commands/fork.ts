@@ -5,6 +5,7 @@ import { Command } from "commander";
 import { ABORTABLE, connect } from "../daemon.ts";
 import { usageError } from "../errors.ts";
 import { EXIT_FAILURE, printProblem } from "../exit.ts";
+import { acceptNetwork, networkOf, type NetworkFlags } from "../network-options.ts";
 import { addPair, duration, positiveInteger, positiveNumber } from "../options.ts";
 import { printJson, printLine, printNote, printWarnings } from "../output.ts";
 import { acceptPlumbing, notePlumbing } from "../plumbing.ts";
@@ -14,7 +15,7 @@ import { printForks } from "../sandbox-table.ts";
 import type { Controller, ForkedSandboxes, ForkOutcome, SandboxInfo, SpawnOptions } from "forkd";
 import type { Cli } from "../cli.ts";
 
-type Options = {
+type Options = NetworkFlags & {
   tag?: string;
   fromSandbox?: string;
   count: number;
@@ -63,19 +64,21 @@ function build(cli: Cli, name: string, about: string): Command {
     .option("--settle-secs <secs>", "end them again after so many seconds", positiveNumber)
     .option("-q, --quiet", "print ids only")
     .option("--json", "print JSON");
-  return acceptPlumbing(command, [...SENT_PLUMBING, ...OWN_PLUMBING]).action(async (snapshot: string | undefined, opts: Options) => {
-    notePlumbing(command, OWN_PLUMBING);
-    const { fromSandbox } = opts;
-    const source = fromSandbox ?? tagOf(snapshot, opts);
-    if (fromSandbox !== undefined) checkFromSandbox(snapshot, opts);
-    const forkd = await connect(cli);
-    const what = `Forking ${opts.count} of ${source}`;
-    const sandboxes =
-      fromSandbox === undefined
-        ? printForked(cli, await working(what, async () => spawned(cli, forkd, source, opts)), opts)
-        : printTips(cli, await working(what, async () => branched(cli, forkd, source, opts)), opts);
-    if (opts.settleSecs !== undefined) await settle(cli, forkd, sandboxes, opts.settleSecs);
-  });
+  return acceptPlumbing(acceptNetwork(command), [...SENT_PLUMBING, ...OWN_PLUMBING]).action(
+    async (snapshot: string | undefined, opts: Options) => {
+      notePlumbing(command, OWN_PLUMBING);
+      const { fromSandbox } = opts;
+      const source = fromSandbox ?? tagOf(snapshot, opts);
+      if (fromSandbox !== undefined) checkFromSandbox(snapshot, opts);
+      const forkd = await connect(cli);
+      const what = `Forking ${opts.count} of ${source}`;
+      const sandboxes =
+        fromSandbox === undefined
+          ? printForked(cli, await working(what, async () => spawned(cli, forkd, source, opts)), opts)
+          : printTips(cli, await working(what, async () => branched(cli, forkd, source, opts)), opts);
+      if (opts.settleSecs !== undefined) await settle(cli, forkd, sandboxes, opts.settleSecs);
+    },
+  );
 }
 
 async function spawned(cli: Cli, forkd: Controller, tag: string, opts: Options): Promise<ForkOutcome[]> {
@@ -86,7 +89,8 @@ async function spawned(cli: Cli, forkd: Controller, tag: string, opts: Options):
 
 async function branched(cli: Cli, forkd: Controller, id: string, opts: Options): Promise<ForkedSandboxes> {
   const { count: n, env, metadata, ttl: ttlSecs, idleTimeout: idleTimeoutSecs, tag } = opts;
-  return forkd.forkSandbox(id, { n, env, metadata, ttlSecs, idleTimeoutSecs, tag, ...ABORTABLE, signal: cli.signal });
+  const network = networkOf(opts);
+  return forkd.forkSandbox(id, { n, env, metadata, network, ttlSecs, idleTimeoutSecs, tag, ...ABORTABLE, signal: cli.signal });
 }
 
 /** JSON: the snapshot between, and the sandboxes */
@@ -121,6 +125,7 @@ function requestOf(opts: Options): SpawnOptions {
     name: opts.name,
     env: opts.env,
     metadata: opts.metadata,
+    network: networkOf(opts),
     ttlSecs: opts.ttl,
     idleTimeoutSecs: opts.idleTimeout,
     memoryLimitMib: opts.memoryLimitMib,

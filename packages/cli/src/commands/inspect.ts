@@ -31,6 +31,7 @@ function factsOf(sandbox: SandboxInfo): [string, string][] {
     ["isolation", sandbox.isolation],
     ["machine", formatMachine(sandbox)],
     ["kernels", sandbox.kernels.join(", ") || "-"],
+    ["network", [sandbox.network.mode, ...sandbox.network.allow].join(" ")],
     ["metadata", formatPairs(sandbox.metadata)],
     ["created", `${formatTime(sandbox.created_at_unix)} by ${sandbox.created_by}, in ${formatMs(sandbox.fork_ms)}`],
     ["last used", formatTime(sandbox.last_active_unix)],

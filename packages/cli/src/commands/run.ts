@@ -3,6 +3,7 @@
 import { Command } from "commander";
 import { connectOrStart } from "../daemon.ts";
 import { usageError } from "../errors.ts";
+import { acceptNetwork, networkOf, type NetworkFlags } from "../network-options.ts";
 import { addPair, addWords, positiveInteger, positiveNumber } from "../options.ts";
 import { printJson } from "../output.ts";
 import { acceptPlumbing, notePlumbing } from "../plumbing.ts";
@@ -13,7 +14,7 @@ import { stopIfIdle, withSandbox, withSnapshot } from "../temporary.ts";
 
 import type { Cli } from "../cli.ts";
 
-type Options = {
+type Options = NetworkFlags & {
   image: string;
   packages?: string[];
   extra?: string[];
@@ -46,9 +47,10 @@ export function runCommand(cli: Cli): Command {
     .option("--user <name>", "user in the guest")
     .option("-i, --interactive", "pass standard input on")
     .option("--json", "print the whole result as JSON");
-  return acceptPlumbing(command, PLUMBING).action(async (args: string[], opts: Options) => {
+  return acceptPlumbing(acceptNetwork(command), PLUMBING).action(async (args: string[], opts: Options) => {
     if (args.length === 0) throw usageError("missing the program to run: forkd run --image python3 -- python3 --version");
     notePlumbing(command, PLUMBING);
+    const network = networkOf(opts);
     const { controller: forkd, started } = await connectOrStart(cli);
     try {
       const packages = [...(opts.packages ?? []), ...(opts.extra ?? [])];
@@ -56,6 +58,7 @@ export function runCommand(cli: Cli): Command {
       const create = { image, memoryMib: opts.memoryMib, diskMib: opts.diskMib, warmUp: { kernels: [] } };
       const result = await withSnapshot(cli, forkd, create, async (tag) =>
         withSandbox(cli, forkd, tag, async (id) => runProgram(cli, forkd, id, args, opts), {
+          network,
           ttlSecs: Math.ceil(opts.timeoutSecs) + TTL_MARGIN_SECS,
         }),
       );

@@ -100,6 +100,7 @@ const eventType = z
     "sandbox.created",
     "sandbox.adopted",
     "sandbox.updated",
+    "sandbox.network",
     "sandbox.paused",
     "sandbox.resumed",
     "sandbox.ended",

@@ -1,6 +1,7 @@
 // Sandboxes: running VMs.
 
 import * as z from "zod";
+import { networkPolicy, setNetwork } from "./network.ts";
 import { env, flag, metadata, metadataFilter, name, page, plumbing, problem, unixSeconds, warnings } from "./common.ts";
 
 const MAX_FORK = 1000;
@@ -49,6 +50,7 @@ export const sandboxInfo = z
     branch_count: z.int(),
     has_branched: z.boolean(),
     memory_limit_mib: z.int().nullable(),
+    network: networkPolicy,
     netns: z.null(),
     guest_addr: z.string().meta({ description: "Always empty: guests are reached through the daemon" }),
     last_branch_memory_path: z.string().nullable(),
@@ -65,6 +67,7 @@ const forkFields = {
   n: z.int().min(1).max(MAX_FORK).default(1),
   env: env.optional(),
   metadata: metadata.optional(),
+  network: setNetwork.optional().meta({ description: "Without it, what the snapshot says" }),
   ...lifetime,
 };
 

@@ -2,6 +2,7 @@
 
 import * as z from "zod";
 import { env, flag, metadata, metadataFilter, name, page, unixSeconds, warnings } from "./common.ts";
+import { networkPolicy, setNetwork } from "./network.ts";
 import { sandboxInfo } from "./sandbox.ts";
 
 const language = z.enum(["python", "node"]);
@@ -31,6 +32,7 @@ export const snapshotInfo = z
     diff_logical_bytes: z.int().nullable(),
     ephemeral: z.boolean().meta({ description: "It goes when nothing needs it any more" }),
     pool: z.int().meta({ description: "How many VMMs wait for it, started in advance" }),
+    network: networkPolicy.nullable().meta({ description: "What its forks may connect to; null while it is being written" }),
     metadata,
     error: z.string().nullable().meta({ description: "Why its status is failed" }),
     warning: z.string().nullable(),
@@ -86,6 +88,9 @@ export const createSnapshot = z
     warm_up: warmUp.optional().meta({ description: "Without it, a python kernel where the image has python3" }),
     env: env.optional(),
     metadata: metadata.optional(),
+    network: setNetwork
+      .optional()
+      .meta({ description: "During the warm-up, and for its forks unless they say otherwise; none without it" }),
     kernel: z.string().optional(),
     rootfs: z.string().optional(),
     rw: z.boolean().optional(),

@@ -3,11 +3,36 @@
 import { randomBytes } from "node:crypto";
 import { connect, type Socket } from "node:net";
 import { ForkdError, messageOf } from "../errors.ts";
-import { CodecError, Reader } from "./codec.ts";
-import { attachedRecord, attachRecord, encodeFrame, FrameDecoder, MAX_PAYLOAD, PROTOCOL_VERSION, T, type Frame } from "./protocol.ts";
-import { AgentStream } from "./stream.ts";
+import { CodecError, Reader, Writer } from "./codec.ts";
+import {
+  attachedRecord,
+  attachRecord,
+  encodeFrame,
+  FIRST_OF_AGENT,
+  FrameDecoder,
+  MAX_PAYLOAD,
+  PROTOCOL_VERSION,
+  T,
+  type Frame,
+} from "./protocol.ts";
+import { AgentStream, type StreamOptions } from "./stream.ts";
+
+/** an agent has at most 4096 streams, so one that reads leaves no more answers waiting */
+const MAX_UNREAD_ANSWERS = 8192;
 
 export type Hello = { protocol: number; agentVersion: string; guestKernel: string; attachCount: number; uptimeMs: number };
+
+/** A stream that the agent opens */
+export type Incoming = {
+  type: number;
+  payload: Buffer;
+  /** Goes on as a stream */
+  open: (opts: Pick<StreamOptions, "onData" | "onEof" | "window">) => AgentStream;
+  /** Ends it with a RESULT */
+  answer: (payload: Buffer) => void;
+  /** Ends it with an ERROR */
+  refuse: (code: string, message: string) => void;
+};
 
 export class AgentConnection {
   readonly #socket: Socket;
@@ -15,6 +40,9 @@ export class AgentConnection {
   readonly #streams = new Map<number, AgentStream>();
   readonly #hello = Promise.withResolvers<Hello>();
   #nextStream = 1;
+  /** small frames for streams that the agent opened, and that it has not read */
+  #unread = 0;
+  #onIncoming: ((incoming: Incoming) => void) | undefined;
   #draining: Promise<void> | undefined;
   #lost: ForkdError | undefined;
 
@@ -62,21 +90,14 @@ export class AgentConnection {
       });
     }
     const id = this.#nextStream++;
-    const stream = new AgentStream({
-      id,
-      send: (frameType, framePayload) => this.#send(frameType, id, framePayload),
-      drained: () => this.#drained(),
-      onData,
-      onEof,
-      onEnd: () => this.#streams.delete(id),
-    });
-    if (this.#lost) {
-      stream.lose(this.#lost);
-    } else {
-      this.#streams.set(id, stream);
-      this.#send(type, id, payload);
-    }
+    const stream = this.#stream(id, { onData, onEof });
+    this.#send(type, id, payload);
     return stream;
+  }
+
+  /** From now on streams that the agent opens come here; without it they are refused */
+  accept(onIncoming: (incoming: Incoming) => void): void {
+    this.#onIncoming = onIncoming;
   }
 
   /** Sends one request and gives back the reader of its RESULT */
@@ -100,6 +121,37 @@ export class AgentConnection {
 
   close(): void {
     this.#lose("the host closed its channel");
+  }
+
+  #stream(id: number, opts: Pick<StreamOptions, "onData" | "onEof" | "window">): AgentStream {
+    const stream = new AgentStream({
+      ...opts,
+      id,
+      send: (type, payload) => {
+        if (id >= FIRST_OF_AGENT && type !== T.DATA && type !== T.CREDIT) this.#answer(type, id, payload);
+        else this.#send(type, id, payload);
+      },
+      drained: () => this.#drained(),
+      onEnd: () => this.#streams.delete(id),
+    });
+    if (this.#lost) stream.lose(this.#lost);
+    else this.#streams.set(id, stream);
+    return stream;
+  }
+
+  #incoming({ type, stream: id, payload }: Frame): void {
+    if (type !== T.DIAL && type !== T.RESOLVE) return; // of a stream that has ended
+    const refuse = (code: string, message: string): void => this.#answer(T.ERROR, id, new Writer().str(code).str(message).done());
+    if (!this.#onIncoming) return refuse("unsupported", "there is no network");
+    const answer = (result: Buffer): void => this.#answer(T.RESULT, id, result);
+    this.#onIncoming({ type, payload, open: (opts) => this.#stream(id, opts), answer, refuse });
+  }
+
+  /** An agent that asks without end and reads no answer must not fill the host's memory */
+  #answer(type: number, stream: number, payload: Buffer): void {
+    if (this.#lost) return;
+    if (++this.#unread > MAX_UNREAD_ANSWERS) return this.#lose("it does not read what it asked for");
+    this.#socket.write(encodeFrame(type, stream, payload), () => this.#unread--);
   }
 
   #send(type: number, stream: number, payload: Buffer): void {
@@ -132,7 +184,9 @@ export class AgentConnection {
 
   #dispatch(frame: Frame): void {
     if (frame.type !== T.HELLO) {
-      this.#streams.get(frame.stream)?.receive(frame);
+      const stream = this.#streams.get(frame.stream);
+      if (stream) stream.receive(frame);
+      else if (frame.stream >= FIRST_OF_AGENT) this.#incoming(frame);
       return;
     }
     const reader = new Reader(frame.payload);

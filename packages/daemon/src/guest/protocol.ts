@@ -5,6 +5,10 @@ import { CodecError } from "./codec.ts";
 export const PROTOCOL_VERSION = 2;
 export const MAX_PAYLOAD = 65536;
 export const WINDOW = 262144;
+/** of connections that the agent opens: there may be many of them */
+export const DIAL_WINDOW = 65536;
+/** streams that the agent opens have numbers from here on */
+export const FIRST_OF_AGENT = 0x80000000;
 export const HEADER_BYTES = 12;
 const MARK = 0x6b66;
 const ATTACH_MAGIC = Buffer.from("forkd-attach/1\r\n");
@@ -34,6 +38,9 @@ export const T = {
   REGIONS: 0x33,
   CONNECT: 0x40,
   OPENED: 0x41,
+  DIAL: 0x42,
+  RESOLVE: 0x43,
+  NETWORK: 0x44,
 } as const;
 
 export const CHANNEL = { stdin: 0, stdout: 1, stderr: 2, control: 3 } as const;

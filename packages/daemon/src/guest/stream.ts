@@ -17,6 +17,8 @@ export type StreamOptions = {
   /** hears that a channel has no more DATA, when all of it was consumed */
   onEof?: ((channel: number) => void) | undefined;
   onEnd: () => void;
+  /** how many bytes may be on their way in each direction of a channel */
+  window?: number;
 };
 
 /** An ERROR frame: `errno` holds the agent's own code */
@@ -31,6 +33,8 @@ export class AgentError extends ForkdError {
 
 export class AgentStream {
   readonly #opts: StreamOptions;
+  readonly #window: number;
+  readonly #creditStep: number;
   readonly #end = Promise.withResolvers<Frame>();
   readonly #started = Promise.withResolvers<Reader>();
   /** bytes we may still send, per channel */
@@ -48,6 +52,8 @@ export class AgentStream {
 
   constructor(opts: StreamOptions) {
     this.#opts = opts;
+    this.#window = opts.window ?? WINDOW;
+    this.#creditStep = Math.min(CREDIT_STEP, this.#window / 2);
     this.#end.promise.catch(() => undefined); // read through result(), exit() or started()
     this.#started.promise.catch(() => undefined);
   }
@@ -71,9 +77,15 @@ export class AgentStream {
     let at = 0;
     while (at < bytes.length) {
       if (this.#over) throw await this.#endError();
-      const credit = this.#credit.get(channel) ?? WINDOW;
+      const credit = this.#credit.get(channel) ?? this.#window;
       if (credit === 0) {
         await new Promise<void>((resolve) => void this.#creditWaiters.push(resolve));
+        continue;
+      }
+      // asked before and not after: streams that come and go must not each leave a piece behind
+      const full = this.#opts.drained();
+      if (full) {
+        await full;
         continue;
       }
       const size = Math.min(credit, bytes.length - at, MAX_PAYLOAD - 1);
@@ -83,8 +95,6 @@ export class AgentStream {
       this.#credit.set(channel, credit - size);
       this.#opts.send(T.DATA, payload);
       at += size;
-      const full = this.#opts.drained();
-      if (full) await full;
     }
   }
 
@@ -101,6 +111,22 @@ export class AgentStream {
           .u8(scope === "group" ? 1 : 0)
           .done(),
       );
+  }
+
+  get isOver(): boolean {
+    return this.#over;
+  }
+
+  /** Of a connection that the agent opened: it stands */
+  opened(): void {
+    if (!this.#over) this.#opts.send(T.OPENED, Buffer.alloc(0));
+  }
+
+  /** Of a stream that the agent opened: it gets no more than this */
+  refuse(code: string, message: string): void {
+    if (this.#over) return;
+    this.#opts.send(T.ERROR, new Writer().str(code).str(message).done());
+    this.lose(new ForkdError("CANCELLED", message));
   }
 
   /** Ends our interest; a process goes on, a file transfer is abandoned */
@@ -127,7 +153,7 @@ export class AgentStream {
         const reader = new Reader(frame.payload);
         const channel = reader.u8();
         // never more than the window: an agent that gives what it did not get would have us send without bound
-        this.#credit.set(channel, Math.min(WINDOW, (this.#credit.get(channel) ?? WINDOW) + reader.u32()));
+        this.#credit.set(channel, Math.min(this.#window, (this.#credit.get(channel) ?? this.#window) + reader.u32()));
         this.#wakeWriters();
         return;
       }
@@ -164,7 +190,7 @@ export class AgentStream {
     if (channel > LAST_CHANNEL) throw new CodecError(`DATA on channel ${channel}`);
     const bytes = payload.subarray(1);
     if (bytes.length === 0 || this.#consumerFailure) return;
-    const allowed = (this.#allowed.get(channel) ?? WINDOW) - bytes.length;
+    const allowed = (this.#allowed.get(channel) ?? this.#window) - bytes.length;
     if (allowed < 0) throw new CodecError("DATA beyond its credit");
     this.#allowed.set(channel, allowed);
     if (!this.#opts.onData) {
@@ -220,12 +246,12 @@ export class AgentStream {
 
   #giveBack(channel: number, length: number): void {
     const owed = (this.#owed.get(channel) ?? 0) + length;
-    if (owed < CREDIT_STEP || this.#over) {
+    if (owed < this.#creditStep || this.#over) {
       this.#owed.set(channel, owed);
       return;
     }
     this.#owed.set(channel, 0);
-    this.#allowed.set(channel, (this.#allowed.get(channel) ?? WINDOW) + owed);
+    this.#allowed.set(channel, (this.#allowed.get(channel) ?? this.#window) + owed);
     this.#opts.send(T.CREDIT, new Writer().u8(channel).u32(owed).done());
   }
 

@@ -13,6 +13,7 @@ import type {
   WriteResult,
 } from "../api/exec.ts";
 import type { CreatedImage, CreateImage, ImageInfo } from "../api/image.ts";
+import type { NetworkInfo, SetNetwork } from "../api/network.ts";
 import type * as sandbox from "../api/sandbox.ts";
 import type * as snapshot from "../api/snapshot.ts";
 import type { CreateWorkspace, WorkspaceInfo } from "../api/workspace.ts";
@@ -51,6 +52,11 @@ export type SandboxesApi = {
   pause(id: string, caller: Caller): Promise<sandbox.SandboxInfo>;
   resume(id: string, caller: Caller): Promise<sandbox.SandboxInfo>;
   stats(id: string): Promise<sandbox.SandboxStats>;
+};
+
+export type NetworksApi = {
+  get(id: string): NetworkInfo;
+  set(id: string, request: SetNetwork, caller: Caller): Promise<NetworkInfo>;
 };
 
 /** What is done inside a sandbox */
@@ -104,6 +110,7 @@ export type ManagerApi = {
   stats(): Promise<sandbox.SandboxStats[]>;
   readonly events: EventsApi;
   readonly sandboxes: SandboxesApi;
+  readonly networks: NetworksApi;
   readonly inside: InsideApi;
   readonly branches: BranchesApi;
   readonly snapshots: SnapshotsApi;

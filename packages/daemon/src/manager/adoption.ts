@@ -46,6 +46,8 @@ async function adopt({ runtime, log }: Core, entry: Entry): Promise<string | und
       snapshot: await runtime.snapshots.byId(row.snapshot_id),
       paused: row.state === "paused",
       env: row.env,
+      policy: row.network,
+      spentBytes: row.egress_bytes,
       certificate: row.certificate,
       forkMs: row.fork_ms,
       createdAt: new Date(row.created_at * 1000),

@@ -16,6 +16,8 @@ export type Settings = {
   minFreeMiB: number;
   branchConcurrency: number;
   defaultImage: string;
+  /** who is asked for names; null: whom the host asks */
+  dnsServers: string | null;
 };
 
 /** What the manager reports of its work */
@@ -24,6 +26,7 @@ export type Meter = {
   branched: (pauseMs: number, deltaBytes: number, ok: boolean) => void;
   evaluated: (ms: number, ok: boolean) => void;
   executed: (ms: number, ok: boolean) => void;
+  connected: (event: "opened" | "refused" | "ended", bytes: { up: number; down: number }) => void;
 };
 
 export type Log = {

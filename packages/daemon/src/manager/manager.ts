@@ -8,6 +8,9 @@ import type { Tree } from "../api/snapshot.ts";
 import { messageOf } from "../errors.ts";
 import type { Home } from "../home.ts";
 import { Runtime } from "../sandbox/runtime.ts";
+import { splitBind } from "../config.ts";
+import type { NetworkOptions } from "../net/network.ts";
+import type { ConnectionEntry } from "../observe/audit.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
 import { lockFile, type Db } from "../store/db.ts";
 import { EventLog } from "../store/events.ts";
@@ -20,9 +23,10 @@ import { collectGarbage } from "./gc.ts";
 import { Images } from "./images.ts";
 import { Inside } from "./inside.ts";
 import { availableMemoryMiB, Limits } from "./limits.ts";
+import { connectionEntry, Networks } from "./networks.ts";
 import { Lineage } from "./lineage.ts";
 import { Reaper } from "./reaper.ts";
-import { Registry } from "./registry.ts";
+import { Registry, type Entry } from "./registry.ts";
 import { Sandboxes } from "./sandboxes.ts";
 import { Snapshots } from "./snapshots.ts";
 import { privateBytesOf } from "./stats.ts";
@@ -38,6 +42,8 @@ export type ManagerOptions = {
   meter: Meter;
   log: Log;
   version: string;
+  /** writes down what sandboxes connect to */
+  audit?: ((entry: ConnectionEntry) => void) | undefined;
 };
 
 /** What is measured at the moment somebody asks */
@@ -54,6 +60,7 @@ export type Gauges = {
 export class Manager {
   readonly events: EventLog;
   readonly sandboxes: Sandboxes;
+  readonly networks: Networks;
   readonly inside: Inside;
   readonly branches: Branches;
   readonly snapshots: Snapshots;
@@ -83,6 +90,7 @@ export class Manager {
     };
     const usable = { usable: async (tag: string) => this.snapshots.usable(tag), collectAfter };
     this.sandboxes = new Sandboxes(core, { registry, limits: this.#limits, snapshots: usable });
+    this.networks = new Networks(core, { registry, sandboxes: this.sandboxes });
     this.inside = new Inside({ sandboxes: this.sandboxes, registry, meter: core.meter });
     const parts = { registry, sandboxes: this.sandboxes, snapshots: this.snapshots, lineage };
     this.branches = new Branches(core, parts);
@@ -101,11 +109,13 @@ export class Manager {
     const tables = tablesOf(db);
     const events = new EventLog(db);
     let manager: Manager | undefined;
+    let registry: Registry | undefined;
     const runtime = await Runtime.start({
       home,
       life: "durable",
       parallelism: opts.parallelism,
       guestKernel: opts.guestKernel,
+      network: networkOptions(opts, () => registry),
       onWarning: (message) => log.warn({}, message),
       onGone: (sandbox: Sandbox) => noted(log, () => manager?.sandboxes.gone(sandbox)),
       onLost: (why) => {
@@ -115,7 +125,7 @@ export class Manager {
     });
     try {
       const core: Core = { home, db, tables, events, runtime, settings, meter, log };
-      const registry = new Registry({ db, tables, events });
+      registry = new Registry({ db, tables, events });
       manager = new Manager(core, registry, opts.version);
       const found = await adoptAll(core, registry);
       if (found.adopted + found.lost + found.ended > 0) log.info(found, "took over what an earlier daemon left");
@@ -129,6 +139,12 @@ export class Manager {
       await runtime.leave();
       throw error;
     }
+  }
+
+  /** No sandbox may connect to where the daemon itself listens */
+  servesAt(bind: string): void {
+    const { host, port } = splitBind(bind);
+    this.#core.runtime.network.reserve(host, port);
   }
 
   /** null: nothing lives here; else since when that is so (ms) */
@@ -214,6 +230,21 @@ export class Manager {
       fill().catch((error: unknown) => log.error({ err: error, tag }, `a pool could not be filled: ${messageOf(error)}`));
     }
   }
+}
+
+function networkOptions({ settings, meter, audit }: ManagerOptions, registryOf: () => Registry | undefined): NetworkOptions {
+  const entryOf = (id: string | null): Entry | undefined => (id === null ? undefined : registryOf()?.find(id));
+  return {
+    servers: settings.dnsServers?.split(",") ?? null,
+    onConnection: (owner, event, record) => {
+      meter.connected(event, { up: event === "ended" ? record.bytesUp : 0, down: event === "ended" ? record.bytesDown : 0 });
+      audit?.(connectionEntry(owner, entryOf(owner.sandbox)?.row.created_by ?? null, event, record));
+    },
+    onSpent: ({ sandbox }, bytes) => {
+      const entry = entryOf(sandbox);
+      if (entry) registryOf()?.change(entry, { egress_bytes: bytes });
+    },
+  };
 }
 
 const NOBODY = { maxSandboxes: null, requestId: "", signal: new AbortController().signal };

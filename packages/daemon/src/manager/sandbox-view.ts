@@ -4,6 +4,7 @@ import type { CreateSandboxes, ForkSandbox, SandboxInfo } from "../api/sandbox.t
 import type { Sandbox } from "../sandbox/sandbox.ts";
 import type { SandboxRow } from "../store/tables.ts";
 import { nowUnix } from "./core.ts";
+import { policyInfo } from "./network-policy.ts";
 import type { Entry } from "./registry.ts";
 
 export function sandboxInfo({ row, lastActive }: Pick<Entry, "row" | "lastActive">): SandboxInfo {
@@ -32,6 +33,7 @@ export function sandboxInfo({ row, lastActive }: Pick<Entry, "row" | "lastActive
     branch_count: row.branch_count,
     has_branched: row.branch_count > 0,
     memory_limit_mib: row.memory_limit_mib,
+    network: policyInfo(row.network),
     netns: null,
     guest_addr: "",
     last_branch_memory_path: row.last_branch_path,
@@ -76,6 +78,8 @@ export function sandboxRow(sandbox: Sandbox, { request, snapshotTag, principal, 
     branch_count: 0,
     last_branch_path: null,
     memory_limit_mib: request.memory_limit_mib ?? null,
+    network: sandbox.network.policy,
+    egress_bytes: sandbox.network.leased,
     created_by: principal,
     warnings,
   };

@@ -3,6 +3,7 @@
 import type {
   CreateSandboxes,
   DeleteSandboxes,
+  ForkSandbox,
   ForkOutcomes,
   ListSandboxes,
   SandboxInfo,
@@ -17,6 +18,7 @@ import { bootId } from "../util/boot-id.ts";
 import type { Caller } from "./caller.ts";
 import { nowUnix, plumbingWarnings, type Core } from "./core.ts";
 import { availableMemoryMiB, type Admission, type Limits } from "./limits.ts";
+import { policyOf } from "./network-policy.ts";
 import { hasMetadata, pageOf, type Page } from "./paging.ts";
 import { problemOf } from "./problem.ts";
 import type { Entry, Registry } from "./registry.ts";
@@ -42,7 +44,7 @@ type ForkOptions = Pick<Admission, "availableMiB"> & {
   caller: Caller;
   remember?: (infos: SandboxInfo[]) => void;
 };
-type ForkRequest = RowFacts["request"] & { n: number; env?: Record<string, string> | undefined };
+type ForkRequest = RowFacts["request"] & Pick<ForkSandbox, "env" | "network"> & { n: number };
 
 export class Sandboxes {
   readonly #core: Core;
@@ -259,7 +261,9 @@ export class Sandboxes {
 
   async #fork(snapshot: Snapshot, request: ForkRequest, caller: Caller): Promise<ForkOutcome[]> {
     const { runtime, meter } = this.#core;
-    const outcomes = await runtime.fork(snapshot, { n: request.n, env: request.env, signal: caller.signal });
+    const { n, env } = request;
+    const network = request.network && policyOf(request.network);
+    const outcomes = await runtime.fork(snapshot, { n, env, network, signal: caller.signal });
     for (const { sandbox } of outcomes) meter.forked(sandbox?.forkMs ?? 0, sandbox !== undefined);
     return outcomes;
   }

@@ -8,6 +8,7 @@ import type { Snapshot } from "../snapshot/store.ts";
 import type { SnapshotRow } from "../store/tables.ts";
 import { checkCompatible } from "../vmm/qemu/compatible.ts";
 import type { Core } from "./core.ts";
+import { policyInfo } from "./network-policy.ts";
 
 export type ViewContext = {
   core: Core;
@@ -45,6 +46,7 @@ export function snapshotInfo({ core, imageNames, tags }: ViewContext, snapshot: 
     diff_logical_bytes: manifest.memory.kind === "delta" ? manifest.memory.pages * 4096 : null,
     ephemeral: row?.ephemeral === 1,
     pool: row?.pool ?? 0,
+    network: policyInfo(manifest.network),
     metadata: row?.metadata ?? {},
     error: null,
     warning: refusal,
@@ -76,6 +78,7 @@ export function unfinishedInfo(row: SnapshotRow): SnapshotInfo {
     diff_logical_bytes: row.delta_bytes,
     ephemeral: row.ephemeral === 1,
     pool: 0,
+    network: null,
     metadata: row.metadata,
     error: row.error,
     warning: null,

@@ -9,6 +9,7 @@ import { Semaphore } from "../util/semaphore.ts";
 import type { Caller } from "./caller.ts";
 import { nowUnix, plumbingWarnings, type Core } from "./core.ts";
 import type { Lineage } from "./lineage.ts";
+import { policyOf } from "./network-policy.ts";
 import { hasMetadata, pageOf, type Page } from "./paging.ts";
 import { snapshotDetails, snapshotInfo, unfinishedInfo, type ViewContext } from "./snapshot-view.ts";
 import type { SnapshotRow } from "../store/tables.ts";
@@ -83,6 +84,7 @@ export class Snapshots {
         diskMiB: request.disk_mib,
         warmUp: warmUpOf(request),
         env: request.env,
+        network: request.network && policyOf(request.network),
         progress: caller.progress,
         signal: caller.signal,
       });

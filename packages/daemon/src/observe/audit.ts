@@ -1,4 +1,4 @@
-// Who did what: one JSON line for each request, appended to a file in the order of the answers.
+// Who did what: one JSON line for each request and each connection of a sandbox, appended to a file in the order of their ends.
 
 import { open } from "node:fs/promises";
 import { ForkdError, messageOf } from "../errors.ts";
@@ -23,6 +23,24 @@ export type AuditEntry = {
   status: number;
   latency_us: number;
   user_agent: string | null;
+};
+
+export type ConnectionEntry = {
+  connection: "opened" | "refused" | "ended";
+  /** null: the snapshot was just being made */
+  sandbox: string | null;
+  snapshot: string;
+  /** who made the sandbox */
+  principal: string | null;
+  name: string | null;
+  ip: string | null;
+  port: number | null;
+  decision: "allowed" | "refused";
+  reason: string;
+  error: string | null;
+  bytes_up: number;
+  bytes_down: number;
+  ms: number;
 };
 
 /** Requests never wait for it. What could not be written is counted, and the count is the next line that can be */
@@ -54,13 +72,14 @@ export class AuditLog implements AsyncDisposable {
     }
   }
 
-  write(entry: AuditEntry): void {
+  write(entry: AuditEntry | ConnectionEntry): void {
     if (this.#closed) return;
     if (this.#queue.length >= this.#maxQueued) {
       this.#lost++;
       return;
     }
-    const bounded = { ...entry, path: entry.path.slice(0, MAX_TEXT), user_agent: entry.user_agent?.slice(0, MAX_TEXT) ?? null };
+    const bounded =
+      "path" in entry ? { ...entry, path: entry.path.slice(0, MAX_TEXT), user_agent: entry.user_agent?.slice(0, MAX_TEXT) ?? null } : entry;
     this.#queue.push(`${JSON.stringify({ time: new Date().toISOString(), ...bounded })}\n`);
     this.#timer ??= setTimeout(() => this.#writeNow(), GATHER_MS);
   }

@@ -26,6 +26,8 @@ export class Metrics {
   readonly #branches = this.#counter<Result>("forkd_branches_total", "Branches taken", ["result"]);
   readonly #evals = this.#counter<Result>("forkd_evals_total", "Evaluations in warm interpreters", ["result"]);
   readonly #execs = this.#counter<Result>("forkd_execs_total", "Programs run", ["result"]);
+  readonly #connections = this.#counter<Result>("forkd_network_connections_total", "Connections out of sandboxes", ["result"]);
+  readonly #networkBytes = this.#counter<"direction">("forkd_network_bytes_total", "Bytes of connections that have ended", ["direction"]);
   readonly #errors = this.#counter<"code">("forkd_errors_total", "Errors answered, by code", ["code"]);
   readonly #deltaBytes = this.#counter<never>("forkd_delta_bytes_total", "Bytes of guest memory stored by branches", []);
   readonly #requests = this.#counter<"route" | "method" | "status">("forkd_http_requests_total", "Requests answered", [
@@ -90,6 +92,13 @@ export class Metrics {
   readonly executed = (ms: number, ok: boolean): void => {
     this.#execs.inc({ result: result(ok) });
     this.#execTime.observe(ms / 1000);
+  };
+
+  readonly connected = (event: "opened" | "refused" | "ended", bytes: { up: number; down: number }): void => {
+    if (event === "opened") this.#connections.inc({ result: "allowed" });
+    if (event === "refused") this.#connections.inc({ result: "refused" });
+    this.#networkBytes.inc({ direction: "up" }, bytes.up);
+    this.#networkBytes.inc({ direction: "down" }, bytes.down);
   };
 
   failed(code: ErrorCode): void {

@@ -4,8 +4,12 @@ import { join } from "node:path";
 import { ForkdError } from "../errors.ts";
 import { AgentConnection } from "../guest/connection.ts";
 import { Kernel, type Language } from "../guest/kernel.ts";
+import { switchNetwork } from "../guest/network.ts";
 import type { FlatCache } from "../memory/flat.ts";
 import type { WardenSource } from "../memory/warden-source.ts";
+import { Egress } from "../net/egress.ts";
+import type { Network } from "../net/network.ts";
+import type { NetworkPolicy } from "../net/policy.ts";
 import type { Snapshot } from "../snapshot/store.ts";
 import type { ProcessId } from "../util/process-id.ts";
 import type { Engine } from "../vmm/driver.ts";
@@ -22,6 +26,7 @@ export type AdoptContext = {
   flats: FlatCache;
   runDir: string;
   vmsDir: string;
+  network: Network;
   onGone: (sandbox: Sandbox) => void;
 };
 
@@ -32,6 +37,9 @@ export type SandboxRecord = {
   snapshot: Snapshot;
   paused: boolean;
   env: Record<string, string>;
+  policy: NetworkPolicy;
+  /** what had left it */
+  spentBytes: number;
   certificate: ForkCertificate;
   forkMs: number;
   createdAt: Date;
@@ -54,6 +62,11 @@ export async function adoptSandbox(context: AdoptContext, record: SandboxRecord)
     const vmsDir = join(context.vmsDir, record.id);
     const disk = wanted && (await SandboxDisk.found(vmsDir, wanted.sizeMiB, record.snapshot, vm.disk));
     agent.attach(Buffer.from(record.snapshot.manifest.agentKey, "hex"));
+    const { policy, spentBytes: spent, snapshot: from } = record;
+    const owner = { sandbox: record.id, snapshot: from.manifest.tag };
+    const network = new Egress(agent, { network: context.network, owner, policy, spent });
+    // its guest may have missed the last change, and is heard of no more than that if it cannot follow: the policy is in force here
+    switchNetwork(agent, policy.mode !== "none", 0).catch(() => undefined);
     const kernels = new Map<Language, Kernel>();
     for (const facts of record.snapshot.manifest.kernels) {
       // an eval of the earlier process may still be under way
@@ -62,7 +75,8 @@ export async function adoptSandbox(context: AdoptContext, record: SandboxRecord)
     if (!record.paused) await agent.hello(ANSWER_WITHIN_MS);
     const { id, snapshot, env, certificate, forkMs, createdAt } = record;
     const { onGone } = context;
-    return new Sandbox({ id, snapshot, env, certificate, forkMs, createdAt, vm, agent, kernels, memory, disk, dir, onGone });
+    const parts = { id, snapshot, env, certificate, forkMs, createdAt, vm, agent, network, kernels, memory, disk, dir, onGone };
+    return new Sandbox(parts);
   } catch (error) {
     agent.close();
     await vm.kill();

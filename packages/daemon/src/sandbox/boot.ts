@@ -7,6 +7,7 @@ import { ForkdError, messageOf } from "../errors.ts";
 import { AgentConnection } from "../guest/connection.ts";
 import { OutputTail } from "../guest/growing-buffer.ts";
 import { Kernel, type Language } from "../guest/kernel.ts";
+import { switchNetwork } from "../guest/network.ts";
 import { startResync } from "../guest/resync.ts";
 import { runProgram } from "../guest/run.ts";
 import type { Home } from "../home.ts";
@@ -14,6 +15,9 @@ import type { GuestKernel } from "../image/guest-kernel.ts";
 import { withStaging } from "../host/staging.ts";
 import type { StoredImage } from "../image/store.ts";
 import type { WardenSource } from "../memory/warden-source.ts";
+import { Egress } from "../net/egress.ts";
+import type { Network } from "../net/network.ts";
+import type { NetworkPolicy } from "../net/policy.ts";
 import { SNAPSHOT_VERSION, type SnapshotManifest } from "../snapshot/manifest.ts";
 import type { Snapshot, SnapshotStore } from "../snapshot/store.ts";
 import { newId } from "../util/id.ts";
@@ -49,6 +53,8 @@ export type SnapshotRequest = {
   diskMiB: number | null;
   warmUp: WarmUp;
   env: Record<string, string>;
+  /** in force during the warm-up, and for its forks */
+  policy: NetworkPolicy;
   signal?: AbortSignal | undefined;
   progress?: Progress | undefined;
 };
@@ -60,6 +66,7 @@ export type BootContext = {
   snapshots: SnapshotStore;
   runDir: string;
   vmsDir: string;
+  network: Network;
 };
 
 export type SnapshotTimings = { bootMs: number; warmUpMs: number; freezeMs: number };
@@ -117,6 +124,9 @@ async function bootWarmFreeze(
   await unlessEnded(agent.hello(BOOT_WITHIN_MS, signal), failOnExit(vm, runDir));
   const env = { ...image.manifest.config.env, ...request.env };
   await startResync(agent, { sandboxId: newId("sb"), hostname: "forkd", machineId: randomBytes(16).toString("hex"), env }, CALL_WITHIN_MS);
+  const { policy } = request;
+  void new Egress(agent, { network: context.network, owner: { sandbox: null, snapshot: request.tag }, policy });
+  if (policy.mode !== "none") await switchNetwork(agent, true, CALL_WITHIN_MS);
   const booted = performance.now();
 
   progress?.({ step: "Warming up" });
@@ -146,6 +156,7 @@ async function bootWarmFreeze(
     deviceStateBytes: (await stat(deviceState)).size,
     kernels,
     env,
+    network: policy,
     branchedFrom: null,
     depth: 0,
   };

@@ -105,6 +105,7 @@ async function captureAll(context: BranchContext, sandbox: Sandbox, opts: Branch
       deviceStateBytes: (await stat(deviceState)).size,
       kernels,
       env: sandbox.env,
+      network: sandbox.network.policy,
       branchedFrom: sandbox.id,
       depth: source.manifest.depth + 1,
     };

@@ -6,8 +6,12 @@ import { join } from "node:path";
 import { ForkdError, messageOf } from "../errors.ts";
 import { AgentConnection, within } from "../guest/connection.ts";
 import { Kernel, type KernelFacts, type Language } from "../guest/kernel.ts";
+import { switchNetwork } from "../guest/network.ts";
 import { startResync } from "../guest/resync.ts";
 import type { FlatCache, FlatImage } from "../memory/flat.ts";
+import { Egress } from "../net/egress.ts";
+import type { Network } from "../net/network.ts";
+import type { NetworkPolicy } from "../net/policy.ts";
 import type { Snapshot } from "../snapshot/store.ts";
 import { newId } from "../util/id.ts";
 import { tailOf } from "../util/tail.ts";
@@ -74,6 +78,9 @@ export async function discardRawChild(child: RawChild): Promise<void> {
 export type HandOver = {
   snapshot: Snapshot;
   env: Record<string, string>;
+  /** what the child may connect to; without it, what its snapshot says */
+  policy: NetworkPolicy | undefined;
+  network: Network;
   startedAt: number;
   onGone: (sandbox: Sandbox) => void;
   signal?: AbortSignal | undefined;
@@ -119,11 +126,19 @@ async function makeItsOwn(child: RawChild, opts: HandOver): Promise<Sandbox> {
     machineId: randomBytes(16).toString("hex"),
     env: { ...manifest.env, ...opts.env },
   };
+  const policy = opts.policy ?? manifest.network;
+  const owner = { sandbox: child.id, snapshot: manifest.tag };
+  // in force before the guest has said a word
+  const network = new Egress(agent, { network: opts.network, owner, policy });
   // everything is sent at once, before the guest has answered anything: one round trip in all
   const resync = startResync(agent, identity, READY_WITHIN_MS);
   resync.catch(() => undefined); // awaited below
+  const isSwitched = policy.mode !== "none" || manifest.network.mode !== "none";
+  const switched = isSwitched ? switchNetwork(agent, policy.mode !== "none", READY_WITHIN_MS) : Promise.resolve();
+  switched.catch(() => undefined); // awaited below
   const attached = manifest.kernels.map((facts) => ({ facts, ...Kernel.attach(agent, facts) }));
   const { clockSkewMs, bootId, generators } = await resync;
+  await switched;
   const kernels = new Map<Language, Kernel>();
   const states: Record<string, KernelState> = {};
   for (const { facts, kernel, reseeded } of attached) {
@@ -142,6 +157,7 @@ async function makeItsOwn(child: RawChild, opts: HandOver): Promise<Sandbox> {
     ...child,
     snapshot: opts.snapshot,
     env: identity.env,
+    network,
     kernels,
     certificate,
     forkMs: performance.now() - opts.startedAt,

@@ -10,6 +10,8 @@ import { ensureGuestKernel, type GuestKernel } from "../image/guest-kernel.ts";
 import { sweepStaging } from "../host/staging.ts";
 import { ImageStore } from "../image/store.ts";
 import { FlatCache } from "../memory/flat.ts";
+import { Network, type NetworkOptions } from "../net/network.ts";
+import { NO_NETWORK, type NetworkPolicy } from "../net/policy.ts";
 import { SnapshotStore, type Snapshot } from "../snapshot/store.ts";
 import { DEFAULT_PARALLELISM } from "../util/parallelism.ts";
 import type { Progress } from "../util/progress.ts";
@@ -39,6 +41,8 @@ export type RuntimeOptions = {
   guestKernel?: string | undefined;
   /** asks for one accelerator instead of the best that works */
   accelerator?: "kvm" | "tcg" | undefined;
+  /** how names are looked up, and who hears of connections */
+  network?: NetworkOptions | undefined;
   onWarning?: (message: string) => void;
   /** "own": VMs end with this process. "durable": they outlive it and are adopted; one such runtime at a time, the caller sees to it */
   life?: "own" | "durable";
@@ -62,6 +66,8 @@ export type CreateSnapshotOptions = {
   diskMiB?: number | undefined;
   warmUp?: WarmUp | undefined;
   env?: Record<string, string> | undefined;
+  /** during the warm-up, and for its forks unless they are made with something else; none without it */
+  network?: NetworkPolicy | undefined;
   progress?: Progress | undefined;
   signal?: AbortSignal | undefined;
 };
@@ -71,6 +77,8 @@ export type ForkOptions = {
   /** one failed child fails all */
   allOrNothing?: boolean;
   env?: Record<string, string> | undefined;
+  /** without it, what the snapshot says */
+  network?: NetworkPolicy | undefined;
   signal?: AbortSignal | undefined;
 };
 
@@ -84,6 +92,7 @@ type RuntimeParts = {
   accelerator: AcceleratorChoice;
   workplace: Workplace;
   parallelism: number;
+  network: Network;
   onWarning: (message: string) => void;
   onGone: (sandbox: Sandbox) => void;
 };
@@ -98,6 +107,7 @@ export class Runtime {
   readonly guestKernel: GuestKernel;
   readonly runDir: string;
   readonly pool: Pool;
+  readonly network: Network;
   readonly #workplace: Workplace;
   readonly #onGone: (sandbox: Sandbox) => void;
   readonly #engine: QemuEngine;
@@ -118,6 +128,7 @@ export class Runtime {
     this.guestKernel = parts.guestKernel;
     this.runDir = parts.workplace.runDir;
     this.#workplace = parts.workplace;
+    this.network = parts.network;
     this.#onGone = parts.onGone;
     this.images = new ImageStore(parts.home);
     this.snapshots = new SnapshotStore(parts.home);
@@ -156,6 +167,7 @@ export class Runtime {
         accelerator,
         workplace,
         parallelism,
+        network: new Network(opts.network),
         onWarning,
         onGone: opts.onGone ?? (() => undefined),
       });
@@ -178,24 +190,23 @@ export class Runtime {
     const shape = machineShape(opts, host);
     const diskMiB = diskSize(opts.diskMiB);
     const image = await this.images.get(opts.image);
-    const { home, snapshots, runDir } = this;
+    const { home, snapshots, runDir, network } = this;
     const { warden, vmsDir } = this.#workplace;
+    const context = { home, engine: this.#engine, warden, snapshots, runDir, vmsDir, network };
     return this.#request(async () =>
-      makeSnapshot(
-        { home, engine: this.#engine, warden, snapshots, runDir, vmsDir },
-        {
-          tag: opts.tag,
-          id: opts.id,
-          image,
-          guestKernel: this.guestKernel,
-          shape,
-          diskMiB,
-          warmUp: opts.warmUp ?? {},
-          env: opts.env ?? {},
-          signal: opts.signal,
-          progress: opts.progress,
-        },
-      ),
+      makeSnapshot(context, {
+        tag: opts.tag,
+        id: opts.id,
+        image,
+        guestKernel: this.guestKernel,
+        shape,
+        diskMiB,
+        warmUp: opts.warmUp ?? {},
+        env: opts.env ?? {},
+        policy: opts.network ?? NO_NETWORK,
+        signal: opts.signal,
+        progress: opts.progress,
+      }),
     );
   }
 
@@ -272,7 +283,8 @@ export class Runtime {
   async adopt(record: SandboxRecord): Promise<Sandbox | string> {
     const { warden, vmsDir } = this.#workplace;
     const onGone = (gone: Sandbox): void => this.#forget(gone);
-    const context = { engine: this.#engine, warden, flats: this.flats, runDir: this.runDir, vmsDir, onGone };
+    const { flats, runDir, network } = this;
+    const context = { engine: this.#engine, warden, flats, runDir, vmsDir, network, onGone };
     const adopted = await adoptSandbox(context, record);
     if (typeof adopted !== "string" && adopted.alive) this.#sandboxes.set(adopted.id, adopted);
     return adopted;
@@ -330,7 +342,15 @@ export class Runtime {
       const sandbox = await this.#forking.run(async () => {
         opts.signal?.throwIfAborted();
         if (this.#closing) throw new ForkdError("CANCELLED", "Cannot fork: the runtime is closing.");
-        const over: HandOver = { snapshot, env: opts.env ?? {}, startedAt, signal: opts.signal, onGone: (gone) => this.#forget(gone) };
+        const over: HandOver = {
+          snapshot,
+          env: opts.env ?? {},
+          policy: opts.network,
+          network: this.network,
+          startedAt,
+          signal: opts.signal,
+          onGone: (gone) => this.#forget(gone),
+        };
         const pooled = this.pool.take(snapshot);
         const sandbox = pooled && (await letGo(pooled, over));
         return sandbox ?? handOver(await startRawChild(this.#forkContext(), snapshot, "run"), over);

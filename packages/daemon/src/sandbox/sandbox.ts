@@ -10,8 +10,11 @@ import { GuestProcess, listProcesses, type ExitStatus, type OutputHandler, type 
 import { T } from "../guest/protocol.ts";
 import { setClock } from "../guest/resync.ts";
 import { runProgram } from "../guest/run.ts";
+import { switchNetwork } from "../guest/network.ts";
 import { GuestSocket, type ConnectOptions } from "../guest/socket.ts";
 import type { FlatImage } from "../memory/flat.ts";
+import type { Egress } from "../net/egress.ts";
+import type { NetworkPolicy } from "../net/policy.ts";
 import type { Snapshot } from "../snapshot/store.ts";
 import { Semaphore } from "../util/semaphore.ts";
 import type { Vm, VmExit } from "../vmm/driver.ts";
@@ -57,6 +60,7 @@ export type SandboxParts = {
   dir: string;
   /** what every process in it gets; its branches begin with the same */
   env: Record<string, string>;
+  network: Egress;
   forkMs: number;
   createdAt?: Date | undefined;
   onGone: (sandbox: Sandbox) => void;
@@ -107,6 +111,11 @@ export class Sandbox {
 
   get env(): Record<string, string> {
     return this.#parts.env;
+  }
+
+  /** its way out: what it may connect to, and what it did */
+  get network(): Egress {
+    return this.#parts.network;
   }
 
   /** the file whose private view is this sandbox's memory */
@@ -181,6 +190,11 @@ export class Sandbox {
   /** A TCP connection to a server in the guest */
   async connect(port: number, opts?: ConnectOptions): Promise<GuestSocket> {
     return GuestSocket.connect(this.#agent(), port, opts);
+  }
+
+  /** Makes its guest ready for this policy, which is not in force before it is set */
+  async prepareNetwork({ mode }: NetworkPolicy): Promise<void> {
+    await switchNetwork(this.#agent(), mode !== "none", CALL_TIMEOUT_MS);
   }
 
   /** One round trip to the agent */

@@ -2,6 +2,7 @@
 
 import * as z from "zod";
 import { LAYER_ID } from "../disk/layer.ts";
+import { networkPolicy, NO_NETWORK } from "../net/policy.ts";
 
 export const SNAPSHOT_VERSION = 1;
 
@@ -54,6 +55,8 @@ export const snapshotManifest = z.strictObject({
     }),
   ),
   env: z.record(z.string(), z.string()),
+  /** what its forks may connect to, unless they are made with something else */
+  network: networkPolicy.default(NO_NETWORK),
   /** the sandbox it was branched from */
   branchedFrom: z.string().nullable(),
   depth: z.int().min(0),

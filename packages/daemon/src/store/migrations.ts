@@ -110,6 +110,9 @@ const MIGRATIONS = [
   // a machine may have a disk
   `ALTER TABLE sandboxes ADD COLUMN disk_mib INTEGER;
    ALTER TABLE snapshots ADD COLUMN disk_mib INTEGER;`,
+  // a sandbox that goes on has the rules that it had
+  `ALTER TABLE sandboxes ADD COLUMN network TEXT NOT NULL DEFAULT '{"mode":"none","allow":[],"egressLimitBytes":null}';
+   ALTER TABLE sandboxes ADD COLUMN egress_bytes INTEGER NOT NULL DEFAULT 0;`,
 ];
 
 export function migrate(db: Db): void {

@@ -3,6 +3,7 @@
 import type { Metadata } from "../api/common.ts";
 import type { SandboxInfo, SandboxState } from "../api/sandbox.ts";
 import type { SnapshotStatus } from "../api/snapshot.ts";
+import type { NetworkPolicy } from "../net/policy.ts";
 import type { Db } from "./db.ts";
 import { Table } from "./rows.ts";
 
@@ -33,6 +34,9 @@ export type SandboxRow = {
   branch_count: number;
   last_branch_path: string | null;
   memory_limit_mib: number | null;
+  network: NetworkPolicy;
+  /** what left it, or may have by now, where that is limited */
+  egress_bytes: number;
   created_by: string;
   warnings: string[];
 };
@@ -79,7 +83,7 @@ export type Tables = { sandboxes: Table<SandboxRow>; snapshots: Table<SnapshotRo
 
 export function tablesOf(db: Db): Tables {
   return {
-    sandboxes: new Table(db, "sandboxes", { key: "id", json: ["kernels", "env", "certificate", "metadata", "warnings"] }),
+    sandboxes: new Table(db, "sandboxes", { key: "id", json: ["kernels", "env", "certificate", "metadata", "network", "warnings"] }),
     snapshots: new Table(db, "snapshots", { key: "id", json: ["metadata", "warnings"] }),
     workspaces: new Table(db, "workspaces", { key: "id", json: ["warnings"] }),
   };

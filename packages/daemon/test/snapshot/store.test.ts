@@ -42,6 +42,7 @@ async function publish(tag: string, base?: Snapshot): Promise<Snapshot> {
     deviceStateBytes: 5,
     kernels: [],
     env: {},
+    network: { mode: "none", allow: [], egressLimitBytes: null },
     branchedFrom: null,
     depth: base ? base.manifest.depth + 1 : 0,
   };

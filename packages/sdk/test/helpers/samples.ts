@@ -34,6 +34,7 @@ export const sandbox: Sandbox = {
   branch_count: 0,
   has_branched: false,
   memory_limit_mib: null,
+  network: { mode: "none", allow: [], egress_limit_bytes: null },
   netns: null,
   guest_addr: "",
   last_branch_memory_path: null,
@@ -62,6 +63,7 @@ export const snapshot: Snapshot = {
   diff_logical_bytes: null,
   ephemeral: false,
   pool: 0,
+  network: { mode: "none", allow: [], egress_limit_bytes: null },
   metadata: {},
   error: null,
   warning: null,
@@ -112,6 +114,17 @@ export const evalResult: EvalResult = {
   stdout: "",
   stderr: "",
   truncated: false,
+};
+
+const network = {
+  ...sandbox.network,
+  egress_used_bytes: 0,
+  connections_open: 0,
+  connections_total: 0,
+  connections_refused: 0,
+  bytes_up: 0,
+  bytes_down: 0,
+  recent: [],
 };
 
 const stats = { id: "sb-1", name: null, state: "running", cpu_ms: 1, private_guest_bytes: 1, pss_bytes: 1, disk_bytes: null };
@@ -202,6 +215,8 @@ export const SAMPLES: { [N in RouteName]: readonly [number, unknown] } = {
   pauseSandbox: [200, { ...sandbox, state: "paused" }],
   resumeSandbox: [200, sandbox],
   getSandboxStats: [200, stats],
+  getNetwork: [200, network],
+  setNetwork: [200, { ...network, mode: "open" }],
   getSandboxLogs: [200, "booted ✓\n"],
   readFile: [200, "content"],
   writeFile: [200, { bytes: 7 }],

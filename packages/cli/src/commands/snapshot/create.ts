@@ -4,6 +4,7 @@ import { readFile } from "node:fs/promises";
 import { text } from "node:stream/consumers";
 import { Command } from "commander";
 import { ABORTABLE, connect } from "../../daemon.ts";
+import { acceptNetwork, networkOf, type NetworkFlags } from "../../network-options.ts";
 import { addCommandWords, addPair, addText, positiveInteger, positiveNumber } from "../../options.ts";
 import { working } from "../../progress.ts";
 import { printSnapshot } from "../../snapshot-table.ts";
@@ -11,7 +12,7 @@ import { printSnapshot } from "../../snapshot-table.ts";
 import type { WarmUpOptions } from "forkd";
 import type { Cli } from "../../cli.ts";
 
-type Options = {
+type Options = NetworkFlags & {
   image?: string;
   memoryMib?: number;
   vcpus?: number;
@@ -30,7 +31,7 @@ type Options = {
 };
 
 export function snapshotCreateCommand(cli: Cli): Command {
-  return new Command("create")
+  const command = new Command("create")
     .description("boot an image, warm it and freeze it")
     .argument("<tag>", "tag of the snapshot")
     .option("--image <name>", "a stored image (default: the daemon's default image)")
@@ -46,7 +47,8 @@ export function snapshotCreateCommand(cli: Cli): Command {
     .option("--warm-timeout-secs <secs>", "limit for each program and each code", positiveNumber)
     .option("--warm-nothing", "no interpreter (without any --warm option, a Python where the image has one)")
     .option("--env <key=value>", "environment of every process; may be repeated", addPair)
-    .option("--metadata <key=value>", "kept for you; may be repeated", addPair)
+    .option("--metadata <key=value>", "kept for you; may be repeated", addPair);
+  return acceptNetwork(command)
     .option("-q, --quiet", "print the tag only")
     .option("--json", "print JSON")
     .action(async (tag: string, opts: Options) => {
@@ -62,6 +64,7 @@ export function snapshotCreateCommand(cli: Cli): Command {
           warmUp,
           env: opts.env,
           metadata: opts.metadata,
+          network: networkOf(opts),
           onProgress,
           signal: cli.signal,
         }),

@@ -3,6 +3,7 @@
 import * as z from "zod";
 import { name } from "../common.ts";
 import * as exec from "../exec.ts";
+import * as network from "../network.ts";
 import * as sandbox from "../sandbox.ts";
 import { branchRequest, forkedSandboxes, snapshotInfo } from "../snapshot.ts";
 import type { Route } from "../route.ts";
@@ -126,6 +127,23 @@ export const sandboxRoutes = {
     summary: "What it uses",
     params: byId,
     responses: { 200: sandbox.sandboxStats },
+  },
+  getNetwork: {
+    method: "GET",
+    path: "/v1/sandboxes/:id/network",
+    scope: "read",
+    summary: "What it may connect to, and its last connections",
+    params: byId,
+    responses: { 200: network.networkInfo },
+  },
+  setNetwork: {
+    method: "PUT",
+    path: "/v1/sandboxes/:id/network",
+    scope: "exec",
+    summary: "Changes what it may connect to, at once; what is no longer allowed is cut off",
+    params: byId,
+    body: network.setNetwork,
+    responses: { 200: network.networkInfo },
   },
   getSandboxLogs: {
     method: "GET",

@@ -53,6 +53,11 @@ export const sandboxHandlers: Pick<Handlers, keyof typeof sandboxRoutes> = {
   },
   getSandboxStats: async ({ params }, { services }) => ({ status: 200, body: await services.manager.sandboxes.stats(params.id) }),
 
+  getNetwork: ({ params }, { services }) => ({ status: 200, body: services.manager.networks.get(params.id) }),
+  setNetwork: async ({ params, body }, { services, caller }) => {
+    return { status: 200, body: await services.manager.networks.set(params.id, body, caller) };
+  },
+
   getSandboxLogs: ({ params, query }, { services: { manager, daemon }, caller }) => {
     // asked first, so that a sandbox that does not exist is an error and not the end of a stream
     manager.sandboxes.get(params.id);

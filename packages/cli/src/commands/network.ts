@@ -1,0 +1,54 @@
+// forkd network
+
+import { Command } from "commander";
+import { connect } from "../daemon.ts";
+import { acceptNetwork, networkOf, type NetworkFlags } from "../network-options.ts";
+import { formatBytes, printFacts, printJson, printLine, printTable } from "../output.ts";
+
+import type { NetworkConnection, NetworkInfo } from "forkd";
+import type { Cli } from "../cli.ts";
+
+type Options = Omit<NetworkFlags, "network"> & { set?: NetworkFlags["network"] };
+
+export function networkCommand(cli: Cli): Command {
+  const command = new Command("network")
+    .description("print what a sandbox may connect to and its last connections, or change it at once")
+    .argument("<id>", "id or name");
+  return acceptNetwork(command, "--set <mode>")
+    .option("--json", "print JSON")
+    .action(async (id: string, { set: network, ...rest }: Options) => {
+      const wanted = networkOf({ ...rest, ...(network ? { network } : {}) });
+      const forkd = await connect(cli);
+      const info = wanted ? await forkd.setNetwork(id, wanted, { signal: cli.signal }) : await forkd.getNetwork(id, { signal: cli.signal });
+      if (cli.json) printJson(info);
+      else printNetwork(info);
+    });
+}
+
+function printNetwork(info: NetworkInfo): void {
+  const limit = info.egress_limit_bytes;
+  printFacts([
+    ["mode", info.mode],
+    ["allow", info.allow.join(" ") || "-"],
+    ["egress limit", limit === null ? "none" : `${formatBytes(info.egress_used_bytes)} of ${formatBytes(limit)} used`],
+    ["connections", `${info.connections_open} open, ${info.connections_total} in all, ${info.connections_refused} refused`],
+    ["traffic", `${formatBytes(info.bytes_up)} up, ${formatBytes(info.bytes_down)} down`],
+  ]);
+  if (info.recent.length === 0) return;
+  printLine();
+  printTable(info.recent, [
+    { title: "TIME", value: (one) => one.time.slice(11, 19) },
+    { title: "TO", value: target },
+    { title: "DECISION", value: (one) => one.decision, style: (text) => (text === "refused" ? "red" : "green") },
+    { title: "UP", value: (one) => formatBytes(one.bytes_up), align: "right" },
+    { title: "DOWN", value: (one) => formatBytes(one.bytes_down), align: "right" },
+    { title: "STATE", value: (one) => (one.open ? "open" : (one.error ?? (one.decision === "refused" ? "-" : "ended"))) },
+    { title: "WHY", value: (one) => one.reason },
+  ]);
+}
+
+function target({ name, ip, port }: NetworkConnection): string {
+  const address = ip === null ? "" : `${ip.includes(":") ? `[${ip}]` : ip}:${port}`;
+  if (name === null) return address;
+  return address === "" ? name : `${name} (${address})`;
+}

@@ -1,0 +1,287 @@
+// The way out of one sandbox: every connection and every query of it is decided here, whatever its guest says.
+
+import { Reader, Writer } from "../guest/codec.ts";
+import type { AgentConnection, Incoming } from "../guest/connection.ts";
+import { DIAL_WINDOW, T } from "../guest/protocol.ts";
+import { formatAddress, parseAddress, type Address } from "./addresses.ts";
+import { answerQuery, HOST_IP, HOST_NAME, LOOPBACK, type Reply } from "./answers.ts";
+import { Bucket } from "./bucket.ts";
+import { TCP_LIMIT, UDP_LIMIT } from "./dns.ts";
+import { serveDns } from "./dns-stream.ts";
+import type { Network, Owner } from "./network.ts";
+import { Outgoing, type ConnectionRecord } from "./outgoing.ts";
+import { normalName, Rules, type NetworkPolicy } from "./policy.ts";
+
+const MAX_CONNECTIONS = 512;
+const MAX_QUERIES = 256;
+const MAX_DNS_STREAMS = 64;
+const MAX_RECENT = 100;
+const MAX_HINTS = 8;
+const MAX_ANSWERED = 1024;
+const DNS_PORT = 53;
+const MAX_PORT = 65_535;
+/** bursts of connections and of lookups, and how many go on for ever */
+const CONNECTIONS = { most: 1024, perSecond: 200 };
+const LOOKUPS = { most: 1000, perSecond: 100 };
+/** a name that was refused is told again after so long: programs ask several times in one go */
+const SAME_NAME_MS = 10_000;
+const LEASE = { steps: 64, least: 64 * 1024, most: 16 * 1024 * 1024 };
+
+export type EgressStats = {
+  open: number;
+  total: number;
+  refused: number;
+  bytesUp: number;
+  bytesDown: number;
+  /** the newest first */
+  recent: ConnectionRecord[];
+};
+
+export class Egress {
+  readonly #network: Network;
+  readonly #owner: Owner;
+  readonly #open = new Set<Outgoing>();
+  readonly #connections = new Bucket(CONNECTIONS.most, CONNECTIONS.perSecond);
+  readonly #lookups = new Bucket(LOOKUPS.most, LOOKUPS.perSecond);
+  readonly #refusedNames = new Map<string, number>();
+  /** which names this sandbox was told of an address; its agent remembers longer, and over forks */
+  readonly #answered = new Map<string, string[]>();
+  #policy: NetworkPolicy;
+  #rules: Rules;
+  #recent: ConnectionRecord[] = [];
+  #counts = { total: 0, refused: 0, bytesUp: 0, bytesDown: 0 };
+  /** connections that are not decided yet, queries, and connections that are for queries */
+  #pending = 0;
+  #queries = 0;
+  #dnsStreams = 0;
+  /** bytes that left, and how many are written down as such */
+  #spent: number;
+  #leased: number;
+
+  constructor(agent: AgentConnection, opts: { network: Network; owner: Owner; policy: NetworkPolicy; spent?: number }) {
+    this.#network = opts.network;
+    this.#owner = opts.owner;
+    this.#policy = opts.policy;
+    this.#rules = new Rules(opts.policy);
+    this.#spent = opts.spent ?? 0;
+    this.#leased = this.#spent;
+    agent.accept((incoming) => {
+      if (incoming.type === T.DIAL) this.#dial(incoming);
+      else void this.#resolve(incoming, Buffer.from(new Reader(incoming.payload).bytes()));
+    });
+  }
+
+  get policy(): NetworkPolicy {
+    return this.#policy;
+  }
+
+  /** What left the sandbox so far; after a restart of the daemon it may be a little more than that */
+  get spent(): number {
+    return this.#spent;
+  }
+
+  get leased(): number {
+    return this.#leased;
+  }
+
+  get stats(): EgressStats {
+    const now = Date.now();
+    const recent = this.#recent.map((record) => ({ ...record, ms: record.open ? now - record.time.getTime() : record.ms }));
+    return { ...this.#counts, open: this.#open.size, recent };
+  }
+
+  /** From here on only this is allowed; what is open and is not is cut off at once */
+  set(policy: NetworkPolicy): void {
+    this.#policy = policy;
+    this.#rules = new Rules(policy);
+    this.#leased = this.#spent;
+    this.#refusedNames.clear();
+    for (const connection of this.#open) {
+      const decision = this.#rules.decide(connection.target);
+      if (!decision.allowed) connection.cut(`the policy was changed: ${decision.reason}`);
+      else if (this.#isSpent) connection.cut(SPENT);
+    }
+  }
+
+  #dial(incoming: Incoming): void {
+    const reader = new Reader(incoming.payload);
+    const said = reader.str();
+    const port = reader.u32();
+    const hints = reader.list((item) => item.str());
+    const isHost = said === HOST_IP && port !== DNS_PORT;
+    const address = isHost ? LOOPBACK : parseAddress(said);
+    if (!address || port < 1 || port > MAX_PORT) return incoming.refuse("EINVAL", "not an address");
+    if (!this.#connections.take() || this.#open.size + this.#pending >= MAX_CONNECTIONS) {
+      this.#counts.refused++;
+      return incoming.refuse("EAGAIN", "too many connections");
+    }
+    if (port === DNS_PORT && this.#rules.mode !== "none") return this.#serveDns(incoming);
+    const record = { ...BLANK, time: new Date(), name: isHost ? HOST_NAME : null, ip: formatAddress(address), port };
+    void this.#connect(incoming, address, record, this.#namesOf(said, hints));
+  }
+
+  async #connect(incoming: Incoming, address: Address, record: ConnectionRecord & { port: number }, hints: string[]): Promise<void> {
+    const { port } = record;
+    const isOwn = this.#network.isOwn(address);
+    const target = { address, port, names: [] as string[], isOwn };
+    const outgoing: Outgoing = new Outgoing({
+      target,
+      record,
+      spend: (bytes) => this.#spend(bytes),
+      onDown: (bytes) => (this.#counts.bytesDown += bytes),
+      onConnected: (socket) => this.#connected(outgoing, socket.localAddress === socket.remoteAddress),
+      onEnd: () => {
+        this.#open.delete(outgoing);
+        if (record.decision === "allowed") this.#network.onConnection(this.#owner, "ended", { ...record });
+      },
+    });
+    const stream = incoming.open({
+      window: DIAL_WINDOW,
+      onData: (_channel, bytes) => outgoing.up(bytes),
+      onEof: () => outgoing.endUp(),
+    });
+    this.#pending++;
+    try {
+      target.names = await this.#verified(hints, address, port);
+    } finally {
+      this.#pending--;
+    }
+    if (stream.isOver) return; // the program gave up
+    const decision = this.#network.isReserved(address, port) ? RESERVED : this.#rules.decide(target);
+    const isAllowed = decision.allowed && !this.#isSpent;
+    record.reason = decision.allowed && this.#isSpent ? SPENT : decision.reason;
+    record.name ??= (decision.allowed ? decision.name : target.names[0]) ?? hints[0] ?? null;
+    if (!isAllowed) {
+      stream.refuse("EACCES", record.reason);
+      return this.#refused(record);
+    }
+    record.decision = "allowed";
+    record.open = true;
+    this.#counts.total++;
+    this.#note(record);
+    this.#open.add(outgoing);
+    outgoing.start(stream);
+  }
+
+  /** It stands; unless it was routed to ourselves after all, by an address that no interface shows */
+  #connected(outgoing: Outgoing, isLocal: boolean): boolean {
+    const { record, target } = outgoing;
+    const decision = this.#rules.decide({ ...target, isOwn: target.isOwn || isLocal });
+    if (decision.allowed) {
+      this.#network.onConnection(this.#owner, "opened", { ...record });
+      return true;
+    }
+    Object.assign(record, { decision: "refused", reason: decision.reason });
+    outgoing.cut(decision.reason);
+    this.#counts.refused++;
+    this.#network.onConnection(this.#owner, "refused", { ...record });
+    return false;
+  }
+
+  /** Of the names by which the rules would allow it, those that really lead to the address */
+  async #verified(hints: string[], address: Address, port: number): Promise<string[]> {
+    const { names } = this.#network;
+    if (this.#rules.mode === "open") return hints.filter((name) => names.knows(name, address));
+    const candidates = this.#rules.candidates(hints, port);
+    const leads = await Promise.all(candidates.map(async (name) => names.leadsTo(name, address)));
+    return candidates.filter((_, at) => leads[at]);
+  }
+
+  #namesOf(ip: string, hints: string[]): string[] {
+    const said = hints.slice(-MAX_HINTS).toReversed();
+    const all = [...(this.#answered.get(ip)?.toReversed() ?? []), ...said].flatMap((name) => normalName(name) ?? []);
+    return [...new Set(all)];
+  }
+
+  #serveDns(incoming: Incoming): void {
+    if (this.#dnsStreams >= MAX_DNS_STREAMS) return incoming.refuse("EAGAIN", "too many connections");
+    this.#dnsStreams++;
+    const answer = async (message: Buffer): Promise<Buffer | undefined> => (await this.#answer(message, TCP_LIMIT))?.response;
+    serveDns(incoming, answer, () => this.#dnsStreams--);
+  }
+
+  async #resolve(incoming: Incoming, message: Buffer): Promise<void> {
+    if (this.#queries >= MAX_QUERIES) return incoming.refuse("EAGAIN", "too many queries");
+    this.#queries++;
+    try {
+      const reply = await this.#answer(message, UDP_LIMIT);
+      if (!reply) return incoming.refuse("bad_request", "not a query");
+      const answer = new Writer().bytes(reply.response).str(reply.name);
+      incoming.answer(answer.list(reply.addresses, (writer, ip) => void writer.str(ip)).done());
+    } finally {
+      this.#queries--;
+    }
+  }
+
+  async #answer(message: Buffer, limit: number): Promise<Reply | undefined> {
+    const mayAsk = (): boolean => this.#lookups.take() && this.#spend(message.length);
+    const reply = await answerQuery(message, { rules: this.#rules, network: this.#network, limit, mayAsk });
+    if (reply?.refused) this.#refusedName(reply.refused);
+    for (const ip of reply?.addresses ?? []) this.#learn(ip, reply?.name ?? "");
+    return reply;
+  }
+
+  #learn(ip: string, name: string): void {
+    const names = (this.#answered.get(ip) ?? []).filter((known) => known !== name);
+    this.#answered.delete(ip);
+    this.#answered.set(ip, [...names, name].slice(-MAX_HINTS));
+    if (this.#answered.size > MAX_ANSWERED) this.#answered.delete([...this.#answered.keys()][0] ?? "");
+  }
+
+  #refusedName(name: string): void {
+    const now = performance.now();
+    if (now - (this.#refusedNames.get(name) ?? -Infinity) < SAME_NAME_MS) return;
+    if (this.#refusedNames.size >= MAX_RECENT) this.#refusedNames.clear();
+    this.#refusedNames.set(name, now);
+    if (this.#connections.take()) this.#refused({ ...BLANK, time: new Date(), name, reason: "no rule allows the name" });
+  }
+
+  #refused(record: ConnectionRecord): void {
+    this.#counts.refused++;
+    this.#note(record);
+    this.#network.onConnection(this.#owner, "refused", { ...record });
+  }
+
+  #note(record: ConnectionRecord): void {
+    this.#recent = [record, ...this.#recent].slice(0, MAX_RECENT);
+  }
+
+  get #isSpent(): boolean {
+    const limit = this.#policy.egressLimitBytes;
+    return limit !== null && this.#spent >= limit;
+  }
+
+  #spend(bytes: number): boolean {
+    const limit = this.#policy.egressLimitBytes;
+    if (limit !== null && this.#spent + bytes > limit) {
+      this.#spent = Math.max(this.#spent, limit);
+      return false;
+    }
+    this.#spent += bytes;
+    this.#counts.bytesUp += bytes;
+    if (limit !== null && this.#spent > this.#leased) {
+      // written down ahead, in steps: whatever happens to this process, no more leaves than the limit says
+      const step = Math.min(LEASE.most, Math.max(LEASE.least, Math.ceil(limit / LEASE.steps)));
+      this.#leased = Math.min(limit, this.#spent + step);
+      this.#network.onSpent(this.#owner, this.#leased);
+    }
+    return true;
+  }
+}
+
+const BLANK: ConnectionRecord = {
+  time: new Date(0),
+  name: null,
+  ip: null,
+  port: null,
+  decision: "refused",
+  reason: "",
+  error: null,
+  bytesUp: 0,
+  bytesDown: 0,
+  ms: 0,
+  open: false,
+};
+
+const SPENT = "the egress limit is reached";
+const RESERVED = { allowed: false, reason: "the daemon's own address" } as const;
