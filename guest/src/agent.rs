@@ -2,6 +2,7 @@
 
 use crate::files::{self, Download, Failure, Upload};
 use crate::generators::Generators;
+use crate::listeners;
 use crate::outbox::Outbox;
 use crate::port::Port;
 use crate::process::Part;
@@ -306,6 +307,10 @@ impl Agent {
             kind::CONNECT => {
                 let socket = Socket::connect(payload)?;
                 self.streams.insert(stream, Stream::Socket(socket));
+            }
+            kind::LISTENERS => {
+                let answer = listeners::answer(payload)?;
+                self.outbox.frame(kind::RESULT, stream, &answer);
             }
             kind::STAT => files::stat(stream, payload, &mut self.outbox)?,
             kind::RESYNC => {

@@ -36,6 +36,7 @@ pub mod kind {
     pub const REGIONS: u8 = 0x33;
     pub const CONNECT: u8 = 0x40;
     pub const OPENED: u8 = 0x41;
+    pub const LISTENERS: u8 = 0x45;
 }
 
 /// Channels of a stream.

@@ -123,6 +123,23 @@ fn all() -> Vec<(&'static str, Vec<u8>)> {
         ),
         ("connect", frame(kind::CONNECT, 19, w().str("127.0.0.1").u32(8080))),
         ("opened", frame(kind::OPENED, 19, w())),
+        ("listeners", frame(kind::LISTENERS, 20, w().u8(1))),
+        (
+            "result-listeners",
+            frame(
+                kind::RESULT,
+                20,
+                w().u32(2)
+                    .str("127.0.0.1")
+                    .u32(8000)
+                    .u32(80)
+                    .str("python3")
+                    .str("::")
+                    .u32(22)
+                    .u32(0)
+                    .str(""),
+            ),
+        ),
     ]
 }
 

@@ -34,6 +34,7 @@ export const T = {
   REGIONS: 0x33,
   CONNECT: 0x40,
   OPENED: 0x41,
+  LISTENERS: 0x45,
 } as const;
 
 export const CHANNEL = { stdin: 0, stdout: 1, stderr: 2, control: 3 } as const;
