@@ -3,6 +3,7 @@
 export { Controller } from "./controller.ts";
 export { Sandbox } from "./sandbox.ts";
 export { SandboxFiles } from "./sandbox-files.ts";
+export { SandboxPorts } from "./sandbox-ports.ts";
 export {
   AuthenticationError,
   ConflictError,
@@ -43,6 +44,8 @@ export type {
   PackagesSource,
   Page,
   PageOptions,
+  PortRequest,
+  PreviewOptions,
   ProgressOptions,
   ReadFileOptions,
   RegistrySource,
@@ -70,6 +73,8 @@ export type {
   Image as ImageInfo,
   NewToken,
   Pong,
+  Port as PortInfo,
+  Preview,
   Problem,
   Progress,
   Readiness,

@@ -3,7 +3,7 @@
 import type { FastifyReply, FastifyRequest } from "fastify";
 
 const METHODS = "GET, HEAD, POST, PUT, PATCH, DELETE";
-const REQUEST_HEADERS = "Authorization, Content-Type, Accept, Idempotency-Key, Last-Event-ID, X-Request-Id";
+const REQUEST_HEADERS = "Authorization, Content-Type, Accept, Idempotency-Key, Last-Event-ID, X-Forkd-Token, X-Request-Id";
 const ANSWER_HEADERS = "X-Request-Id, X-Next-Cursor, Retry-After, Idempotent-Replayed";
 const MAX_AGE_SECS = 600;
 

@@ -21,6 +21,7 @@ import { Images } from "./images.ts";
 import { Inside } from "./inside.ts";
 import { availableMemoryMiB, Limits } from "./limits.ts";
 import { Lineage } from "./lineage.ts";
+import { Ports } from "./ports.ts";
 import { Reaper } from "./reaper.ts";
 import { Registry } from "./registry.ts";
 import { Sandboxes } from "./sandboxes.ts";
@@ -55,6 +56,7 @@ export class Manager {
   readonly events: EventLog;
   readonly sandboxes: Sandboxes;
   readonly inside: Inside;
+  readonly ports: Ports;
   readonly branches: Branches;
   readonly snapshots: Snapshots;
   readonly images: Images;
@@ -84,6 +86,7 @@ export class Manager {
     const usable = { usable: async (tag: string) => this.snapshots.usable(tag), collectAfter };
     this.sandboxes = new Sandboxes(core, { registry, limits: this.#limits, snapshots: usable });
     this.inside = new Inside({ sandboxes: this.sandboxes, registry, meter: core.meter });
+    this.ports = new Ports({ sandboxes: this.sandboxes, registry });
     const parts = { registry, sandboxes: this.sandboxes, snapshots: this.snapshots, lineage };
     this.branches = new Branches(core, parts);
     this.images = new Images(core);
@@ -138,7 +141,7 @@ export class Manager {
     return busy ? null : this.#lastUse;
   }
 
-  async status(): Promise<Omit<Status, "pid" | "uptime_secs" | "socket" | "bind" | "tls">> {
+  async status(): Promise<Omit<Status, "pid" | "uptime_secs" | "socket" | "bind" | "tls" | "proxy_url">> {
     const { home, runtime, settings } = this.#core;
     const { accelerator, reason } = runtime.accelerator;
     return {
