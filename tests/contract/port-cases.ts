@@ -54,8 +54,8 @@ export const portCases: Case[] = [
       ),
     ),
   },
-  ports("a request", "proxyRequest", 8000, gives("GET /a/b?x=1"), { rest: { query: { x: "1" } }, not: NO_VERB }),
-  ports("one with a body", "proxyRequest", 8000, gives("POST /a/b?x=1 tea"), {
+  ports("a request", "proxyRequest", 8000, gives("GET /a/b?x=1", 200), { rest: { query: { x: "1" } }, not: NO_VERB }),
+  ports("one with a body", "proxyRequest", 8000, gives("POST /a/b?x=1 tea", 200), {
     rest: { query: { x: "1" }, bytes: Buffer.from("tea") },
     not: NO_VERB,
   }),

@@ -86,6 +86,8 @@ export function buildApp(services: Services, transport: Transport): FastifyInsta
       const address = addressOf(raw, domain);
       if (!address) return raw.url ?? "";
       addresses.set(raw as IncomingMessage, address);
+      // of what kind a body is, is for the guest to judge: it gets the header as it came
+      raw.headers["content-type"] = "application/octet-stream";
       return routedUrl(address);
     },
     routerOptions: { ignoreTrailingSlash: true, maxParamLength: MAX_PARAM_LENGTH },

@@ -99,11 +99,12 @@ function answered(outgoing: ClientRequest, { address, isUpgrade }: Exchange, { h
     // from the end of the request on: an upload may take as long as it needs
     outgoing.once("finish", () => (timer = headMs > 0 ? setTimeout(late, headMs) : undefined));
     outgoing.once("response", (response) => settle(() => resolve({ response, upgraded: null })));
-    // one that nobody asked for node takes for an error
     if (isUpgrade)
       outgoing.once("upgrade", (response, socket: Duplex, head) => settle(() => resolve({ response, upgraded: { socket, head } })));
     // stays: after the answer, an error is that of its body, and told there
     outgoing.on("error", (error) => settle(() => reject(error)));
+    // an upgrade that nobody asked for ends the connection without a word
+    outgoing.once("close", () => settle(() => reject(Object.assign(new Error("no answer"), { code: "ECONNRESET" }))));
   });
 }
 
