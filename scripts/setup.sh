@@ -77,6 +77,10 @@ test_packages() {
   if [ ${#missing[@]} -gt 0 ] && ! install_packages "${missing[@]}"; then
     say "warning: going on without ${missing[*]}; tests and checks that need them are skipped"
   fi
+  # By itself: Ubuntu has no such package, and the others must not go with it.
+  if ! have chromium && ! install_packages chromium; then
+    say "warning: going on without chromium; tests with a browser are skipped"
+  fi
 }
 
 node_packages() {

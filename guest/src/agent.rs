@@ -4,6 +4,7 @@ mod own;
 
 use crate::files::{self, Download, Failure, Upload};
 use crate::generators::Generators;
+use crate::listeners;
 use crate::network::{Door, Network, FIRST_OWN};
 use crate::outbox::Outbox;
 use crate::port::Port;
@@ -335,6 +336,10 @@ impl Agent {
             kind::NETWORK => {
                 self.network.switch(payload)?;
                 self.outbox.frame(kind::RESULT, stream, &[]);
+            }
+            kind::LISTENERS => {
+                let answer = listeners::answer(payload)?;
+                self.outbox.frame(kind::RESULT, stream, &answer);
             }
             kind::STAT => files::stat(stream, payload, &mut self.outbox)?,
             kind::RESYNC => {

@@ -6,6 +6,7 @@ mod channels;
 mod errno;
 mod files;
 mod generators;
+mod listeners;
 mod network;
 mod outbox;
 mod port;

@@ -41,6 +41,7 @@ pub mod kind {
     pub const DIAL: u8 = 0x42;
     pub const RESOLVE: u8 = 0x43;
     pub const NETWORK: u8 = 0x44;
+    pub const LISTENERS: u8 = 0x45;
 
     /// Whether a frame of the host is a request; an unknown one is taken for one.
     pub fn opens_a_stream(kind: u8) -> bool {

@@ -29,6 +29,8 @@ export const WITHOUT_VERB: { readonly [N in RouteName]?: string } = {
   getOpenapi: "for machines; spec/openapi.json is in the repository",
   getSandboxStats: "`stats` has all of them",
   getWorkspace: "`workspace list` has all of them",
+  connectPort: "`port` listens until Ctrl-C: tests/e2e/ports.test.ts",
+  proxyRequest: "for programs and browsers",
 };
 
 export function cliDriver(daemon: TestDaemon): Driver {
@@ -225,6 +227,11 @@ const LINES: Lines = {
   writeFile: ({ params, query, bytes }) => ({
     argv: ["cp", "-", `${params["id"]}:${text(query["path"])}`, ...when(query["parents"], "--parents")],
     stdin: bytes ?? "",
+  }),
+
+  listPorts: ({ params }) => ({ argv: ["ports", text(params["id"])] }),
+  createPreview: ({ params, body }) => ({
+    argv: ["preview", text(params["id"]), text(params["port"]), ...options(body, { expires_in_secs: "--expires" })],
   }),
 
   listWorkspaces: () => ({ argv: ["workspace", "list"] }),

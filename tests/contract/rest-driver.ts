@@ -17,7 +17,9 @@ function clientFor(daemon: TestDaemon, { token }: Args): SpecClient {
 
 async function call(client: SpecClient, route: RouteName, args: Args): Promise<Outcome> {
   if (route === "getEvents") return takeEvents(client, args);
-  const { method } = routes[route];
+  if (route === "connectPort") return client.upgrade(pathOf(route, args), { upgrade: "tcp", bytes: args.bytes ?? Buffer.alloc(0) });
+  const { method: declared } = routes[route];
+  const method = declared === "ALL" ? (args.bytes === undefined ? "GET" : "POST") : declared;
   const { status, body, bytes, headers } = await client.send(method, pathOf(route, args), {
     ...(args.body === undefined ? {} : { json: args.body }),
     ...(args.bytes === undefined ? {} : { bytes: args.bytes }),
@@ -42,7 +44,9 @@ async function takeEvents(client: SpecClient, args: Args): Promise<Outcome> {
 }
 
 function pathOf(route: RouteName, args: Args): string {
-  const path = routes[route].path.replaceAll(/:(\w+)/g, (_, name: string) => encodeURIComponent(args.params?.[name] ?? ""));
+  const path = routes[route].path
+    .replaceAll(/:(\w+)/g, (_, name: string) => encodeURIComponent(args.params?.[name] ?? ""))
+    .replace("*", args.params?.["path"] ?? "");
   return path + queryOf(args);
 }
 

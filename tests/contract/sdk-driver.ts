@@ -1,5 +1,6 @@
 // Cases as calls of the SDK's Controller.
 
+import { buffer } from "node:stream/consumers";
 import { Controller, ForkdError } from "forkd";
 import type { RouteName } from "../../packages/daemon/src/api/routes.ts";
 import type { TestDaemon } from "../helpers/daemon.ts";
@@ -86,6 +87,20 @@ const CALLS: Calls = {
   writeFile: async (forkd, { params, query: { path, ...rest }, bytes }) =>
     forkd.writeFile(text(params["id"]), text(path), bytes ?? Buffer.alloc(0), camel(rest)),
   statFile: async (forkd, { params, query }) => forkd.statFile(text(params["id"]), text(query["path"])),
+
+  listPorts: async (forkd, { params }) => forkd.listPorts(text(params["id"])),
+  createPreview: async (forkd, { params, body }) => forkd.createPreview(text(params["id"]), Number(params["port"]), camel(body)),
+  connectPort: async (forkd, { params, bytes }) => {
+    const connection = await forkd.connectPort(text(params["id"]), Number(params["port"]));
+    connection.end(bytes);
+    return buffer(connection);
+  },
+  proxyRequest: async (forkd, { params, query, bytes }) => {
+    const init = bytes === undefined ? {} : { method: "POST", body: bytes };
+    const search = new URLSearchParams(query as Record<string, string>).toString();
+    const response = await forkd.fetchPort(text(params["id"]), Number(params["port"]), `/${params["path"]}?${search}`, init);
+    return response.text();
+  },
 
   listWorkspaces: async (forkd) => forkd.listWorkspaces(),
   createWorkspace: async (forkd, { body: { name, snapshot_tag: tag, ...rest } }) =>

@@ -193,7 +193,9 @@ async function requestCounts(rest: SpecClient): Promise<Map<RouteName, number>> 
   const counts = new Map<RouteName, number>();
   for (const [name, value] of await metrics(rest)) {
     const [, path, method] = /^forkd_http_requests_total\{route="([^"]+)",method="(\w+)"/.exec(name) ?? [];
-    const route = (Object.keys(routes) as RouteName[]).find((key) => routes[key].path === path && routes[key].method === method);
+    const route = (Object.keys(routes) as RouteName[]).find(
+      (key) => routes[key].path === path && ["ALL", method].includes(routes[key].method),
+    );
     if (route) counts.set(route, (counts.get(route) ?? 0) + value);
   }
   return counts;

@@ -132,6 +132,23 @@ fn all() -> Vec<(&'static str, Vec<u8>)> {
         ("resolve", frame(kind::RESOLVE, u32::MAX, w().bytes(query))),
         ("result-resolve", frame(kind::RESULT, u32::MAX, resolved)),
         ("network", frame(kind::NETWORK, 20, w().u8(1))),
+        ("listeners", frame(kind::LISTENERS, 20, w().u8(1))),
+        (
+            "result-listeners",
+            frame(
+                kind::RESULT,
+                20,
+                w().u32(2)
+                    .str("127.0.0.1")
+                    .u32(8000)
+                    .u32(80)
+                    .str("python3")
+                    .str("::")
+                    .u32(22)
+                    .u32(0)
+                    .str(""),
+            ),
+        ),
     ]
 }
 

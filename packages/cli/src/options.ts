@@ -11,6 +11,12 @@ export function positiveInteger(text: string): number {
   return value;
 }
 
+export function portNumber(text: string): number {
+  const value = Number(text);
+  if (!/^\d+$/.test(text) || value < 1 || value > 65_535) throw new InvalidArgumentError("A port is a number from 1 to 65535.");
+  return value;
+}
+
 export function wholeNumber(text: string): number {
   return text === "0" ? 0 : positiveInteger(text);
 }

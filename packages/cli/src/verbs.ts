@@ -38,6 +38,13 @@ export const VERB_GROUPS: { title: string; verbs: Verb[] }[] = [
       verb("eval", "run code in a sandbox's warm interpreter", async () => (await import("./commands/eval.ts")).evalCommand),
       verb("ping", "one round trip to the agent of a sandbox", async () => (await import("./commands/ping.ts")).pingCommand),
       verb("cp", "copy a file into a sandbox or out of it", async () => (await import("./commands/cp.ts")).cpCommand),
+      verb("ports", "list what listens in a sandbox", async () => (await import("./commands/ports.ts")).portsCommand),
+      verb("port", "make ports of a sandbox ports of this machine", async () => (await import("./commands/port.ts")).portCommand),
+      verb(
+        "preview",
+        "a link that opens a server in a sandbox with any browser",
+        async () => (await import("./commands/preview.ts")).previewCommand,
+      ),
       verb("logs", "what the guest's console, the agent or the VMM wrote", async () => (await import("./commands/logs.ts")).logsCommand),
       verb("stats", "what every sandbox uses", async () => (await import("./commands/stats.ts")).statsCommand),
       verb("network", "what a sandbox may connect to, and what it did", async () => (await import("./commands/network.ts")).networkCommand),

@@ -119,6 +119,7 @@ export function status(over: Partial<Status> = {}): Status {
     socket: "/run/forkd.sock",
     bind: null,
     tls: false,
+    proxy_url: null,
     accelerator: "kvm",
     accelerator_reason: "a guest booted with it",
     isolation: "kvm",

@@ -28,6 +28,8 @@ export type Config = Readonly<{
   insecure: boolean;
   /** origins of pages whose scripts may ask over TCP, separated by commas, or `*`; null: none */
   corsOrigins: string | null;
+  /** below this name every server in a sandbox has a host name of its own; with a scheme, as browsers find it behind another proxy; null: none */
+  proxyDomain: string | null;
   /** file with one admin token */
   tokenFile: string | null;
   auditLog: string | null;
@@ -78,6 +80,7 @@ const SETTINGS: { [K in Key]: Setting<Config[K]> } = {
   tlsKey: { name: "tls_key", parse: orNone(path), fallback: () => null },
   insecure: { name: "insecure", parse: bool, fallback: () => false },
   corsOrigins: { name: "cors_origins", parse: orNone(origins), fallback: () => null },
+  proxyDomain: { name: "proxy_domain", parse: orNone(proxyDomain), fallback: () => "localhost" },
   tokenFile: { name: "token_file", parse: orNone(path), fallback: () => null },
   auditLog: { name: "audit_log", parse: orNone(path), fallback: (home) => join(home.root, "audit.log") },
   branchConcurrency: { name: "branch_concurrency", parse: integer(1, 1024), fallback: () => 4 },
@@ -252,6 +255,17 @@ function servers(raw: unknown): string {
   };
   if (!parts.every(isServer)) throw rule;
   return parts.join(",");
+}
+
+/** Browsers take every name below localhost for this machine */
+function proxyDomain(raw: unknown): string {
+  const label = "[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?";
+  const isDomain =
+    typeof raw === "string" && raw.length <= 200 && new RegExp(`^(https?://)?(${label}\\.)*${label}(:\\d{1,5})?$`, "i").test(raw);
+  const { hostname } = isDomain ? new URL(raw.includes("://") ? raw : `http://${raw}`) : { hostname: "" };
+  if (hostname === "" || isIP(hostname) !== 0)
+    throw new Rule("a domain such as preview.example.org or https://preview.example.org, or none");
+  return (raw as string).toLowerCase();
 }
 
 function imageName(raw: unknown): string {

@@ -9,6 +9,7 @@ import { prepareHome } from "./home.ts";
 import { AuthFailures } from "./http/auth-failures.ts";
 import { Idempotency } from "./http/idempotency.ts";
 import { InFlight } from "./http/in-flight.ts";
+import { ServerPool } from "./http/proxy/pool.ts";
 import { buildApp } from "./http/server.ts";
 import { LIMITS } from "./http/services.ts";
 import { Manager } from "./manager/manager.ts";
@@ -16,6 +17,7 @@ import { AuditLog } from "./observe/audit.ts";
 import { Metrics } from "./observe/metrics.ts";
 import { Db } from "./store/db.ts";
 import { IdempotencyStore } from "./store/idempotency.ts";
+import { Previews } from "./store/previews.ts";
 import { TOKEN_FILE, Tokens } from "./store/tokens.ts";
 import { VERSION } from "./version.ts";
 import type { AddressInfo } from "node:net";
@@ -87,12 +89,16 @@ export async function startDaemon(opts: DaemonOptions): Promise<Daemon> {
   const daemon = new Daemon({ config, log, manager, tokens, audit, socket: join(home.run, "forkd.sock"), tls: tls !== null });
   stack.defer(() => manager.stop({ killSandboxes: daemon.killsSandboxes }));
 
+  const pool = new ServerPool();
+  stack.defer(() => pool.close());
   const services: Services = {
     manager,
     daemon,
     config: opts.config,
     metrics,
     tokens,
+    previews: new Previews(db, tokens),
+    pool,
     failures: new AuthFailures(),
     idempotency: new Idempotency(idempotencyStore),
     inFlight: daemon.inFlight,

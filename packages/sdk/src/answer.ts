@@ -73,7 +73,7 @@ export class Answer {
 }
 
 /** What a failed transport means: the caller's own end, too slow, or no connection */
-export function connectionError(what: string, cause: unknown, { method, base, path }: Origin, deadline: Deadline): Error {
+export function connectionError(what: string, cause: unknown, { method, base, path }: Origin, deadline: Pick<Deadline, "signal">): Error {
   if (deadline.signal.aborted) return deadline.signal.reason as Error;
   return new ConnectionError("DAEMON_UNREACHABLE", `${what} at ${base}: ${reasonOf(cause)}.`, {
     hint: "Start it with 'forkd up', or check FORKD_URL.",

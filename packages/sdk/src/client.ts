@@ -3,6 +3,7 @@
 import { Answer, connectionError } from "./answer.ts";
 import { Deadline, sleep } from "./deadline.ts";
 import { ConnectionError, errorOfAnswer, errorOfProblem, ForkdError, NotFoundError } from "./errors.ts";
+import { PortTransport } from "./port-transport.ts";
 import { jsonLinesOf, parseJson } from "./streams.ts";
 import { currentHost, describeTarget, resolveTarget, resolveToken, type Target } from "./target.ts";
 import { fetchTransport, StaleConnection, type Fetch, type Transport } from "./transport.ts";
@@ -41,6 +42,8 @@ export class Client {
   private readonly fetch: Fetch | undefined;
   private readonly retries: number;
   private transport: Promise<Transport> | undefined;
+  /** To servers inside sandboxes */
+  readonly ports: PortTransport;
 
   constructor(opts: ControllerOptions) {
     const host = currentHost();
@@ -50,6 +53,8 @@ export class Client {
     this.timeoutMs = opts.timeoutMs ?? 60_000;
     this.fetch = opts.fetch;
     this.retries = opts.retries ?? RETRY_MS.length;
+    const { target, url, token, fetch, timeoutMs } = this;
+    this.ports = new PortTransport({ target, url, token, fetch, timeoutMs });
   }
 
   async json<T>(method: Method, path: string, call: Call = {}): Promise<T> {

@@ -4,6 +4,7 @@ export { Controller } from "./controller.ts";
 export { Sandbox } from "./sandbox.ts";
 export { SandboxFiles } from "./sandbox-files.ts";
 export { SandboxNetwork } from "./sandbox-network.ts";
+export { SandboxPorts } from "./sandbox-ports.ts";
 export {
   AuthenticationError,
   ConflictError,
@@ -45,6 +46,8 @@ export type {
   PackagesSource,
   Page,
   PageOptions,
+  PortRequest,
+  PreviewOptions,
   ProgressOptions,
   ReadFileOptions,
   RegistrySource,
@@ -76,6 +79,8 @@ export type {
   NetworkPolicy,
   NewToken,
   Pong,
+  Port as PortInfo,
+  Preview,
   Problem,
   Progress,
   Readiness,

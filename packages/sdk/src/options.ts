@@ -272,6 +272,17 @@ export type WriteFileOptions = CallOptions & {
 /** What can be written: text, bytes, or bytes that come bit by bit */
 export type FileContent = string | Uint8Array | AsyncIterable<Uint8Array>;
 
+export type PreviewOptions = CallOptions & {
+  /** At most 7 days. @default 3600 */
+  expiresInSecs?: number | undefined;
+};
+
+/** A request to a server in a guest: what `fetch` takes. Redirects are not followed */
+export type PortRequest = Omit<RequestInit, "body" | "redirect"> & {
+  /** Also bytes that come bit by bit (not in browsers) */
+  body?: RequestInit["body"] | AsyncIterable<Uint8Array>;
+};
+
 export type EventsOptions = {
   /** Ends the iteration */
   signal?: AbortSignal | undefined;

@@ -4,6 +4,7 @@ import { Controller } from "./controller.ts";
 import { EvalError, NotFoundError, SandboxGoneError } from "./errors.ts";
 import { SandboxFiles } from "./sandbox-files.ts";
 import { SandboxNetwork } from "./sandbox-network.ts";
+import { SandboxPorts } from "./sandbox-ports.ts";
 import type {
   BranchOptions,
   CallOptions,
@@ -44,6 +45,8 @@ export class Sandbox {
   readonly files: SandboxFiles;
   /** What it may connect to */
   readonly network: SandboxNetwork;
+  /** Servers inside it */
+  readonly ports: SandboxPorts;
   /** The daemon it lives in */
   readonly controller: Controller;
   private latest: SandboxInfo;
@@ -55,6 +58,7 @@ export class Sandbox {
     this.latest = info;
     this.files = new SandboxFiles(controller, info.id);
     this.network = new SandboxNetwork(controller, info.id);
+    this.ports = new SandboxPorts(controller, info.id);
   }
 
   /**

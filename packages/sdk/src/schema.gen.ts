@@ -68,6 +68,11 @@ export type CreateImage = {
   max_bytes?: number | undefined;
 };
 
+export type CreatePreview = {
+  /** @default 3600 */
+  expires_in_secs?: number | undefined;
+};
+
 export type CreateSandboxes = {
   snapshot_tag: Name;
   /** @default 1 */
@@ -382,6 +387,27 @@ export type Pong = {
   kernels: string[];
 };
 
+export type Port = {
+  port: number;
+  /** IP address inside the guest; 0.0.0.0 and :: are all of them */
+  address: string;
+  family: "ipv4" | "ipv6";
+  protocol: "tcp";
+  /** The first process that has it open, where it could be found */
+  process: {
+    pid: number;
+    name: string;
+  } | null;
+};
+
+export type Preview = {
+  /** Opens the server in a browser, without another token */
+  url: string;
+  /** What the link holds; programs may send it as X-Forkd-Token to the link's host */
+  token: string;
+  expires_at_unix: number;
+};
+
 export type Problem = {
   /** What failed: why */
   error: string;
@@ -542,6 +568,8 @@ export type Status = {
   socket: string;
   bind: string | null;
   tls: boolean;
+  /** Every server in a sandbox has the host PORT-ID below this one; null: browsers find none */
+  proxy_url: string | null;
   accelerator: "kvm" | "tcg";
   accelerator_reason: string;
   isolation: "kvm" | "emulated";

@@ -149,6 +149,13 @@ const cases: Case[] = [
     body: Buffer.from("content"),
   },
   { route: "statFile", call: (c) => c.statFile("sb-1", "/x"), query: { path: "/x" } },
+  { route: "listPorts", call: (c) => c.listPorts("sb-1"), params: { id: "sb-1" } },
+  {
+    route: "createPreview",
+    call: (c) => c.createPreview("sb-1", 8000, { expiresInSecs: 60 }),
+    params: { id: "sb-1", port: 8000 },
+    body: { expires_in_secs: 60 },
+  },
   { route: "listWorkspaces", call: (c) => c.listWorkspaces() },
   { route: "createWorkspace", call: (c) => c.createWorkspace("w", "py"), body: { name: "w", snapshot_tag: "py" } },
   { route: "getWorkspace", call: (c) => c.getWorkspace("w"), params: { name: "w" } },
@@ -176,6 +183,7 @@ for (const { route, call, result, ...expected } of cases) {
 test("every route is reached by a method", () => {
   const reached = new Set<string>(cases.map(({ route }) => route));
   reached.add("getEvents"); // events.test.ts
+  reached.add("connectPort").add("proxyRequest"); // ports.test.ts
   assert.deepEqual(
     Object.keys(routes).filter((route) => !reached.has(route)),
     [],
@@ -185,7 +193,7 @@ test("every route is reached by a method", () => {
 test("every method is in the list of cases", () => {
   const source = cases.map(({ call }) => call.toString()).join(" ");
   const missing = methodsOf(Controller.prototype).filter((name) => !source.includes(`c.${name}(`));
-  assert.deepEqual(missing.sort(), ["events", "readFileStream", "trySpawnSandboxes"]);
+  assert.deepEqual(missing.sort(), ["connectPort", "events", "fetchPort", "readFileStream", "trySpawnSandboxes"]);
 });
 
 test("outcomes of each child", async () => {

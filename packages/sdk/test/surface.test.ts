@@ -37,11 +37,12 @@ test("options have exactly the wire's fields", () => {
     Same<Said<forkd.WarmUpOptions>, keyof wire.WarmUp>,
     Same<Said<forkd.NetworkOptions>, keyof wire.SetNetwork>,
     Same<Said<forkd.CreateTokenOptions>, Exclude<keyof wire.CreateToken, "name">>,
+    Same<Said<forkd.PreviewOptions>, keyof wire.CreatePreview>,
     Same<Said<forkd.CreateWorkspaceOptions>, Exclude<keyof wire.CreateWorkspace, "name" | "snapshot_tag">>,
     Same<Said<forkd.PackagesSource>, keyof With<wire.CreateImage, "packages">>,
     Same<Said<forkd.RegistrySource>, keyof With<wire.CreateImage, "reference">>,
     Same<Said<forkd.FileSource>, keyof With<wire.CreateImage, "file">>,
-  ] = [true, true, true, true, true, true, true, true, true, true, true, true, true, true, true];
+  ] = [true, true, true, true, true, true, true, true, true, true, true, true, true, true, true, true];
   assert.ok(proofs.every(Boolean));
 });
 
@@ -50,16 +51,16 @@ test("bytes are Uint8Array, not Buffer", async () => {
   const isBuffer: Mentions<Awaited<Result<forkd.Controller["readFile"]>>, Buffer> = false;
   assert.deepEqual([isBytes, isBuffer], [true, false]);
   for (const file of await sources()) {
-    if (file !== "transport-node.ts") assert.doesNotMatch(await readFile(join(src, file), "utf8"), /\bBuffer\b|NodeJS\./, file);
+    if (!file.endsWith("-node.ts")) assert.doesNotMatch(await readFile(join(src, file), "utf8"), /\bBuffer\b|NodeJS\./, file);
   }
 });
 
-test("only the transport for Unix sockets uses Node, and only by a dynamic import", async () => {
+test("only what Unix sockets and bare connections need uses Node, and only by a dynamic import", async () => {
   for (const file of await sources()) {
-    if (file === "transport-node.ts") continue;
+    if (file.endsWith("-node.ts")) continue;
     const text = await readFile(join(src, file), "utf8");
     assert.doesNotMatch(text, /["']node:/, file);
-    assert.doesNotMatch(text, /from "\.\/transport-node\.ts"/, file);
+    assert.doesNotMatch(text, /from "\.\/[\w-]+-node\.ts"/, file);
     for (const [, name = ""] of text.matchAll(/(?:from|import\() ?"([^"]+)"/g)) assert.match(name, /^\.\//, `${file}: ${name}`);
   }
 });

@@ -23,6 +23,10 @@ export const status = z
     socket: z.string(),
     bind: z.string().nullable(),
     tls: z.boolean(),
+    proxy_url: z
+      .string()
+      .nullable()
+      .meta({ description: "Every server in a sandbox has the host PORT-ID below this one; null: browsers find none" }),
     accelerator: z.enum(["kvm", "tcg"]),
     accelerator_reason: z.string(),
     isolation: z.enum(["kvm", "emulated"]),

@@ -23,14 +23,24 @@ const REASONS: { [status: number]: string } = {
   503: "Not now",
 };
 
+const REST_OF_PATH: JsonObject = {
+  name: "path",
+  in: "path",
+  required: true,
+  description: "Any path and query, passed on as they are",
+  schema: { type: "string" },
+};
+
 /** The same object for the same routes: no dates, components in order */
 export function buildOpenapi(): JsonObject {
   const schemas = new Schemas();
   const problemSchema = schemas.of(problem, "output");
   const paths: { [path: string]: JsonObject } = {};
   for (const [name, route] of Object.entries<Route>(routes)) {
-    const path = route.path.replaceAll(/:(\w+)/g, "{$1}");
-    paths[path] = { ...paths[path], [route.method.toLowerCase()]: operation(name, route, schemas) };
+    const path = route.path.replaceAll(/:(\w+)/g, "{$1}").replace(/\*$/, "{path}");
+    // the document has no word for every method, so one stands for all
+    const method = route.method === "ALL" ? "get" : route.method.toLowerCase();
+    paths[path] = { ...paths[path], [method]: operation(name, route, schemas) };
   }
   return {
     openapi: "3.1.0",
@@ -75,6 +85,7 @@ export function tagOf(route: Route): string {
 function operation(name: string, route: Route, schemas: Schemas): JsonObject {
   const parameters: Json[] = [
     ...parametersOf(route.params, "path", schemas),
+    ...(route.path.endsWith("*") ? [REST_OF_PATH] : []),
     ...parametersOf(route.query, "query", schemas),
     ...(route.method === "POST" ? [{ $ref: "#/components/parameters/IdempotencyKey" }] : []),
     ...(Object.values(route.responses).includes("events") ? [{ $ref: "#/components/parameters/LastEventId" }] : []),
@@ -84,7 +95,7 @@ function operation(name: string, route: Route, schemas: Schemas): JsonObject {
   for (const [status, response] of Object.entries(route.responses)) {
     const content = contentOf(response, schemas);
     responses[status] = {
-      description: REASONS[Number(status)] ?? status,
+      description: response === "any" ? "What the server answers, with a status of its own" : (REASONS[Number(status)] ?? status),
       headers: { ...requestId(), ...(isPaged ? { "X-Next-Cursor": { $ref: "#/components/headers/NextCursor" } } : {}) },
       ...(content === undefined ? {} : { content }),
     };
@@ -98,8 +109,9 @@ function operation(name: string, route: Route, schemas: Schemas): JsonObject {
     security: route.scope === "none" ? [] : [{ bearer: [] }],
     "x-scope": route.scope,
     ...(route.progress === true ? { "x-progress": true } : {}),
+    ...(route.method === "ALL" ? { "x-methods": "all" } : {}),
     ...(parameters.length > 0 ? { parameters } : {}),
-    ...(route.body === undefined ? {} : { requestBody: requestBody(route.body, schemas) }),
+    ...(route.body === undefined || route.method === "ALL" ? {} : { requestBody: requestBody(route.body, schemas) }),
     responses: { ...responses, "4XX": failure, "5XX": failure },
   };
 }
@@ -127,6 +139,7 @@ function contentOf(response: z.ZodType | Body, schemas: Schemas): JsonObject | u
   if (response === "empty") return undefined;
   if (response === "text") return { "text/plain": { schema: { type: "string" } } };
   if (response === "bytes") return { "application/octet-stream": {} };
+  if (response === "any") return { "*/*": {} };
   if (response === "upgrade") return undefined;
   if (response === "events") return { "text/event-stream": { schema: schemas.of(event, "output") } };
   return { "application/json": { schema: schemas.of(response, "output") } };

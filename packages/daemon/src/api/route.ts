@@ -4,11 +4,13 @@ import type * as z from "zod";
 import type { ErrorCode } from "../errors.ts";
 import type { Scope } from "./daemon.ts";
 
-/** What is not JSON; "upgrade": the connection speaks something else from then on */
-export type Body = "text" | "bytes" | "events" | "empty" | "upgrade";
+/** What is not JSON; "upgrade": the connection speaks something else from then on; "any": what a server in the guest answers, with its own status */
+export type Body = "text" | "bytes" | "events" | "empty" | "upgrade" | "any";
 
 export type Route = {
-  method: "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
+  /** "ALL": every one there is */
+  method: "GET" | "POST" | "PUT" | "PATCH" | "DELETE" | "ALL";
+  /** with a `*` at its end, any path below it */
   path: string;
   /** what a token needs; "none": nobody is asked who they are */
   scope: Scope | "none";

@@ -41,6 +41,7 @@ export const T = {
   DIAL: 0x42,
   RESOLVE: 0x43,
   NETWORK: 0x44,
+  LISTENERS: 0x45,
 } as const;
 
 export const CHANNEL = { stdin: 0, stdout: 1, stderr: 2, control: 3 } as const;

@@ -49,10 +49,10 @@ export class GuestSocket extends Duplex {
     return socket;
   }
 
-  /** It ends with the guest's word, which says whether all came through */
+  /** It ends with the guest's word, which says whether all came through, and which a slow reader hears before the end of the bytes */
   #watchEnd(): void {
     this.#stream.end().then(
-      () => undefined,
+      () => this.push(null),
       (error: unknown) => this.destroy(error as Error),
     );
   }

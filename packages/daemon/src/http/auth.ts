@@ -11,7 +11,12 @@ const RANK: Record<Scope, number> = { read: 0, exec: 1, admin: 2 };
 /** `unix`: the file system has already asked who it is */
 export type TransportKind = "unix" | "tcp";
 
-export type Credentials = { kind: TransportKind; remote: string; authorization: string | undefined };
+export type Credentials = { kind: TransportKind; remote: string; token: string | undefined };
+
+/** The token in a header Authorization */
+export function bearerOf(authorization: string | undefined): string | undefined {
+  return /^bearer +(\S+) *$/i.exec(authorization ?? "")?.[1];
+}
 
 export function authenticate(given: Credentials, against: { tokens: Tokens; failures: AuthFailures }): Identity {
   if (given.kind === "unix") return LOCAL;
@@ -22,9 +27,8 @@ export function authenticate(given: Credentials, against: { tokens: Tokens; fail
       details: { retry_after_secs: seconds },
     });
   }
-  const token = /^bearer +(\S+) *$/i.exec(given.authorization ?? "")?.[1];
-  if (token === undefined) throw new ForkdError("UNAUTHORIZED", "Cannot serve this: a bearer token is needed and there is none.");
-  const identity = against.tokens.find(token);
+  if (given.token === undefined) throw new ForkdError("UNAUTHORIZED", "Cannot serve this: a bearer token is needed and there is none.");
+  const identity = against.tokens.find(given.token);
   if (identity) return identity;
   against.failures.add(given.remote);
   throw new ForkdError("UNAUTHORIZED", "Cannot serve this: the token is not known.");

@@ -3,8 +3,8 @@
 import type { FastifyReply, FastifyRequest } from "fastify";
 
 const METHODS = "GET, HEAD, POST, PUT, PATCH, DELETE";
-const REQUEST_HEADERS = "Authorization, Content-Type, Accept, Idempotency-Key, Last-Event-ID, X-Request-Id";
-const ANSWER_HEADERS = "X-Request-Id, X-Next-Cursor, Retry-After, Idempotent-Replayed";
+const REQUEST_HEADERS = "Authorization, Content-Type, Accept, Idempotency-Key, Last-Event-ID, X-Forkd-Token, X-Request-Id";
+const ANSWER_HEADERS = "X-Request-Id, X-Next-Cursor, Retry-After, Idempotent-Replayed, X-Forkd-Error, X-Forkd-Location";
 const MAX_AGE_SECS = 600;
 
 /** The setting as a test of one origin; null: no page of another origin may ask */

@@ -1,10 +1,11 @@
 // What a handler is: input that has been checked, in; an answer that the route allows, out.
 
-import type { IncomingHttpHeaders } from "node:http";
+import type { IncomingHttpHeaders, ServerResponse } from "node:http";
 import type { Readable } from "node:stream";
 import type * as z from "zod";
 import type { Input, RouteName, routes } from "../api/routes.ts";
 import type { Caller } from "../manager/caller.ts";
+import type { Exchange } from "./proxy/forward.ts";
 import type { Services } from "./services.ts";
 import type { Takeover } from "./upgrade.ts";
 
@@ -16,7 +17,12 @@ type Wire<T> = T extends z.ZodType
       ? Readable
       : T extends "upgrade"
         ? Takeover
-        : undefined;
+        : T extends "any"
+          ? Passage
+          : undefined;
+
+/** Writes an answer that comes from elsewhere, beside headers of ours: its head at once, or it rejects; resolves when it is out */
+export type Passage = (to: ServerResponse, own: Record<string, unknown>) => Promise<void>;
 
 type Responses<N extends RouteName> = (typeof routes)[N]["responses"];
 
@@ -30,12 +36,20 @@ export type AnyAnswer = {
 };
 
 export type Answer<N extends RouteName> = {
-  [S in keyof Responses<N>]: Omit<AnyAnswer, "status" | "body"> & { status: S } & (Wire<Responses<N>[S]> extends undefined
+  [S in keyof Responses<N>]: Omit<AnyAnswer, "status" | "body"> & { status: Responses<N>[S] extends "any" ? number : S } & (Wire<
+      Responses<N>[S]
+    > extends undefined
       ? { body?: undefined }
       : { body: Wire<Responses<N>[S]> });
 }[keyof Responses<N>];
 
-export type Context = { services: Services; caller: Caller; headers: IncomingHttpHeaders };
+export type Context = {
+  services: Services;
+  caller: Caller;
+  headers: IncomingHttpHeaders;
+  /** of a request for a server in a guest */
+  exchange: Exchange | null;
+};
 
 export type Handler<N extends RouteName> = (input: Input<N>, context: Context) => Answer<N> | Promise<Answer<N>>;
 

@@ -5,7 +5,7 @@ import { createServer as createTlsServer } from "node:https";
 import { randomUUID } from "node:crypto";
 import { ForkdError } from "../errors.ts";
 import { problemOf } from "../manager/problem.ts";
-import { mayUpgrade, rememberUpgrade } from "./upgrade.ts";
+import { rememberUpgrade } from "./upgrade.ts";
 import type { IncomingMessage, RequestListener, Server } from "node:http";
 import type { Socket } from "node:net";
 import type { Limits } from "./services.ts";
@@ -13,11 +13,14 @@ import type { Limits } from "./services.ts";
 const MAX_HEADER_BYTES = 16 * 1024;
 const MAX_HEADERS = 100;
 const KEEP_ALIVE_MS = 75_000;
+const DEAD_PEER_MS = 60_000;
 const STATUS_TEXT: Record<number, string> = { 400: "Bad Request", 408: "Request Timeout", 413: "Content Too Large" };
 
 export type Tls = { cert: Buffer; key: Buffer };
 
-export function createListener(listener: RequestListener, limits: Limits, tls: Tls | null): Server {
+export type ListenerOptions = { limits: Limits; tls: Tls | null; mayUpgrade: (request: IncomingMessage) => boolean };
+
+export function createListener(listener: RequestListener, { limits, tls, mayUpgrade }: ListenerOptions): Server {
   const options = {
     maxHeaderSize: MAX_HEADER_BYTES,
     // refused by us, in our form
@@ -28,6 +31,11 @@ export function createListener(listener: RequestListener, limits: Limits, tls: T
     keepAliveTimeout: KEEP_ALIVE_MS,
     connectionsCheckingInterval: Math.min(1000, limits.headersMs),
     noDelay: true,
+    // of a client that is gone without a word nobody would ever hear
+    keepAlive: true,
+    keepAliveInitialDelay: DEAD_PEER_MS,
+    // each direction of an upgraded connection ends by itself
+    allowHalfOpen: true,
     // elsewhere an upgrade is an offer that we do not take, and the request an ordinary one
     shouldUpgradeCallback: mayUpgrade,
   };

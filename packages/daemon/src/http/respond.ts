@@ -4,7 +4,8 @@ import { Readable } from "node:stream";
 import type { FastifyReply } from "fastify";
 import type { Problem } from "../api/common.ts";
 import type { Progress } from "../util/progress.ts";
-import type { AnyAnswer } from "./handler.ts";
+import { PAGE_HEADERS, pageOf } from "./proxy/page.ts";
+import type { AnyAnswer, Passage } from "./handler.ts";
 import type { ErrorAnswer } from "./problem.ts";
 
 const JSON_TYPE = "application/json; charset=utf-8";
@@ -24,6 +25,23 @@ export function send(reply: FastifyReply, answer: AnyAnswer): FastifyReply {
 
 export function sendError(reply: FastifyReply, answer: ErrorAnswer): FastifyReply {
   return reply.code(answer.status).headers(answer.headers).header("content-type", JSON_TYPE).send(JSON.stringify(answer.problem));
+}
+
+/** The same for people */
+export function sendPage(reply: FastifyReply, answer: ErrorAnswer): FastifyReply {
+  return reply
+    .code(answer.status)
+    .headers({ ...answer.headers, ...PAGE_HEADERS })
+    .send(pageOf(answer.problem));
+}
+
+/** An answer that comes from elsewhere: from its head on it is no longer Fastify's */
+export async function sendPassage(reply: FastifyReply, status: number, passage: Passage): Promise<FastifyReply> {
+  reply.code(status);
+  const out = passage(reply.raw, reply.getHeaders());
+  if (reply.raw.headersSent) reply.hijack();
+  await out;
+  return reply;
 }
 
 export function wantsLines(accept: string | undefined): boolean {

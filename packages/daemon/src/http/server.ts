@@ -1,11 +1,12 @@
 // The HTTP API over one transport: recognises who asks, checks what is asked, has it done, answers and writes it down.
 
 import { randomUUID } from "node:crypto";
+import { METHODS } from "node:http";
 import { finished } from "node:stream/promises";
 import fastify from "fastify";
 import { routes } from "../api/routes.ts";
 import { ForkdError } from "../errors.ts";
-import { authenticate, authorize } from "./auth.ts";
+import { authenticate, authorize, bearerOf } from "./auth.ts";
 import { readJson } from "./body.ts";
 import { allowedOrigins, answerPreflight, isPreflight, tellOrigin } from "./cors.ts";
 import { handlers } from "./handlers/all.ts";
@@ -13,8 +14,11 @@ import { hashRequest, keyOf } from "./idempotency.ts";
 import { createListener, refuse } from "./listener.ts";
 import { allowedMethods } from "./methods.ts";
 import { describeError } from "./problem.ts";
-import { send, sendError, sendLines, wantsLines } from "./respond.ts";
-import { takeOver, upgradeOf } from "./upgrade.ts";
+import { admitToServer } from "./proxy/access.ts";
+import { addressOf, routedUrl, splitDomain } from "./proxy/address.ts";
+import { wantsPage } from "./proxy/page.ts";
+import { send, sendError, sendLines, sendPage, sendPassage, wantsLines } from "./respond.ts";
+import { isUpgrade, mayUpgrade, takeOver, upgradeOf } from "./upgrade.ts";
 import { validate } from "./validate.ts";
 import type { IncomingMessage } from "node:http";
 import type { Socket } from "node:net";
@@ -25,8 +29,11 @@ import type { Caller } from "../manager/caller.ts";
 import type { Identity } from "../store/tokens.ts";
 import type { Progress } from "../util/progress.ts";
 import type { TransportKind } from "./auth.ts";
-import type { AnyAnswer, Context } from "./handler.ts";
+import type { AnyAnswer, Context, Passage } from "./handler.ts";
 import type { Tls } from "./listener.ts";
+import type { Access } from "./proxy/access.ts";
+import type { Address, Domain } from "./proxy/address.ts";
+import type { Exchange } from "./proxy/forward.ts";
 import type { Services } from "./services.ts";
 
 const REQUEST_ID = /^[A-Za-z0-9._-]{1,64}$/;
@@ -39,6 +46,9 @@ type State = {
   startMs: number;
   identity: Identity | null;
   controller: AbortController;
+  /** of a request for a server in a guest: whose it is, and once that is clear, how it may */
+  address: Address | null;
+  access: Access | null;
   /** goes on when the client is gone: it may come back for the answer */
   isDetached: boolean;
   /** the connection is done with it */
@@ -54,11 +64,17 @@ declare module "fastify" {
   }
 }
 
+/** Requests for servers in guests, by what they were before the router saw them */
+const addresses = new WeakMap<IncomingMessage, Address>();
+
 export function buildApp(services: Services, transport: Transport): FastifyInstance {
-  const isAllowed = transport.kind === "tcp" ? allowedOrigins(services.config.values.corsOrigins) : null;
+  const { corsOrigins, proxyDomain } = services.config.values;
+  const isAllowed = transport.kind === "tcp" ? allowedOrigins(corsOrigins) : null;
+  const domain = proxyDomain === null ? null : splitDomain(proxyDomain);
   const start = (request: FastifyRequest, reply: FastifyReply): void => {
     begin(request, reply, services, transport);
-    if (isAllowed) tellOrigin(request, reply, isAllowed);
+    // which pages may use a guest's server is that server's own business
+    if (isAllowed && request.forkd.address?.by !== "host") tellOrigin(request, reply, isAllowed);
   };
   const app = fastify({
     logger: false,
@@ -66,6 +82,14 @@ export function buildApp(services: Services, transport: Transport): FastifyInsta
     return503OnClosing: false,
     requestIdHeader: false,
     genReqId: requestId,
+    rewriteUrl: (raw) => {
+      const address = addressOf(raw, domain);
+      if (!address) return raw.url ?? "";
+      addresses.set(raw as IncomingMessage, address);
+      // of what kind a body is, is for the guest to judge: it gets the header as it came
+      raw.headers["content-type"] = "application/octet-stream";
+      return routedUrl(address);
+    },
     routerOptions: { ignoreTrailingSlash: true, maxParamLength: MAX_PARAM_LENGTH },
     // what cannot be routed comes here and to no hook
     frameworkErrors: (error, request, reply) => {
@@ -74,8 +98,11 @@ export function buildApp(services: Services, transport: Transport): FastifyInsta
     },
     // in place of Fastify's own, which would write a second answer behind this one
     clientErrorHandler: refuse,
-    serverFactory: (listener) => createListener(listener, services.limits, transport.tls),
+    serverFactory: (listener) =>
+      createListener(listener, { limits: services.limits, tls: transport.tls, mayUpgrade: (raw) => mayUpgrade(raw, domain) }),
   });
+  for (const method of METHODS)
+    if (method !== "CONNECT" && !app.supportedMethods.includes(method)) app.addHttpMethod(method, { hasBody: true });
   app.decorateRequest("forkd", null as unknown as State);
   app.removeAllContentTypeParsers();
   app.addContentTypeParser("application/json", (_request: FastifyRequest, payload: IncomingMessage) => readJson(payload, services.limits));
@@ -85,7 +112,7 @@ export function buildApp(services: Services, transport: Transport): FastifyInsta
       answerPreflight(reply);
       return;
     }
-    admit(request, services, transport);
+    admit(request, services, transport, domain);
     done();
   });
   app.setErrorHandler(async (error, request, reply) => {
@@ -93,33 +120,44 @@ export function buildApp(services: Services, transport: Transport): FastifyInsta
     return fail(error, request, reply, services);
   });
   for (const [name, route] of Object.entries(routes) as [RouteName, Route][]) {
-    if (route.body !== "bytes") addRoute(app, name, route, services);
+    if (route.body !== "bytes") addRoute(app, name, route, { services, transport });
   }
   // a context of its own: there, a body of any type is left alone for the handler to read
   app.register((child, _options, done) => {
     child.removeAllContentTypeParsers();
     child.addContentTypeParser("*", (_request, payload, parsed) => parsed(null, payload));
     for (const [name, route] of Object.entries(routes) as [RouteName, Route][]) {
-      if (route.body === "bytes") addRoute(child, name, route, services);
+      if (route.body === "bytes") addRoute(child, name, route, { services, transport });
     }
     done();
   });
   return app;
 }
 
-function addRoute(app: FastifyInstance, name: RouteName, route: Route, services: Services): void {
+type Parts = { services: Services; transport: Transport };
+
+function addRoute(app: FastifyInstance, name: RouteName, route: Route, parts: Parts): void {
   app.route({
-    method: route.method,
-    url: route.path,
+    method: route.method === "ALL" ? app.supportedMethods : route.method,
+    // the router sees nothing of what lies behind: see rewriteUrl
+    url: route.path.replace(/\/\*$/, ""),
     config: { name },
-    handler: (request, reply) => services.inFlight.run(request.forkd, () => serve(name, route, request, reply, services)),
+    handler: (request, reply) => parts.services.inFlight.run(request.forkd, () => serve(name, route, request, reply, parts)),
   });
 }
 
 /** From here on, whatever happens to the request is seen, counted and written down when its connection is done with it */
 function begin(request: FastifyRequest, reply: FastifyReply, services: Services, transport: Transport): void {
   const controller = new AbortController();
-  const state: State = { startMs: performance.now(), identity: null, controller, isDetached: false, end: () => undefined };
+  const state: State = {
+    startMs: performance.now(),
+    identity: null,
+    controller,
+    address: addresses.get(request.raw) ?? null,
+    access: null,
+    isDetached: false,
+    end: () => undefined,
+  };
   request.forkd = state;
   reply.raw.setHeader("x-request-id", request.id);
   services.inFlight.enter(state);
@@ -140,16 +178,18 @@ function begin(request: FastifyRequest, reply: FastifyReply, services: Services,
 }
 
 /** Before any byte of the body is read */
-function admit(request: FastifyRequest, services: Services, transport: Transport): void {
+function admit(request: FastifyRequest, services: Services, transport: Transport, domain: Domain | null): void {
   if (request.raw.httpVersion === "1.1" && request.headers.host === undefined)
     throw new ForkdError("BAD_REQUEST", "Cannot read the request: it has no Host.");
   const { name } = request.routeOptions.config;
   const scope = name === undefined ? "read" : routes[name].scope;
   if (scope === "none") return;
   if (services.daemon.stopping.aborted) throw new ForkdError("STOPPING", "Cannot begin this: the daemon is stopping.");
-  const { authorization } = request.headers;
-  const identity = authenticate({ kind: transport.kind, remote: remoteOf(request, transport), authorization }, services);
-  request.forkd.identity = identity;
+  const { headers, forkd } = request;
+  const asked = { kind: transport.kind, remote: remoteOf(request, transport) };
+  if (forkd.address) forkd.access = admitToServer({ ...asked, address: forkd.address, headers, domain }, services);
+  const identity = forkd.access?.identity ?? authenticate({ ...asked, token: bearerOf(headers.authorization) }, services);
+  forkd.identity = identity;
   if (name === undefined) throw unknownPath(request);
   authorize(identity, scope);
 }
@@ -159,13 +199,15 @@ async function serve(
   route: Route,
   request: FastifyRequest,
   reply: FastifyReply,
-  services: Services,
+  { services, transport }: Parts,
 ): Promise<FastifyReply> {
   const state = request.forkd;
   const { signal } = state.controller;
   // ended by us while its body was read; a client that only closed its sending side still gets its answer
   if (signal.aborted && (signal.reason as ForkdError).code !== "CANCELLED") throw signal.reason as ForkdError;
-  const upgrade = 101 in route.responses ? upgradeOf(request.raw) : undefined;
+  // where there is also another answer, nobody has to ask for this one
+  const isAsked = 101 in route.responses && (isUpgrade(request.raw) || Object.keys(route.responses).length === 1);
+  const upgrade = isAsked ? upgradeOf(request.raw) : undefined;
   const body = route.body === "bytes" ? request.raw : request.body;
   const input = validate(route, { params: request.params, query: request.query, body });
   const principal = state.identity?.name ?? "nobody";
@@ -177,7 +219,7 @@ async function serve(
   };
   // the table of handlers is typed route by route; here is the one place that goes through all of them
   const handler = handlers[name] as (input: unknown, context: Context) => AnyAnswer | Promise<AnyAnswer>;
-  const context = { services, headers: request.headers };
+  const context = { services, headers: request.headers, exchange: exchangeOf(request, transport) };
   const key = route.method === "POST" ? keyOf(name, request.headers["idempotency-key"]) : null;
   const work = async (progress?: Progress): Promise<AnyAnswer> => {
     if (key === null) return handler(input, { ...context, caller: { ...caller, progress } });
@@ -191,7 +233,10 @@ async function serve(
     return sendLines(reply, work, (error) => describeError(error, asked, services).problem);
   }
   const answer = await work();
+  if (typeof answer.body === "function" && answer.status !== 101) return sendPassage(reply, answer.status, answer.body as Passage);
   if (answer.status !== 101 || !upgrade) return send(reply, answer);
+  // from here on the end of what it sends is not the end of it
+  state.isDetached = true;
   // from here on its connection is no longer HTTP
   reply.code(101).hijack();
   reply.raw.detachSocket(upgrade.socket as Socket);
@@ -200,11 +245,23 @@ async function serve(
   return reply;
 }
 
+function exchangeOf(request: FastifyRequest, transport: Transport): Exchange | null {
+  const { raw, id } = request;
+  const { address, access } = request.forkd;
+  if (!address || !access) return null;
+  const remote = transport.kind === "unix" ? null : remoteOf(request, transport);
+  return { request: raw, isUpgrade: isUpgrade(raw), address, access, requestId: id, remote, isTls: transport.tls !== null };
+}
+
 function fail(error: unknown, request: FastifyRequest, reply: FastifyReply, services: Services): FastifyReply {
   const { name } = request.routeOptions.config;
   const route: Route | null = name === undefined ? null : routes[name];
-  const { signal } = request.forkd.controller;
-  return sendError(reply, describeError(error, { requestId: request.id, signal, statusOf: route?.statusOf }, services));
+  const { controller, address } = request.forkd;
+  const answer = describeError(error, { requestId: request.id, signal: controller.signal, statusOf: route?.statusOf }, services);
+  if (!address) return sendError(reply, answer);
+  // an answer of ours among those of a guest is known by this
+  answer.headers["x-forkd-error"] = answer.problem.code;
+  return address.by === "host" && wantsPage(request.raw) ? sendPage(reply, answer) : sendError(reply, answer);
 }
 
 function unknownPath(request: FastifyRequest): ForkdError {
@@ -225,7 +282,7 @@ function record(request: FastifyRequest, reply: FastifyReply, services: Services
   const params = (request.params ?? {}) as { id?: string; tag?: string };
   services.audit.write({
     request_id: request.id,
-    principal: request.forkd.identity?.name ?? null,
+    principal: principalOf(request.forkd),
     remote: remoteOf(request, transport),
     method: request.method,
     path: pathOf(request.url),
@@ -235,6 +292,11 @@ function record(request: FastifyRequest, reply: FastifyReply, services: Services
     latency_us: Math.round(ms * 1000),
     user_agent: request.headers["user-agent"] ?? null,
   });
+}
+
+/** Whoever came by a link is not known, but who made it is */
+function principalOf({ identity, access }: State): string | null {
+  return access?.by === "preview" ? `preview:${access.identity.name}` : (identity?.name ?? null);
 }
 
 /** The connection ends with a refusal. On a client that is still sending it would end before that has read it: the rest comes first */

@@ -1,5 +1,6 @@
 // What requests are served with. The manager is named by what is asked of it, so that tests need no VMs.
 
+import type { Duplex } from "node:stream";
 import type { Event, GcResult, Status } from "../api/daemon.ts";
 import type {
   EvalRequest,
@@ -14,6 +15,7 @@ import type {
 } from "../api/exec.ts";
 import type { CreatedImage, CreateImage, ImageInfo } from "../api/image.ts";
 import type { NetworkInfo, SetNetwork } from "../api/network.ts";
+import type { PortInfo } from "../api/ports.ts";
 import type * as sandbox from "../api/sandbox.ts";
 import type * as snapshot from "../api/snapshot.ts";
 import type { CreateWorkspace, WorkspaceInfo } from "../api/workspace.ts";
@@ -22,12 +24,14 @@ import type { Caller } from "../manager/caller.ts";
 import type { AuditLog } from "../observe/audit.ts";
 import type { Logger } from "../observe/log.ts";
 import type { Metrics } from "../observe/metrics.ts";
+import type { Previews } from "../store/previews.ts";
 import type { Tokens } from "../store/tokens.ts";
 import type { AuthFailures } from "./auth-failures.ts";
 import type { Idempotency } from "./idempotency.ts";
 import type { InFlight } from "./in-flight.ts";
+import type { ServerPool } from "./proxy/pool.ts";
 
-export type ManagerStatus = Omit<Status, "socket" | "bind" | "tls" | "pid" | "uptime_secs">;
+export type ManagerStatus = Omit<Status, "socket" | "bind" | "tls" | "proxy_url" | "pid" | "uptime_secs">;
 export type Page<T> = { items: T[]; nextCursor: string | null };
 export type EventFilter = {
   since?: number | undefined;
@@ -68,6 +72,24 @@ export type InsideApi = {
   readFile(id: string, query: ReadFileQuery, caller: Caller): Promise<AsyncIterable<Buffer>>;
   writeFile(id: string, query: WriteFileQuery, content: AsyncIterable<Uint8Array>, caller: Caller): Promise<WriteResult>;
   statFile(id: string, path: string): Promise<FileInfo>;
+};
+
+/** A sandbox whose servers are used; it counts as used until this is closed */
+export type OpenSandbox = {
+  readonly id: string;
+  /** Rejects with PORT_CLOSED when nothing listens there */
+  connect(port: number, signal?: AbortSignal): Promise<Duplex>;
+  /** What an error of such a connection means when the sandbox has ended */
+  explain(error: unknown): unknown;
+  close(): void;
+};
+
+/** Servers inside sandboxes */
+export type PortsApi = {
+  list(id: string, signal: AbortSignal): Promise<PortInfo[]>;
+  /** The id behind an id or name; undefined: there is none */
+  idOf(idOrName: string): string | undefined;
+  open(id: string): OpenSandbox;
 };
 
 export type BranchesApi = {
@@ -112,6 +134,7 @@ export type ManagerApi = {
   readonly sandboxes: SandboxesApi;
   readonly networks: NetworksApi;
   readonly inside: InsideApi;
+  readonly ports: PortsApi;
   readonly branches: BranchesApi;
   readonly snapshots: SnapshotsApi;
   readonly images: ImagesApi;
@@ -140,6 +163,8 @@ export type Services = {
   config: ResolvedConfig;
   metrics: Metrics;
   tokens: Tokens;
+  previews: Previews;
+  pool: ServerPool;
   failures: AuthFailures;
   idempotency: Idempotency;
   inFlight: InFlight;
@@ -160,6 +185,8 @@ export type Limits = {
   uploadIdleMs: number;
   /** how long the rest of a body is read away that nobody wants */
   lingerMs: number;
+  /** until a server in a guest begins to answer; its body may take as long as it likes */
+  serverMs: number;
   /** between two signs of life on a stream of events; a client that reads nothing for several of them is dropped */
   heartbeatMs: number;
 };
@@ -170,5 +197,6 @@ export const LIMITS: Limits = {
   bodyMs: 60_000,
   uploadIdleMs: 60_000,
   lingerMs: 5_000,
+  serverMs: 300_000,
   heartbeatMs: 15_000,
 };

@@ -3,6 +3,7 @@
 import { routes } from "../api/routes.ts";
 import { ForkdError } from "../errors.ts";
 import { patternOf } from "./methods.ts";
+import { addressOf, type Domain } from "./proxy/address.ts";
 import type { IncomingMessage } from "node:http";
 import type { Duplex } from "node:stream";
 import type { Route } from "../api/route.ts";
@@ -19,13 +20,18 @@ const PATTERNS = Object.values<Route>(routes)
 
 const upgrades = new WeakMap<IncomingMessage, Upgrade>();
 
-export function mayUpgrade(request: IncomingMessage): boolean {
+/** Also under the name of a guest's server, whatever the path is */
+export function mayUpgrade(request: IncomingMessage, domain: Domain | null): boolean {
   const [path = ""] = (request.url ?? "").split("?", 1);
-  return PATTERNS.some((pattern) => pattern.test(path));
+  return addressOf(request, domain) !== null || PATTERNS.some((pattern) => pattern.test(path));
 }
 
 export function rememberUpgrade(request: IncomingMessage, upgrade: Upgrade): void {
   upgrades.set(request, upgrade);
+}
+
+export function isUpgrade(request: IncomingMessage): boolean {
+  return upgrades.has(request);
 }
 
 export function upgradeOf(request: IncomingMessage): Upgrade {

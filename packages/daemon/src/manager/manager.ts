@@ -25,6 +25,7 @@ import { Inside } from "./inside.ts";
 import { availableMemoryMiB, Limits } from "./limits.ts";
 import { connectionEntry, Networks } from "./networks.ts";
 import { Lineage } from "./lineage.ts";
+import { Ports } from "./ports.ts";
 import { Reaper } from "./reaper.ts";
 import { Registry, type Entry } from "./registry.ts";
 import { Sandboxes } from "./sandboxes.ts";
@@ -62,6 +63,7 @@ export class Manager {
   readonly sandboxes: Sandboxes;
   readonly networks: Networks;
   readonly inside: Inside;
+  readonly ports: Ports;
   readonly branches: Branches;
   readonly snapshots: Snapshots;
   readonly images: Images;
@@ -92,6 +94,7 @@ export class Manager {
     this.sandboxes = new Sandboxes(core, { registry, limits: this.#limits, snapshots: usable });
     this.networks = new Networks(core, { registry, sandboxes: this.sandboxes });
     this.inside = new Inside({ sandboxes: this.sandboxes, registry, meter: core.meter });
+    this.ports = new Ports({ sandboxes: this.sandboxes, registry });
     const parts = { registry, sandboxes: this.sandboxes, snapshots: this.snapshots, lineage };
     this.branches = new Branches(core, parts);
     this.images = new Images(core);
@@ -154,7 +157,7 @@ export class Manager {
     return busy ? null : this.#lastUse;
   }
 
-  async status(): Promise<Omit<Status, "pid" | "uptime_secs" | "socket" | "bind" | "tls">> {
+  async status(): Promise<Omit<Status, "pid" | "uptime_secs" | "socket" | "bind" | "tls" | "proxy_url">> {
     const { home, runtime, settings } = this.#core;
     const { accelerator, reason } = runtime.accelerator;
     return {

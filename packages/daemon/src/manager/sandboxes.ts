@@ -38,6 +38,8 @@ export type Usable = {
 /** a name like this would stand in front of the sandbox that has the id */
 const SANDBOX_ID = /^sb-[a-z2-7]{16}$/;
 
+export type Hold = { sandbox: Sandbox; entry: Entry; explain: (error: unknown) => unknown; release: () => void };
+
 type ForkOptions = Pick<Admission, "availableMiB"> & {
   request: ForkRequest;
   facts: RowFacts;
@@ -201,21 +203,38 @@ export class Sandboxes {
 
   /** Runs work on a running sandbox, which counts as used meanwhile and from then on */
   async use<V>(id: string, work: (sandbox: Sandbox, entry: Entry) => Promise<V>): Promise<V> {
+    const { sandbox, entry, explain, release } = this.hold(id);
+    try {
+      return await work(sandbox, entry);
+    } catch (error) {
+      throw explain(error);
+    } finally {
+      release();
+    }
+  }
+
+  /** The same for work that outlives its call: a running sandbox, which counts as used until it is let go */
+  hold(id: string): Hold {
     const entry = this.#registry.get(id);
     const sandbox = liveOf(entry);
     if (entry.row.state === "paused") throw new ForkdError("SANDBOX_PAUSED", `Sandbox ${id} is paused.`);
     entry.uses++;
-    try {
-      return await work(sandbox, entry);
-    } catch (error) {
+    let isHeld = true;
+    return {
+      sandbox,
+      entry,
       // what was under way when it ended failed for that reason, whatever the channel says
-      if ((!sandbox.alive || entry.removing) && error instanceof ForkdError && LOST_WITH_ITS_VM.has(error.code))
-        throw new ForkdError("VMM_EXITED", `Sandbox ${id} has ended.`, { cause: error });
-      throw error;
-    } finally {
-      entry.uses--;
-      entry.lastActive = Date.now();
-    }
+      explain: (error) =>
+        (!sandbox.alive || entry.removing) && error instanceof ForkdError && LOST_WITH_ITS_VM.has(error.code)
+          ? new ForkdError("VMM_EXITED", `Sandbox ${id} has ended.`, { cause: error })
+          : error,
+      release: () => {
+        if (!isHeld) return;
+        isHeld = false;
+        entry.uses--;
+        entry.lastActive = Date.now();
+      },
+    };
   }
 
   /** A VMM that ended by itself */

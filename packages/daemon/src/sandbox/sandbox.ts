@@ -5,6 +5,7 @@ import { ForkdError } from "../errors.ts";
 import type { AgentConnection } from "../guest/connection.ts";
 import { readFile, readFileChunks, statFile, writeFile, type FileInfo, type ReadOptions, type WriteOptions } from "../guest/files.ts";
 import { GrowingBuffer } from "../guest/growing-buffer.ts";
+import { listListeners, PortFinder, type Listener } from "../guest/listeners.ts";
 import type { EvalOptions, EvalResult, Kernel, KernelFacts, Language } from "../guest/kernel.ts";
 import { GuestProcess, listProcesses, type ExitStatus, type OutputHandler, type ProcessInfo, type StartOptions } from "../guest/process.ts";
 import { T } from "../guest/protocol.ts";
@@ -76,6 +77,7 @@ export class Sandbox {
   readonly #parts: SandboxParts;
   /** branches of one sandbox come one after another */
   readonly branching = new Semaphore(1);
+  readonly #ports = new PortFinder();
   #killed: Promise<void> | undefined;
   #exit: VmExit | undefined;
 
@@ -187,9 +189,15 @@ export class Sandbox {
     return statFile(this.#agent(), path, CALL_TIMEOUT_MS);
   }
 
-  /** A TCP connection to a server in the guest */
-  async connect(port: number, opts?: ConnectOptions): Promise<GuestSocket> {
-    return GuestSocket.connect(this.#agent(), port, opts);
+  /** A TCP connection to a server in the guest: at the given address, else at the one on which the port is served */
+  async connect(port: number, opts: ConnectOptions = {}): Promise<GuestSocket> {
+    if (opts.host !== undefined) return GuestSocket.connect(this.#agent(), port, opts);
+    return this.#ports.connect(this.#agent(), port, opts);
+  }
+
+  /** What listens in it, and which processes do */
+  async listeners(signal?: AbortSignal): Promise<Listener[]> {
+    return listListeners(this.#agent(), { owners: true, signal });
   }
 
   /** Makes its guest ready for this policy, which is not in force before it is set */

@@ -79,19 +79,30 @@ export class Tokens {
   }
 
   list(): TokenInfo[] {
-    const all = [...this.#stored.values(), ...(this.#fromFile ? [this.#fromFile] : [])];
-    return all.map(info).sort((a, b) => (a.name < b.name ? -1 : 1));
+    return this.#all()
+      .map(info)
+      .sort((a, b) => (a.name < b.name ? -1 : 1));
   }
 
   /** Whose token it is. Always hashes, always compares with all: the time says nothing about how near a guess is */
   find(presented: string): Identity | null {
     const hash = hashOf(presented);
     let found: Known | null = null;
-    for (const known of this.#stored.values()) if (timingSafeEqual(known.hash, hash)) found = known;
-    if (this.#fromFile && timingSafeEqual(this.#fromFile.hash, hash)) found = this.#fromFile;
+    for (const known of this.#all()) if (timingSafeEqual(known.hash, hash)) found = known;
     if (!found) return null;
     this.#touch(found);
     return { name: found.name, scope: found.scope, maxSandboxes: found.max_sandboxes };
+  }
+
+  /** Whether a text is one of them; unlike find, nobody is said to have used it */
+  knows(presented: string): boolean {
+    const hash = hashOf(presented);
+    return this.#all().reduce((known, { hash: other }) => timingSafeEqual(other, hash) || known, false);
+  }
+
+  /** The hash of the token by this name; null: there is none */
+  hashOf(name: string): Buffer | null {
+    return this.#all().find((known) => known.name === name)?.hash ?? null;
   }
 
   /** Takes the token of the file in place of the one before, and says whether it is another; when the file is no good, nothing changes */
@@ -108,6 +119,10 @@ export class Tokens {
       hash,
     };
     return true;
+  }
+
+  #all(): Known[] {
+    return [...this.#stored.values(), ...(this.#fromFile ? [this.#fromFile] : [])];
   }
 
   #get(name: string): Known {

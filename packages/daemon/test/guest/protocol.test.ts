@@ -15,6 +15,7 @@ const load = (file: string): Buffer => readFileSync(new URL(file, folder));
 const index = JSON.parse(load("index.json").toString()) as { records: GoldenRecord[]; frames: Golden[] };
 
 type Region = [name: string, address: string, length: number, fill: number];
+type Listener = [address: string, port: number, pid: number, name: string];
 type ListedProcess = [string, number, string, string[], number, number, number];
 
 function write(out: Writer, { as, value }: Field): void {
@@ -50,6 +51,8 @@ function write(out: Writer, { as, value }: Field): void {
         value as Region[],
         (w, [name, address, length, fill]) => void w.str(name).u64(BigInt(address)).u32(length).u8(fill),
       );
+    case "listeners":
+      return void out.list(value as Listener[], (w, [address, port, pid, name]) => void w.str(address).u32(port).u32(pid).str(name));
     case "rest":
       for (const byte of Buffer.from(value as string, "hex")) out.u8(byte);
       return;
@@ -84,6 +87,8 @@ function read(reader: Reader, as: string): unknown {
       return reader.list((r) => [String(r.u64()), r.u32(), r.str(), r.list((inner) => inner.str()), r.u8(), r.i32(), r.u32()]);
     case "regions":
       return reader.list((r) => [r.str(), String(r.u64()), r.u32(), r.u8()]);
+    case "listeners":
+      return reader.list((r) => [r.str(), r.u32(), r.u32(), r.str()]);
     case "rest":
       return reader.rest().toString("hex");
     default:

@@ -73,8 +73,8 @@ export class FakeDaemon implements AsyncDisposable {
   private async serve(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const url = new URL(request.url ?? "", "http://x");
     for (const [route, entry] of Object.entries<Route>(routes)) {
-      const match = new RegExp(`^${entry.path.replaceAll(/:(\w+)/g, "(?<$1>[^/]+)")}$`).exec(url.pathname);
-      if (match === null || request.method !== entry.method) continue;
+      const match = new RegExp(`^${entry.path.replaceAll(/:(\w+)/g, "(?<$1>[^/]+)").replace("*", ".*")}$`).exec(url.pathname);
+      if (match === null || (request.method !== entry.method && entry.method !== "ALL")) continue;
       const seen = await this.read(route as RouteName, entry, request, url, match.groups ?? {});
       this.seen.push(seen);
       const count = this.names.filter((name) => name === route).length;
@@ -102,7 +102,7 @@ export class FakeDaemon implements AsyncDisposable {
       url: request.url ?? "",
       headers: request.headers,
       params: entry.params?.parse(decoded),
-      query: entry.query === undefined ? strictlyEmpty(query) : entry.query.parse(query),
+      query: entry.query !== undefined ? entry.query.parse(query) : entry.method === "ALL" ? query : strictlyEmpty(query),
       body: bodyOf(entry, request, raw),
     };
   }

@@ -3,6 +3,7 @@
 import { buildOpenapi } from "../../api/openapi.ts";
 import { ForkdError } from "../../errors.ts";
 import { openEvents } from "../events.ts";
+import { originOf } from "./ports.ts";
 import type { daemonRoutes } from "../../api/routes/daemon.ts";
 import type { Handlers } from "../handler.ts";
 
@@ -27,10 +28,11 @@ export const daemonHandlers: Pick<Handlers, keyof typeof daemonRoutes> = {
     return { status: 200, body: openapi };
   },
 
-  getStatus: async (_input, { services: { daemon, manager } }) => {
-    const { socket, bind, tls, startedAtMs } = daemon;
+  getStatus: async (_input, { services }) => {
+    const { socket, bind, tls, startedAtMs } = services.daemon;
+    const own = { socket, bind, tls, proxy_url: originOf(services), pid: process.pid };
     const uptimeSecs = Math.round(Date.now() - startedAtMs) / 1000;
-    return { status: 200, body: { ...(await manager.status()), socket, bind, tls, pid: process.pid, uptime_secs: uptimeSecs } };
+    return { status: 200, body: { ...(await services.manager.status()), ...own, uptime_secs: uptimeSecs } };
   },
 
   getConfig: (_input, { services }) => ({ status: 200, body: services.config.entries }),

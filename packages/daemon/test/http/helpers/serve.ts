@@ -11,6 +11,7 @@ import { resolveHome } from "../../../src/home.ts";
 import { AuthFailures } from "../../../src/http/auth-failures.ts";
 import { Idempotency } from "../../../src/http/idempotency.ts";
 import { InFlight } from "../../../src/http/in-flight.ts";
+import { ServerPool } from "../../../src/http/proxy/pool.ts";
 import { buildApp } from "../../../src/http/server.ts";
 import { LIMITS } from "../../../src/http/services.ts";
 import { AuditLog } from "../../../src/observe/audit.ts";
@@ -18,6 +19,7 @@ import { createLog } from "../../../src/observe/log.ts";
 import { Metrics } from "../../../src/observe/metrics.ts";
 import { Db } from "../../../src/store/db.ts";
 import { IdempotencyStore } from "../../../src/store/idempotency.ts";
+import { Previews } from "../../../src/store/previews.ts";
 import { Tokens } from "../../../src/store/tokens.ts";
 import { fakeManager } from "./fake-manager.ts";
 import type { IncomingHttpHeaders, IncomingMessage, RequestOptions } from "node:http";
@@ -68,12 +70,16 @@ export async function serve(
   const stopping = new AbortController();
   const stop = (): undefined => undefined;
   const daemon = { version: "1.2.3", socket, bind: null, tls: false, startedAtMs: 0, stopping: stopping.signal, stop, stopIfIdle: stop };
+  const tokens = new Tokens(db);
+  const pool = new ServerPool();
   const services: Services = {
     manager: opts.manager ?? fakeManager(),
     daemon,
     config: await resolveConfig({ options: opts.settings ?? {}, env: {}, home: resolveHome({ FORKD_HOME: dir, FORKD_RUN: dir }) }),
     metrics: new Metrics({ version: "1.2.3", branchConcurrency: 4 }),
-    tokens: new Tokens(db),
+    tokens,
+    previews: new Previews(db, tokens),
+    pool,
     failures: opts.failures ?? new AuthFailures(),
     idempotency: new Idempotency(new IdempotencyStore(db)),
     inFlight: new InFlight(),
@@ -90,6 +96,7 @@ export async function serve(
       app.server.closeAllConnections();
       await app.close();
     }
+    pool.close();
     await services.inFlight.idle(1000);
     await audit.close();
     db.close();

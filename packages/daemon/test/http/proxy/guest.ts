@@ -1,0 +1,103 @@
+// Guests without VMs: servers on this machine's loopback, behind a manager that opens connections to them.
+
+import { once } from "node:events";
+import { connect, createServer, type AddressInfo, type Server, type Socket } from "node:net";
+import { createServer as createHttpServer, type RequestListener } from "node:http";
+import { ForkdError } from "../../../src/errors.ts";
+import { fakeManager, sandboxInfo } from "../helpers/fake-manager.ts";
+import { serve, type Ask, type Fixture } from "../helpers/serve.ts";
+import type { TestContext } from "node:test";
+import type { Duplex } from "node:stream";
+import type { OpenSandbox } from "../../../src/http/services.ts";
+
+type ServeOptions = NonNullable<Parameters<typeof serve>[1]>;
+
+/** Sandboxes `sb-a` (also named `web`) and `sb-b`; any port is one of this machine */
+export class Guests {
+  /** connections that were opened to servers */
+  opened = 0;
+  /** sandboxes in use now */
+  uses = 0;
+  readonly live = new Set<Duplex>();
+
+  open(name: string): OpenSandbox {
+    const id = this.idOf(name);
+    if (id === undefined) throw new ForkdError("NOT_FOUND", `There is no sandbox ${name}.`);
+    this.uses++;
+    let isOpen = true;
+    return {
+      id,
+      connect: async (port) => this.connect(port),
+      explain: (error) => error,
+      close: () => {
+        if (isOpen) this.uses--;
+        isOpen = false;
+      },
+    };
+  }
+
+  idOf(name: string): string | undefined {
+    return name === "web" ? "sb-a" : ["sb-a", "sb-b"].find((id) => id === name);
+  }
+
+  async connect(port: number): Promise<Duplex> {
+    const socket = connect({ port, host: "127.0.0.1", allowHalfOpen: true });
+    try {
+      await once(socket, "connect");
+    } catch (error) {
+      throw new ForkdError("PORT_CLOSED", `Cannot connect to port ${port} of the guest: Connection refused.`, { cause: error });
+    }
+    this.opened++;
+    this.live.add(socket);
+    return socket.once("close", () => this.live.delete(socket));
+  }
+}
+
+export type Proxied = Fixture & {
+  guests: Guests;
+  /** asks a port of `sb-a` by its path */
+  get: (port: number, path?: string, ask?: Ask) => ReturnType<Fixture["ask"]>;
+};
+
+export async function serveGuests(t: TestContext, opts: Omit<ServeOptions, "manager"> = {}): Promise<Proxied> {
+  const guests = new Guests();
+  const ports = { open: (id: string) => guests.open(id), idOf: (name: string) => guests.idOf(name) };
+  const get = (id: string) => ({ ...sandboxInfo(guests.idOf(id) ?? ""), id: guests.idOf(id) ?? "" });
+  const fixture = await serve(t, { ...opts, manager: fakeManager({ ports, sandboxes: { get } }) });
+  return { ...fixture, guests, get: (port, path = "/", ask = {}) => fixture.ask(`/v1/sandboxes/sb-a/proxy/${port}${path}`, ask) };
+}
+
+/** A server of HTTP; its port */
+export async function httpServer(t: TestContext, listener: RequestListener): Promise<number> {
+  return listen(t, createHttpServer(listener));
+}
+
+/** A server that does with its connections what it likes; its port */
+export async function rawServer(t: TestContext, listener: (socket: Socket) => void): Promise<number> {
+  const server = createServer({ allowHalfOpen: true }, (socket) => {
+    socket.on("error", () => undefined); // the proxy may cut it off
+    listener(socket);
+  });
+  return listen(t, server);
+}
+
+/** One that answers each request with these bytes, and closes where that is said */
+export async function answering(t: TestContext, bytes: string | Buffer, opts: { close?: boolean } = {}): Promise<number> {
+  return rawServer(t, (socket) => {
+    socket.on("data", () => {
+      socket.write(bytes);
+      if (opts.close) socket.end();
+    });
+  });
+}
+
+async function listen(t: TestContext, server: Server): Promise<number> {
+  const open = new Set<Socket>();
+  server.on("connection", (socket) => open.add(socket.once("close", () => open.delete(socket))));
+  await once(server.listen(0, "127.0.0.1"), "listening");
+  t.after(() => {
+    for (const socket of open) socket.destroy();
+    server.close();
+  });
+  return (server.address() as AddressInfo).port;
+}

@@ -1,0 +1,58 @@
+// The servers of one sandbox.
+
+import { ConflictError } from "./errors.ts";
+import type { Controller } from "./controller.ts";
+import type { CallOptions, PortRequest, PreviewOptions } from "./options.ts";
+import type { Port, Preview } from "./schema.gen.ts";
+
+/** Servers inside a sandbox, by their TCP port. */
+export class SandboxPorts {
+  private readonly controller: Controller;
+  private readonly id: string;
+
+  constructor(controller: Controller, id: string) {
+    this.controller = controller;
+    this.id = id;
+  }
+
+  /** What listens now. */
+  async list(opts: CallOptions = {}): Promise<Port[]> {
+    return await this.controller.listPorts(this.id, opts);
+  }
+
+  /**
+   * An HTTP request to a server, as `fetch` has it.
+   *
+   * @throws ForkdError with PORT_CLOSED when nothing listens there
+   * @example
+   * ```ts
+   * const response = await sandbox.ports.fetch(8000, "/items?limit=3");
+   * const items = await response.json();
+   * ```
+   */
+  async fetch(port: number, path: string = "/", init: PortRequest = {}): Promise<Response> {
+    return await this.controller.fetchPort(this.id, port, path, init);
+  }
+
+  /**
+   * The address of a server for browsers, who also need a {@link preview} link or a token to get in.
+   * @throws ConflictError with NO_TCP when the daemon listens where no browser gets to
+   */
+  async url(port: number, opts: CallOptions = {}): Promise<string> {
+    const { proxy_url: proxyUrl } = await this.controller.status(opts);
+    if (proxyUrl !== null) return `${proxyUrl.replace("://", `://${port}-${this.id}.`)}/`;
+    throw new ConflictError("NO_TCP", `Port ${port} of ${this.id} has no address: the daemon listens where no browser gets to.`, {
+      hint: "Start the daemon with --bind HOST:PORT.",
+    });
+  }
+
+  /** A link that opens a server in a browser until it expires: after an hour, or `expiresInSecs`. */
+  async preview(port: number, opts: PreviewOptions = {}): Promise<Preview> {
+    return await this.controller.createPreview(this.id, port, opts);
+  }
+
+  /** A TCP connection to a server, as a `Duplex` of Node. */
+  async connect(port: number, opts: CallOptions = {}): Promise<import("./ports-node.ts").Duplex> {
+    return await this.controller.connectPort(this.id, port, opts);
+  }
+}
