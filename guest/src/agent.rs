@@ -205,7 +205,9 @@ impl Agent {
 
     fn frame(&mut self, frame: Frame) {
         let result = match frame.kind {
-            kind::CREDIT | kind::DATA | kind::EOF | kind::CANCEL | kind::SIGNAL => self.continuation(&frame),
+            kind::CREDIT | kind::DATA | kind::EOF | kind::CANCEL | kind::SIGNAL | kind::RESIZE => {
+                self.continuation(&frame)
+            }
             _ => self.request(&frame),
         };
         self.settle(frame.stream, result);
@@ -215,7 +217,7 @@ impl Agent {
     fn forget(&mut self, stream: u32) {
         if let Some(Stream::Process(id)) = self.streams.remove(&stream) {
             if let Some(process) = self.table.get(id) {
-                process.stream = None;
+                process.detach();
             }
         }
     }
@@ -269,6 +271,7 @@ impl Agent {
                     let _ = sys::kill(target, signal as i32);
                 }
             }
+            kind::RESIZE => process.resize(reader.u16()?, reader.u16()?),
             kind::CREDIT => process.credit(reader.u8()?, reader.u32()? as usize),
             kind::DATA => {
                 if !process.data(reader.u8()?, reader.rest(), &mut self.outbox) {
@@ -293,7 +296,7 @@ impl Agent {
             kind::PING => self.outbox.frame(kind::RESULT, stream, &[]),
             kind::EXEC => return self.exec(stream, payload),
             kind::ATTACH => return self.attach_process(stream, payload),
-            kind::LIST => self.table.list(stream, &mut self.outbox),
+            kind::LIST => self.table.list(Reader::new(payload).u64()?, stream, &mut self.outbox),
             kind::READ => {
                 let download = Download::open(payload)?;
                 self.streams.insert(stream, Stream::Download(download));
@@ -359,7 +362,7 @@ impl Agent {
             let message = "another stream took the process over";
             self.outbox.error(former, "taken_over", message);
         }
-        process.attach(stream, from, &mut self.outbox);
+        process.attach_again(stream, from, &mut self.outbox);
         self.streams.insert(stream, Stream::Process(process.id));
         Ok(())
     }

@@ -2,9 +2,11 @@
 
 mod launch;
 mod tcp;
+mod terminal;
 
 pub use launch::{launch, Launch, LAUNCH_STEPS};
 pub use tcp::{reset_on_close, tcp_connect};
+pub use terminal::{end_of_input, open_terminal, resize};
 
 use std::ffi::{CStr, CString};
 use std::fs::File;

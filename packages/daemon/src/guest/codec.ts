@@ -17,6 +17,13 @@ export class Writer {
     return this;
   }
 
+  u16(value: number): this {
+    const part = Buffer.allocUnsafe(2);
+    part.writeUInt16LE(value);
+    this.#parts.push(part);
+    return this;
+  }
+
   u32(value: number): this {
     const part = Buffer.allocUnsafe(4);
     part.writeUInt32LE(value);
@@ -88,6 +95,10 @@ export class Reader {
 
   u8(): number {
     return this.#buffer.readUInt8(this.#take(1));
+  }
+
+  u16(): number {
+    return this.#buffer.readUInt16LE(this.#take(2));
   }
 
   u32(): number {
