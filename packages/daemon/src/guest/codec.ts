@@ -113,6 +113,13 @@ export class Reader {
     return this.#buffer.readBigUInt64LE(this.#take(8));
   }
 
+  /** A u64 that a number of JavaScript can hold: counts, offsets, ids */
+  count(): number {
+    const value = this.u64();
+    if (value > BigInt(Number.MAX_SAFE_INTEGER)) throw new CodecError(`${value} where there can be no such count`);
+    return Number(value);
+  }
+
   i64(): bigint {
     return this.#buffer.readBigInt64LE(this.#take(8));
   }

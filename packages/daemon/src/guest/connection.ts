@@ -68,6 +68,7 @@ export class AgentConnection {
       drained: () => this.#drained(),
       onData,
       onEof,
+      awaitsStdin: type === T.ATTACH,
       onEnd: () => this.#streams.delete(id),
     });
     if (this.#lost) {
@@ -138,7 +139,7 @@ export class AgentConnection {
     const reader = new Reader(frame.payload);
     const protocol = reader.u32();
     if (protocol !== PROTOCOL_VERSION) {
-      this.#hello.reject(new ForkdError("AGENT_PROTOCOL", `The guest's agent speaks protocol ${protocol}, this host ${PROTOCOL_VERSION}.`));
+      this.#end(new ForkdError("AGENT_PROTOCOL", `The guest's agent speaks protocol ${protocol}, this host ${PROTOCOL_VERSION}.`));
       return;
     }
     this.#hello.resolve({
@@ -151,8 +152,12 @@ export class AgentConnection {
   }
 
   #lose(why: string): void {
+    this.#end(new ForkdError("AGENT_LOST", `The guest's agent is gone: ${why}.`));
+  }
+
+  #end(error: ForkdError): void {
     if (this.#lost) return;
-    this.#lost = new ForkdError("AGENT_LOST", `The guest's agent is gone: ${why}.`);
+    this.#lost = error;
     this.#socket.destroy();
     this.#hello.reject(this.#lost);
     for (const stream of this.#streams.values()) stream.lose(this.#lost);

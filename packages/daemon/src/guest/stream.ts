@@ -16,6 +16,8 @@ export type StreamOptions = {
   onData: ((channel: number, bytes: Buffer) => void | Promise<void>) | undefined;
   /** hears that a channel has no more DATA, when all of it was consumed */
   onEof?: ((channel: number) => void) | undefined;
+  /** stdin waits for the agent to say how much it takes */
+  awaitsStdin?: boolean | undefined;
   onEnd: () => void;
 };
 
@@ -48,6 +50,7 @@ export class AgentStream {
 
   constructor(opts: StreamOptions) {
     this.#opts = opts;
+    if (opts.awaitsStdin) this.#credit.set(CHANNEL.stdin, 0);
     this.#end.promise.catch(() => undefined); // read through result(), exit() or started()
     this.#started.promise.catch(() => undefined);
   }
@@ -68,24 +71,26 @@ export class AgentStream {
 
   /** Sends bytes as the other side's credit allows; resolves when all are sent */
   async write(channel: number, bytes: Uint8Array): Promise<void> {
-    let at = 0;
-    while (at < bytes.length) {
-      if (this.#over) throw await this.#endError();
-      const credit = this.#credit.get(channel) ?? WINDOW;
-      if (credit === 0) {
-        await new Promise<void>((resolve) => void this.#creditWaiters.push(resolve));
-        continue;
-      }
-      const size = Math.min(credit, bytes.length - at, MAX_PAYLOAD - 1);
-      const payload = Buffer.allocUnsafe(size + 1);
-      payload.writeUInt8(channel, 0);
-      payload.set(bytes.subarray(at, at + size), 1);
-      this.#credit.set(channel, credit - size);
-      this.#opts.send(T.DATA, payload);
-      at += size;
-      const full = this.#opts.drained();
-      if (full) await full;
+    for (let at = 0; at < bytes.length;) at += await this.writeSome(channel, bytes.subarray(at));
+  }
+
+  /** Sends what the other side's credit allows; how much. 0: it had to wait for credit, and the caller may look around */
+  async writeSome(channel: number, bytes: Uint8Array): Promise<number> {
+    if (this.#over) throw await this.#endError();
+    const credit = this.#creditOf(channel);
+    if (credit === 0) {
+      await new Promise<void>((resolve) => void this.#creditWaiters.push(resolve));
+      return 0;
     }
+    const size = Math.min(credit, bytes.length, MAX_PAYLOAD - 1);
+    const payload = Buffer.allocUnsafe(size + 1);
+    payload.writeUInt8(channel, 0);
+    payload.set(bytes.subarray(0, size), 1);
+    this.#credit.set(channel, credit - size);
+    this.#opts.send(T.DATA, payload);
+    const full = this.#opts.drained();
+    if (full) await full;
+    return size;
   }
 
   eof(channel: number): void {
@@ -101,6 +106,10 @@ export class AgentStream {
           .u8(scope === "group" ? 1 : 0)
           .done(),
       );
+  }
+
+  resize(rows: number, cols: number): void {
+    if (!this.#over) this.#opts.send(T.RESIZE, new Writer().u16(rows).u16(cols).done());
   }
 
   /** Ends our interest; a process goes on, a file transfer is abandoned */
@@ -127,7 +136,7 @@ export class AgentStream {
         const reader = new Reader(frame.payload);
         const channel = reader.u8();
         // never more than the window: an agent that gives what it did not get would have us send without bound
-        this.#credit.set(channel, Math.min(WINDOW, (this.#credit.get(channel) ?? WINDOW) + reader.u32()));
+        this.#credit.set(channel, Math.min(WINDOW, this.#creditOf(channel) + reader.u32()));
         this.#wakeWriters();
         return;
       }
@@ -227,6 +236,10 @@ export class AgentStream {
     this.#owed.set(channel, 0);
     this.#allowed.set(channel, (this.#allowed.get(channel) ?? WINDOW) + owed);
     this.#opts.send(T.CREDIT, new Writer().u8(channel).u32(owed).done());
+  }
+
+  #creditOf(channel: number): number {
+    return this.#credit.get(channel) ?? WINDOW;
   }
 
   #finish(): void {
