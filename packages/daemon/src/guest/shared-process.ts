@@ -87,6 +87,7 @@ export class SharedProcess {
         const watch = this.#add(from);
         if (!this.#stream) await this.#attach(id, from);
         else if (isBehind) await this.#attach(id, oldest(from, this.#at));
+        else watch.begin(from);
         return watch;
       });
     } finally {

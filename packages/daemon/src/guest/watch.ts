@@ -11,8 +11,8 @@ export type Offsets = Record<OutputChannel, number>;
 
 export type OutputEvent =
   | { type: "data"; channel: OutputChannel; offset: number; bytes: Buffer }
-  /** output that was asked for and is no longer kept */
-  | { type: "lost"; channel: OutputChannel; bytes: number }
+  /** output that was asked for and is no longer kept; it goes on at the offset */
+  | { type: "lost"; channel: OutputChannel; offset: number; bytes: number }
   /** the last one */
   | { type: "exit"; status: ExitStatus };
 
@@ -28,12 +28,16 @@ export class Watch implements AsyncIterableIterator<OutputEvent, undefined> {
   #reader: PromiseWithResolvers<IteratorResult<OutputEvent, undefined>> | undefined;
   #taken: PromiseWithResolvers<void> | undefined;
   #stall: NodeJS.Timeout | undefined;
+  readonly #dropped = new AbortController();
+  #began: Offsets;
+  #hasBegun = false;
   #failure: ForkdError | undefined;
   #over = false;
 
   constructor(process: SharedProcess, from: Offsets, stallMs: number) {
     this.#process = process;
     this.#next = { ...from };
+    this.#began = { ...from };
     this.#stallMs = stallMs;
   }
 
@@ -45,14 +49,21 @@ export class Watch implements AsyncIterableIterator<OutputEvent, undefined> {
     return this.#process.pid;
   }
 
-  /** The offsets of what it gets next */
-  get position(): Offsets {
-    return { ...this.#next };
+  /** Where its output begins */
+  get began(): Offsets {
+    return this.#began;
+  }
+
+  /** Aborted when it took nothing for so long that it was dropped */
+  get dropped(): AbortSignal {
+    return this.#dropped.signal;
   }
 
   /** The stream behind it begins at these offsets: what it wanted before them is lost */
   begin(started: Pick<Started, OutputChannel>): void {
     for (const channel of CHANNELS) this.#skipTo(channel, started[channel]);
+    if (!this.#hasBegun) this.#began = { ...this.#next };
+    this.#hasBegun = true;
   }
 
   /** Takes its part of a piece of output; a promise when it has to be waited for */
@@ -137,7 +148,7 @@ export class Watch implements AsyncIterableIterator<OutputEvent, undefined> {
     const bytes = offset - this.#next[channel];
     if (bytes <= 0) return;
     this.#next[channel] = offset;
-    void this.#put({ type: "lost", channel, bytes });
+    void this.#put({ type: "lost", channel, offset, bytes });
   }
 
   #put(event: OutputEvent): Promise<void> | undefined {
@@ -166,6 +177,7 @@ export class Watch implements AsyncIterableIterator<OutputEvent, undefined> {
     this.fail(new ForkdError("CANCELLED", `The watcher of process ${this.id} took nothing for ${this.#stallMs / 1000} s and was dropped.`));
     this.#release();
     this.#process.leave(this);
+    this.#dropped.abort();
   }
 
   #answerReader(): void {

@@ -13,11 +13,13 @@ import type {
   WriteResult,
 } from "../api/exec.ts";
 import type { CreatedImage, CreateImage, ImageInfo } from "../api/image.ts";
+import type * as process from "../api/process.ts";
 import type * as sandbox from "../api/sandbox.ts";
 import type * as snapshot from "../api/snapshot.ts";
 import type { CreateWorkspace, WorkspaceInfo } from "../api/workspace.ts";
 import type { ResolvedConfig } from "../config.ts";
 import type { Caller } from "../manager/caller.ts";
+import type { WatchedProcess } from "../manager/processes.ts";
 import type { AuditLog } from "../observe/audit.ts";
 import type { Logger } from "../observe/log.ts";
 import type { Metrics } from "../observe/metrics.ts";
@@ -64,6 +66,19 @@ export type InsideApi = {
   statFile(id: string, path: string): Promise<FileInfo>;
 };
 
+/** Live processes in a sandbox, each by id or tag */
+export type ProcessesApi = {
+  start(id: string, request: process.StartProcess, caller: Caller): Promise<process.ProcessInfo>;
+  startWatched(id: string, request: process.StartProcess, caller: Caller): Promise<WatchedProcess>;
+  list(id: string): Promise<process.ProcessInfo[]>;
+  get(id: string, process: string): Promise<process.ProcessInfo>;
+  watch(id: string, process: string, from: process.OutputFrom & { follow?: boolean | undefined }): Promise<WatchedProcess>;
+  write(id: string, process: string, content: AsyncIterable<Uint8Array>, opts: { close: boolean; signal: AbortSignal }): Promise<void>;
+  signal(id: string, process: string, request: process.SignalProcess): Promise<void>;
+  resize(id: string, process: string, size: process.TerminalSize): Promise<void>;
+  kill(id: string, process: string): Promise<void>;
+};
+
 export type BranchesApi = {
   branch(id: string, request: snapshot.BranchRequest, caller: Caller): Promise<{ info: snapshot.SnapshotInfo; waited: boolean }>;
   fork(id: string, request: sandbox.ForkSandbox, caller: Caller): Promise<snapshot.ForkedSandboxes>;
@@ -105,6 +120,7 @@ export type ManagerApi = {
   readonly events: EventsApi;
   readonly sandboxes: SandboxesApi;
   readonly inside: InsideApi;
+  readonly processes: ProcessesApi;
   readonly branches: BranchesApi;
   readonly snapshots: SnapshotsApi;
   readonly images: ImagesApi;

@@ -21,6 +21,7 @@ import { Images } from "./images.ts";
 import { Inside } from "./inside.ts";
 import { availableMemoryMiB, Limits } from "./limits.ts";
 import { Lineage } from "./lineage.ts";
+import { Processes } from "./processes.ts";
 import { Reaper } from "./reaper.ts";
 import { Registry } from "./registry.ts";
 import { Sandboxes } from "./sandboxes.ts";
@@ -55,6 +56,7 @@ export class Manager {
   readonly events: EventLog;
   readonly sandboxes: Sandboxes;
   readonly inside: Inside;
+  readonly processes: Processes;
   readonly branches: Branches;
   readonly snapshots: Snapshots;
   readonly images: Images;
@@ -84,6 +86,7 @@ export class Manager {
     const usable = { usable: async (tag: string) => this.snapshots.usable(tag), collectAfter };
     this.sandboxes = new Sandboxes(core, { registry, limits: this.#limits, snapshots: usable });
     this.inside = new Inside({ sandboxes: this.sandboxes, registry, meter: core.meter });
+    this.processes = new Processes(this.sandboxes);
     const parts = { registry, sandboxes: this.sandboxes, snapshots: this.snapshots, lineage };
     this.branches = new Branches(core, parts);
     this.images = new Images(core);
