@@ -1,8 +1,10 @@
 // fork() for virtual machines: everything this package exports.
 
 export { Controller } from "./controller.ts";
+export { Process } from "./process.ts";
 export { Sandbox } from "./sandbox.ts";
 export { SandboxFiles } from "./sandbox-files.ts";
+export { SandboxProcesses } from "./sandbox-processes.ts";
 export {
   AuthenticationError,
   ConflictError,
@@ -18,6 +20,8 @@ export {
 // The name the older SDK used.
 export { ForkdError as ControllerError } from "./errors.ts";
 
+export type { ProcessOutput } from "./process.ts";
+export type { ProcessStreamEvent } from "./process-events.ts";
 export type { SandboxConnection, SandboxOptions } from "./sandbox.ts";
 export type {
   BranchOptions,
@@ -40,19 +44,26 @@ export type {
   ListSnapshotsOptions,
   LogsOptions,
   OnceOptions,
+  OutputHandlers,
   PackagesSource,
   Page,
   PageOptions,
+  ProcessFields,
   ProgressOptions,
   ReadFileOptions,
   RegistrySource,
+  SignalName,
+  SignalOptions,
   SpawnOptions,
+  StartProcessOptions,
   StopOptions,
   SuspendWorkspaceOptions,
   UpdateSandboxOptions,
   UpdateSnapshotOptions,
   WarmUpOptions,
+  WatchProcessOptions,
   WriteFileOptions,
+  WriteStdinOptions,
 } from "./options.ts";
 export type {
   Config,
@@ -69,8 +80,12 @@ export type {
   Health,
   Image as ImageInfo,
   NewToken,
+  OutputLost,
   Pong,
   Problem,
+  Process as ProcessInfo,
+  ProcessExit,
+  ProcessStarted,
   Progress,
   Readiness,
   Sandbox as SandboxInfo,
@@ -81,6 +96,7 @@ export type {
   SnapshotDetails,
   SnapshotStatus,
   Status,
+  TerminalSize,
   Token as TokenInfo,
   Tree,
   TreeNode,

@@ -3,6 +3,7 @@
 import { Controller } from "./controller.ts";
 import { EvalError, NotFoundError, SandboxGoneError } from "./errors.ts";
 import { SandboxFiles } from "./sandbox-files.ts";
+import { SandboxProcesses } from "./sandbox-processes.ts";
 import type {
   BranchOptions,
   CallOptions,
@@ -41,6 +42,8 @@ export class Sandbox {
   readonly id: string;
   /** Its files */
   readonly files: SandboxFiles;
+  /** Its live processes */
+  readonly processes: SandboxProcesses;
   /** The daemon it lives in */
   readonly controller: Controller;
   private latest: SandboxInfo;
@@ -51,6 +54,7 @@ export class Sandbox {
     this.id = info.id;
     this.latest = info;
     this.files = new SandboxFiles(controller, info.id);
+    this.processes = new SandboxProcesses(controller, info.id);
   }
 
   /**

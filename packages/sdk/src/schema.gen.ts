@@ -393,6 +393,8 @@ export type ProcessOutput = {
 export type ProcessStarted = {
   id: number;
   pid: number;
+  tag: string | null;
+  terminal: boolean;
   /** Where the output that follows begins: bytes since the start of the process */
   stdout_offset: number;
   stderr_offset: number;

@@ -28,7 +28,9 @@ export const startProcess = z
     user: z.string().min(1).max(256).optional(),
     tag: tag.optional().meta({ description: "Names the process; free again when it has ended" }),
     stdin: z.boolean().default(false).meta({ description: "Whether it is written to; otherwise its stdin is empty" }),
-    terminal: terminalSize.optional().meta({ description: "Gives it a terminal: everything it prints is stdout, and stdin is what is typed" }),
+    terminal: terminalSize
+      .optional()
+      .meta({ description: "Gives it a terminal: everything it prints is stdout, and stdin is what is typed" }),
     timeout_secs: z
       .number()
       .positive()
@@ -70,6 +72,8 @@ export const processStarted = z
   .strictObject({
     id: z.int(),
     pid: z.int(),
+    tag: z.string().nullable(),
+    terminal: z.boolean(),
     stdout_offset: z.int().meta({ description: "Where the output that follows begins: bytes since the start of the process" }),
     stderr_offset: z.int(),
   })

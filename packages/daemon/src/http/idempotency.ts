@@ -31,7 +31,10 @@ export function keyOf(route: RouteName, header: string | string[] | undefined): 
   if (header === undefined) return null;
   const { body }: Route = routes[route];
   if (body === "bytes")
-    throw new ForkdError("BAD_REQUEST", "Cannot use Idempotency-Key here: what comes piece by piece cannot be compared with what came before.");
+    throw new ForkdError(
+      "BAD_REQUEST",
+      "Cannot use Idempotency-Key here: what comes piece by piece cannot be compared with what came before.",
+    );
   if (SECRET.has(route))
     throw new ForkdError("BAD_REQUEST", "Cannot use Idempotency-Key here: the answer is a secret, which is not stored for repetition.");
   if (typeof header !== "string" || !KEY.test(header))

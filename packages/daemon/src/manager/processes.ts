@@ -54,7 +54,7 @@ export class Processes {
   async startWatched(id: string, request: StartProcess, caller: Caller): Promise<WatchedProcess> {
     return this.#sandboxes.use(id, async (sandbox, entry) => {
       const watch = await sandbox.start(request.args, startOptions(request, caller));
-      return watched(watch, { sandbox, entry });
+      return watched(watch, { sandbox, entry, tag: request.tag ?? "", terminal: request.terminal !== undefined });
     });
   }
 
@@ -73,12 +73,17 @@ export class Processes {
       const { watch, info } = await sandbox.processes.watch(refOf(process), places);
       // one that has ended ends by itself
       const until = from.follow === false && !info.exit ? { stdout: info.stdout, stderr: info.stderr } : undefined;
-      return watched(watch, { sandbox, entry, until });
+      return watched(watch, { sandbox, entry, until, tag: info.tag, terminal: info.terminal });
     });
   }
 
   /** Resolves when all of it was sent; how fast depends on the process */
-  async write(id: string, process: string, content: AsyncIterable<Uint8Array>, opts: { close: boolean; signal: AbortSignal }): Promise<void> {
+  async write(
+    id: string,
+    process: string,
+    content: AsyncIterable<Uint8Array>,
+    opts: { close: boolean; signal: AbortSignal },
+  ): Promise<void> {
     await this.#sandboxes.use(id, async (sandbox) =>
       sandbox.processes.use(refOf(process), async (shared) => {
         for await (const piece of content) {
@@ -137,12 +142,14 @@ function refOf(process: string): ProcessRef {
 type WatchedOptions = {
   sandbox: Sandbox;
   entry: Entry;
+  tag: string;
+  terminal: boolean;
   /** where it ends, when it does so before the process */
   until?: Offsets | undefined;
 };
 
 /** The sandbox counts as used until it is closed */
-function watched(watch: Watch, { sandbox, entry, until }: WatchedOptions): WatchedProcess {
+function watched(watch: Watch, { sandbox, entry, tag, terminal, until }: WatchedOptions): WatchedProcess {
   const { stdout, stderr } = watch.began;
   let isOpen = true;
   entry.uses++;
@@ -170,7 +177,7 @@ function watched(watch: Watch, { sandbox, entry, until }: WatchedOptions): Watch
     }
   };
   return {
-    started: { id: watch.id, pid: watch.pid, stdout_offset: stdout, stderr_offset: stderr },
+    started: { id: watch.id, pid: watch.pid, tag: tag === "" ? null : tag, terminal, stdout_offset: stdout, stderr_offset: stderr },
     dropped: watch.dropped,
     [Symbol.asyncIterator]: events,
     write: async (bytes) => watch.write(bytes),
