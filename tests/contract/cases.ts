@@ -4,6 +4,7 @@ import { branchCases } from "./branch-cases.ts";
 import { daemonCases, tokenCases } from "./daemon-cases.ts";
 import { insideCases } from "./inside-cases.ts";
 import { lineageCases, removalCases } from "./lineage-cases.ts";
+import { processCases } from "./process-cases.ts";
 import { endCases, sandboxCases } from "./sandbox-cases.ts";
 import { snapshotCases } from "./snapshot-cases.ts";
 import { workspaceCases } from "./workspace-cases.ts";
@@ -16,6 +17,7 @@ export const GROUPS: { title: string; cases: Case[] }[] = [
   { title: "lineage", cases: [...lineageCases, ...removalCases] },
   { title: "sandboxes", cases: sandboxCases },
   { title: "inside a sandbox", cases: insideCases },
+  { title: "live processes", cases: processCases },
   { title: "branches", cases: branchCases },
   { title: "the end of sandboxes", cases: endCases },
   { title: "workspaces", cases: workspaceCases },

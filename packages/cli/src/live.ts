@@ -21,6 +21,8 @@ export type FollowOptions = {
   kill: () => Promise<void>;
   /** how to come back to it */
   again: (live: Process) => string;
+  /** after which the program was to be ended */
+  timeoutSecs?: number | undefined;
   /** Ctrl-C leaves, where it would end what somebody else has started */
   leavesOnInterrupt?: boolean;
 };
@@ -49,7 +51,7 @@ export async function follow(live: Process, opts: FollowOptions): Promise<number
     return ending.code ?? 0;
   }
   const { exit_code: code, timed_out: timedOut } = await live.wait();
-  if (timedOut) printNote("Note: it was ended after its time; raise --timeout-secs.");
+  if (timedOut) printNote(`Note: it was ended after ${opts.timeoutSecs ?? "its number of"} s; raise --timeout-secs.`);
   return ending.code ?? (timedOut ? EXIT_TIMEOUT : code);
 }
 

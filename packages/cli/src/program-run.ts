@@ -32,6 +32,7 @@ export async function runProgram(cli: Cli, forkd: Controller, id: string, args: 
   const live = await processes.start(args, { ...fieldsOf(opts), signal: cli.signal });
   return follow(live, {
     feeds: opts.interactive === true,
+    timeoutSecs: opts.timeoutSecs,
     kill: async () => processes.kill(live.id),
     again: ({ id: process }) => `forkd attach ${id} ${process}`,
   });

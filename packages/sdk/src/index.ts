@@ -45,6 +45,7 @@ export type {
   LogsOptions,
   OnceOptions,
   OutputHandlers,
+  OutputPlace,
   PackagesSource,
   Page,
   PageOptions,

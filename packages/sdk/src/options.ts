@@ -272,11 +272,14 @@ export type OutputHandlers = {
   onLost?: ((lost: OutputLost) => void | Promise<void>) | undefined;
 };
 
+/** "start" (all that is kept), "now", or the `cursor` of a process handle */
+export type OutputPlace = "start" | "now" | (string & {});
+
 export type WatchProcessOptions = {
   /** Ends the watching; the process goes on */
   signal?: AbortSignal | undefined;
-  /** Where to begin: "start" (all that is kept), "now", or the `cursor` of a process handle. @default "start" */
-  from?: "start" | "now" | (string & {}) | undefined;
+  /** Where to begin. @default "start" */
+  from?: OutputPlace | undefined;
   /** false: ends with what there is. @default true */
   follow?: boolean | undefined;
 };

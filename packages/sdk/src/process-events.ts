@@ -4,7 +4,7 @@ import { sleep } from "./deadline.ts";
 import { ConnectionError, errorOfProblem, ForkdError, InvalidRequestError, TimeoutError } from "./errors.ts";
 import { parseJson, serverEventsOf } from "./streams.ts";
 import type { Call, Client } from "./client.ts";
-import type { WatchProcessOptions } from "./options.ts";
+import type { OutputPlace } from "./options.ts";
 import type { OutputLost, Problem, ProcessExit, ProcessStarted } from "./schema.gen.ts";
 
 const MIN_WAIT_MS = 100;
@@ -64,8 +64,8 @@ export async function* processEventsOf(client: Client, request: ProcessRequest, 
 }
 
 /** Where to begin, as the query has it */
-export function placeOf(from: WatchProcessOptions["from"] = "start"): Record<string, string> {
-  if (from === "start") return {};
+export function placeOf(from?: OutputPlace): Record<string, string> {
+  if (from === undefined || from === "start") return {};
   if (from === "now") return { stdout_from: "now", stderr_from: "now" };
   const [, stdout, stderr] = /^(\d+)-(\d+)$/.exec(from) ?? [];
   if (stdout === undefined || stderr === undefined)

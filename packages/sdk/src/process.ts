@@ -147,12 +147,16 @@ export class Process {
   private async read({ onStdout, onStderr, onLost }: OutputHandlers): Promise<void> {
     try {
       for await (const event of this.output()) {
-        if (event.type === "lost") await onLost?.({ channel: event.channel, bytes: event.bytes });
-        else if (event.text !== "") await (event.type === "stdout" ? onStdout : onStderr)?.(event.text);
+        try {
+          if (event.type === "lost") await onLost?.({ channel: event.channel, bytes: event.bytes });
+          else if (event.text !== "") await (event.type === "stdout" ? onStdout : onStderr)?.(event.text);
+        } catch (error) {
+          this.settle.reject(error);
+          return;
+        }
       }
-    } catch (error) {
-      // what a handler threw ends the watching, and is told to whoever waits
-      this.settle.reject(error);
+    } catch {
+      // output() has told it to whoever waits
     }
   }
 }

@@ -58,6 +58,8 @@ export async function serveProcess(upgrade: Upgrade, asked: Asked): Promise<void
 /** One that does not answer is cut off */
 function closeSoon(socket: WebSocket, code: number): void {
   socket.close(code);
+  // its own farewell must be heard
+  socket.resume();
   const impatience = setTimeout(() => socket.terminate(), CLOSE_WITHIN_MS);
   socket.once("close", () => clearTimeout(impatience));
 }
@@ -125,6 +127,7 @@ async function* messagesOf(socket: WebSocket): AsyncGenerator<Message> {
   const waiting: Message[] = [];
   let wake: (() => void) | undefined;
   socket.on("message", (data: RawData, isBinary: boolean) => {
+    if (socket.readyState !== socket.OPEN) return;
     waiting.push({ data: data as Buffer, isBinary });
     socket.pause();
     wake?.();
