@@ -6,7 +6,7 @@ import { describeMachine, type Machine } from "./machine.ts";
 import { killAll, startRuntime, warmSnapshot, type BenchOptions } from "./setup.ts";
 import { median, percentiles, round, type Percentiles } from "./stats.ts";
 
-import type { GuestProcess, Runtime, Sandbox, Snapshot } from "@forkd/daemon";
+import type { Runtime, Sandbox, Snapshot } from "@forkd/daemon";
 
 /**
  * Ticks every millisecond and keeps the largest gap; SIGUSR1 prints and forgets it. On the wall clock, which is set right
@@ -108,16 +108,15 @@ async function startTicker(source: Sandbox): Promise<Ticker> {
   let waiting = Promise.withResolvers<string>();
   let text = "";
   let lastWords = "";
-  const process: GuestProcess = await source.start(["python3", "-c", TICKER], {
-    onOutput: (channel, bytes) => {
-      if (channel === "stderr") lastWords += bytes.toString();
-      text += bytes.toString();
-      if (!text.endsWith("\n")) return;
-      waiting.resolve(text.trim());
-      text = "";
-    },
+  const process = await source.start(["python3", "-c", TICKER]);
+  const running = process.finish((channel, bytes) => {
+    if (channel === "stderr") lastWords += bytes.toString();
+    text += bytes.toString();
+    if (!text.endsWith("\n")) return;
+    waiting.resolve(text.trim());
+    text = "";
   });
-  const ended = process.exited().then((status) => {
+  const ended = running.then((status) => {
     throw new ForkdError("EXEC_FAILED", `The ticking program ended: ${JSON.stringify(status)} ${lastWords}`);
   });
   ended.catch(() => undefined); // raced below
@@ -125,7 +124,7 @@ async function startTicker(source: Sandbox): Promise<Ticker> {
   return {
     largestGapMs: async () => {
       waiting = Promise.withResolvers();
-      process.kill("SIGUSR1", "process");
+      process.signal("SIGUSR1", "process");
       const answer = await Promise.race([waiting.promise, ended]);
       const gap = Number(answer);
       // what is no number is the beginning of its last words

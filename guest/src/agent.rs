@@ -233,7 +233,7 @@ impl Agent {
     fn forget(&mut self, stream: u32) {
         if let Some(Stream::Process(id)) = self.streams.remove(&stream) {
             if let Some(process) = self.table.get(id) {
-                process.stream = None;
+                process.detach();
             }
         }
     }
@@ -294,6 +294,7 @@ impl Agent {
                     let _ = sys::kill(target, signal as i32);
                 }
             }
+            kind::RESIZE => process.resize(reader.u16()?, reader.u16()?),
             kind::CREDIT => process.credit(reader.u8()?, reader.u32()? as usize),
             kind::DATA => {
                 if !process.data(reader.u8()?, reader.rest(), &mut self.outbox) {
@@ -319,7 +320,7 @@ impl Agent {
             kind::PING => self.outbox.frame(kind::RESULT, stream, &[]),
             kind::EXEC => return self.exec(stream, payload),
             kind::ATTACH => return self.attach_process(stream, payload),
-            kind::LIST => self.table.list(stream, &mut self.outbox),
+            kind::LIST => self.table.list(Reader::new(payload).u64()?, stream, &mut self.outbox),
             kind::READ => {
                 let download = Download::open(payload)?;
                 self.streams.insert(stream, Stream::Download(download));
@@ -393,7 +394,7 @@ impl Agent {
             let message = "another stream took the process over";
             self.outbox.error(former, "taken_over", message);
         }
-        process.attach(stream, from, &mut self.outbox);
+        process.attach_again(stream, from, &mut self.outbox);
         self.streams.insert(stream, Stream::Process(process.id));
         Ok(())
     }

@@ -11,7 +11,9 @@ use std::os::unix::io::AsRawFd;
 
 /// The most that is read or sent at once, so that no process starves the others.
 pub const PIECE: usize = 32768;
-/// Input that was accepted from former streams adds up; beyond this a further host end is refused.
+/// More than a terminal can hold between its program and us.
+const TERMINAL_HOLDS: u64 = 65536;
+/// Control bytes that were accepted from former streams add up; beyond this a further host end is refused.
 const MOST_INPUT: usize = 4 * WINDOW;
 
 /// stdout or stderr.
@@ -29,10 +31,10 @@ pub struct Output {
 }
 
 impl Output {
-    pub fn new(channel: u8, pipe: File) -> Output {
+    pub fn new(channel: u8, pipe: Option<File>) -> Output {
         Output {
             channel,
-            pipe: Some(pipe),
+            pipe,
             ring: Ring::default(),
             sent: 0,
             credit: 0,
@@ -45,6 +47,20 @@ impl Output {
     pub fn written(&self) -> u64 {
         let waiting = self.pipe.as_ref().map_or(0, |p| sys::waiting(p.as_raw_fd()));
         self.ring.end() + waiting
+    }
+
+    /// The process has ended: what it has written until now still belongs to it, nothing later does.
+    pub fn finish(&mut self, terminal: bool) {
+        // what a terminal still holds cannot be asked for: it is read until it gives nothing
+        let last = if terminal {
+            self.ring.end() + TERMINAL_HOLDS
+        } else {
+            self.written()
+        };
+        self.last = Some(last);
+        if last == self.ring.end() {
+            self.pipe = None;
+        }
     }
 
     pub fn caught_up(&self) -> bool {
@@ -110,7 +126,9 @@ impl Input {
             return false;
         }
         self.window -= bytes.len();
-        if !self.closing {
+        if self.closing {
+            self.consumed += bytes.len();
+        } else {
             self.queue.extend(bytes);
         }
         true
@@ -151,6 +169,7 @@ impl Input {
         }
     }
 
+    /// A stream begins with the whole window, whatever the one before has left here.
     pub fn attach(&mut self) {
         self.open(WINDOW);
     }
@@ -161,5 +180,12 @@ impl Input {
         self.window = window;
         self.step = CREDIT_STEP.min(window / 2);
         self.consumed = 0;
+    }
+
+    /// A stream begins with the room that is left, so that it never adds up; how much that is.
+    pub fn resume(&mut self) -> usize {
+        self.window = WINDOW.saturating_sub(self.queue.len());
+        self.consumed = 0;
+        self.window
     }
 }

@@ -3,7 +3,7 @@
 use crate::channels::{Input, Output, PIECE};
 use crate::outbox::Outbox;
 use crate::protocol::{channel, kind, Writer, WINDOW};
-use crate::spawn::Spawned;
+use crate::spawn::{Request, Spawned};
 use crate::sys;
 use std::collections::VecDeque;
 use std::fs::File;
@@ -26,6 +26,13 @@ pub struct Process {
     pub pid: i32,
     pub tag: String,
     pub argv: Vec<String>,
+    pub cwd: String,
+    pub user: String,
+    /// When it was started, by the wall clock of then.
+    pub started_ms: i64,
+    pub terminal: bool,
+    /// Ends with its stream.
+    ephemeral: bool,
     pub stream: Option<u32>,
     /// Code and signal, once it has ended.
     pub ended: Option<(i32, u32)>,
@@ -34,6 +41,10 @@ pub struct Process {
     outputs: [Output; 2],
     stdin: Option<File>,
     stdin_queue: Input,
+    /// Whether the attached stream knows that stdin takes no more.
+    stdin_eof_told: bool,
+    /// Whether what was typed into the terminal ends within a line.
+    line_unfinished: bool,
     control: Option<UnixStream>,
     control_queue: Input,
     control_readable: bool,
@@ -44,24 +55,34 @@ pub struct Process {
 }
 
 impl Process {
-    pub fn new(id: u64, tag: String, argv: Vec<String>, spawned: Spawned) -> Process {
+    pub fn new(id: u64, request: Request, spawned: Spawned) -> Process {
+        let Spawned { pid, user, ends } = spawned;
+        let mut stdin_queue = Input::default();
+        stdin_queue.resume();
         Process {
             id,
-            pid: spawned.pid,
-            tag,
-            argv,
+            pid,
+            ephemeral: request.is_ephemeral(),
+            tag: request.tag,
+            argv: request.argv,
+            cwd: request.cwd,
+            user,
+            started_ms: sys::wall_clock_ns() / 1_000_000,
+            terminal: ends.terminal,
             stream: None,
             ended: None,
             timed_out: false,
             deadline: None,
             outputs: [
-                Output::new(channel::STDOUT, spawned.stdout),
-                Output::new(channel::STDERR, spawned.stderr),
+                Output::new(channel::STDOUT, Some(ends.stdout)),
+                Output::new(channel::STDERR, ends.stderr),
             ],
-            stdin: spawned.stdin,
-            stdin_queue: Input::default(),
-            control_readable: spawned.control.is_some(),
-            control: spawned.control,
+            stdin: ends.stdin,
+            stdin_queue,
+            stdin_eof_told: false,
+            line_unfinished: false,
+            control_readable: ends.control.is_some(),
+            control: ends.control,
             control_queue: Input::default(),
             control_credit: 0,
             held: VecDeque::new(),
@@ -79,10 +100,45 @@ impl Process {
             output.eof_told = false;
             started = started.u64(output.sent);
         }
-        self.stdin_queue.attach();
         self.control_queue.attach();
         self.control_credit = WINDOW;
         outbox.frame(kind::STARTED, stream, &started.0);
+    }
+
+    /// Attaches a further stream, which begins without credit for stdin: it gets what the queue has room for.
+    pub fn attach_again(&mut self, stream: u32, from: [u64; 2], outbox: &mut Outbox) {
+        self.attach(stream, from, outbox);
+        self.stdin_eof_told = false;
+        match self.stdin_queue.resume() {
+            0 => {}
+            room => outbox.credit(stream, channel::STDIN, room),
+        }
+        self.tell_stdin_eof(outbox);
+    }
+
+    /// The stream has ended.
+    pub fn detach(&mut self) {
+        self.stream = None;
+        if self.ephemeral && self.ended.is_none() {
+            // a group that is gone already needs no signal
+            let _ = sys::kill(-self.pid, libc::SIGKILL);
+        }
+    }
+
+    /// Offsets behind the newest bytes of stdout and stderr.
+    pub fn output_ends(&self) -> [u64; 2] {
+        [self.outputs[0].ring.end(), self.outputs[1].ring.end()]
+    }
+
+    pub fn takes_stdin(&self) -> bool {
+        self.stdin.is_some() && !self.stdin_queue.closing
+    }
+
+    pub fn resize(&self, rows: u16, cols: u16) {
+        if let (Some(stdin), true) = (&self.stdin, self.terminal) {
+            // one that nobody holds any more has no size
+            let _ = sys::resize(stdin, rows, cols);
+        }
     }
 
     /// Whether the process has ended and all its output is in the agent.
@@ -94,11 +150,7 @@ impl Process {
     pub fn end(&mut self, code: i32, signal: u32, scratch: &mut [u8]) {
         self.ended = Some((code, signal));
         for output in &mut self.outputs {
-            let last = output.written();
-            output.last = Some(last);
-            if last == output.ring.end() {
-                output.pipe = None;
-            }
+            output.finish(self.terminal);
         }
         if let Some(control) = &self.control {
             let mut rest = sys::waiting(control.as_raw_fd());
@@ -250,6 +302,9 @@ impl Process {
             _ => return false,
         };
         let fits = queue.accept(bytes);
+        if let (channel::STDIN, Some(last)) = (channel, bytes.last()) {
+            self.line_unfinished = !matches!(last, b'\n' | b'\r');
+        }
         self.flush_input(channel, outbox);
         fits
     }
@@ -257,11 +312,21 @@ impl Process {
     /// The host will send no more on this channel.
     pub fn eof(&mut self, channel: u8, outbox: &mut Outbox) {
         match channel {
+            channel::STDIN if self.terminal => self.type_end_of_input(),
             channel::STDIN => self.stdin_queue.closing = true,
             channel::CONTROL => self.control_queue.closing = true,
             _ => return,
         }
         self.flush_input(channel, outbox);
+    }
+
+    /// A terminal has no end: there is a key for it, which only hands over the line it is pressed in.
+    fn type_end_of_input(&mut self) {
+        if let Some(key) = self.stdin.as_ref().and_then(sys::end_of_input) {
+            let times = if self.line_unfinished { 2 } else { 1 };
+            self.stdin_queue.queue.extend([key; 2].iter().take(times));
+            self.line_unfinished = false;
+        }
     }
 
     fn flush_input(&mut self, channel: u8, outbox: &mut Outbox) {
@@ -272,6 +337,7 @@ impl Process {
                 self.stdin = None;
             }
             queue.give_credit(self.stream, channel, outbox);
+            self.tell_stdin_eof(outbox);
             return;
         }
         let queue = &mut self.control_queue;
@@ -281,6 +347,13 @@ impl Process {
             let _ = control.shutdown(Shutdown::Write);
         }
         queue.give_credit(self.stream, channel, outbox);
+    }
+
+    fn tell_stdin_eof(&mut self, outbox: &mut Outbox) {
+        if let (Some(stream), false) = (self.stream, self.takes_stdin() || self.stdin_eof_told) {
+            self.stdin_eof_told = true;
+            outbox.eof(stream, channel::STDIN);
+        }
     }
 
     /// The host gives credit back.

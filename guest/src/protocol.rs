@@ -29,6 +29,7 @@ pub mod kind {
     pub const SIGNAL: u8 = 0x13;
     pub const ATTACH: u8 = 0x14;
     pub const LIST: u8 = 0x15;
+    pub const RESIZE: u8 = 0x16;
     pub const READ: u8 = 0x20;
     pub const WRITE: u8 = 0x21;
     pub const STAT: u8 = 0x22;
@@ -45,7 +46,10 @@ pub mod kind {
 
     /// Whether a frame of the host is a request; an unknown one is taken for one.
     pub fn opens_a_stream(kind: u8) -> bool {
-        !matches!(kind, RESULT | ERROR | CREDIT | DATA | EOF | CANCEL | SIGNAL | OPENED)
+        !matches!(
+            kind,
+            RESULT | ERROR | CREDIT | DATA | EOF | CANCEL | SIGNAL | RESIZE | OPENED
+        )
     }
 }
 
@@ -221,6 +225,11 @@ impl<'a> Reader<'a> {
 
     pub fn u8(&mut self) -> Result<u8, Malformed> {
         Ok(self.take(1)?[0])
+    }
+
+    pub fn u16(&mut self) -> Result<u16, Malformed> {
+        let bytes = self.take(2)?;
+        Ok(u16::from_le_bytes([bytes[0], bytes[1]]))
     }
 
     pub fn u32(&mut self) -> Result<u32, Malformed> {

@@ -8,11 +8,17 @@ use std::ffi::CString;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::io::AsRawFd;
+use std::os::unix::io::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
 const STDIN_OPEN: u8 = 1;
 const CONTROL: u8 = 2;
+const TERMINAL: u8 = 4;
+const EPHEMERAL: u8 = 8;
+const KNOWN_FLAGS: u8 = STDIN_OPEN | CONTROL | TERMINAL | EPHEMERAL;
+/// A list must be able to show every process in one frame.
+const LONGEST_TAG: usize = 256;
+const DEFAULT_TERM: &str = "xterm-256color";
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 pub type Env = Vec<(String, String)>;
@@ -23,14 +29,16 @@ pub struct Request {
     pub tag: String,
     pub argv: Vec<String>,
     env: Env,
-    cwd: String,
+    pub cwd: String,
     user: String,
+    /// Rows and columns of the terminal it gets.
+    terminal: Option<(u16, u16)>,
 }
 
 impl Request {
     pub fn read(payload: &[u8]) -> Result<Request, Malformed> {
         let mut reader = Reader::new(payload);
-        let request = Request {
+        let mut request = Request {
             flags: reader.u8()?,
             timeout_ms: reader.u64()?,
             tag: reader.str()?,
@@ -38,21 +46,42 @@ impl Request {
             env: reader.map()?,
             cwd: reader.str()?,
             user: reader.str()?,
+            terminal: None,
         };
-        if request.argv.is_empty() {
+        if request.flags & TERMINAL != 0 {
+            request.terminal = Some((reader.u16()?, reader.u16()?));
+        }
+        if request.cwd.is_empty() {
+            request.cwd.push('/');
+        }
+        let exclusive = TERMINAL | CONTROL;
+        let is_known = request.flags & !KNOWN_FLAGS == 0 && request.flags & exclusive != exclusive;
+        if request.argv.is_empty() || request.tag.len() > LONGEST_TAG || !is_known {
             return Err(Malformed);
         }
         Ok(request)
     }
+
+    pub fn is_ephemeral(&self) -> bool {
+        self.flags & EPHEMERAL != 0
+    }
 }
 
-/// A started program and the agent's ends of its pipes, all non-blocking.
+/// A started program.
 pub struct Spawned {
     pub pid: i32,
+    pub user: String,
+    pub ends: Ends,
+}
+
+/// The agent's ends of a program's pipes or terminal, all non-blocking.
+pub struct Ends {
     pub stdin: Option<File>,
     pub stdout: File,
-    pub stderr: File,
+    /// A terminal has none of its own.
+    pub stderr: Option<File>,
     pub control: Option<UnixStream>,
+    pub terminal: bool,
 }
 
 /// Why a program was not started: the code and the text of the ERROR frame.
@@ -71,77 +100,82 @@ fn refusal(what: &str, error: &io::Error) -> Refusal {
 /// Starts the program; `shared` is the environment of the last RESYNC.
 pub fn spawn(request: &Request, shared: &Env) -> Result<Spawned, Refusal> {
     let user = users::find(&request.user).map_err(|e| refusal("user", &e))?;
-    let env = environment(&user, shared, &request.env);
+    let env = environment(&user, shared, request);
     let path = look_up(&request.argv[0], &env).map_err(|e| refusal(&request.argv[0], &e))?;
-    let pipes = || -> io::Result<_> { Ok((sys::pipe()?, sys::pipe()?)) };
-    let ((stdout, stdout_child), (stderr, stderr_child)) = pipes().map_err(|e| refusal("pipe", &e))?;
-
-    let (stdin_child, stdin) = if request.flags & STDIN_OPEN != 0 {
-        let (read, write) = sys::pipe().map_err(|e| refusal("pipe", &e))?;
-        (File::from(read), Some(File::from(write)))
-    } else {
-        (File::open("/dev/null").map_err(|e| refusal("/dev/null", &e))?, None)
+    let (ends, childs) = match request.terminal {
+        Some(size) => terminal(&user, size).map_err(|e| refusal("terminal", &e))?,
+        None => pipes(request.flags).map_err(|e| refusal("pipe", &e))?,
     };
-    let control = if request.flags & CONTROL != 0 {
-        Some(UnixStream::pair().map_err(|e| refusal("socketpair", &e))?)
-    } else {
-        None
-    };
-    let (control, control_child) = match control {
-        Some((ours, theirs)) => (Some(ours), Some(theirs)),
-        None => (None, None),
-    };
-
-    let mut fds = vec![
-        stdin_child.as_raw_fd(),
-        stdout_child.as_raw_fd(),
-        stderr_child.as_raw_fd(),
-    ];
-    fds.extend(control_child.as_ref().map(|c| c.as_raw_fd()));
-    let cwd = if request.cwd.is_empty() { "/" } else { &request.cwd };
     let launch = (|| -> io::Result<sys::Launch> {
         Ok(sys::Launch {
             path: CString::new(path)?,
             argv: c_strings(request.argv.iter().cloned())?,
             env: c_strings(env.iter().map(|(k, v)| format!("{}={}", k, v)))?,
-            cwd: CString::new(cwd)?,
+            cwd: CString::new(request.cwd.as_str())?,
             uid: user.uid,
             gid: user.gid,
             groups: user.groups,
-            fds,
+            fds: childs.iter().map(|fd| fd.as_raw_fd()).collect(),
+            terminal: ends.terminal,
         })
     })()
     .map_err(|e| refusal("exec", &e))?;
-
-    let spawned = Spawned {
-        stdin,
-        stdout: File::from(stdout),
-        stderr: File::from(stderr),
-        control,
-        pid: 0,
-    };
-    make_nonblocking(&spawned).map_err(|e| refusal("fcntl", &e))?;
     let pid = sys::launch(&launch).map_err(|(step, e)| {
         let what = match step {
-            2 => cwd,
+            2 => &request.cwd,
             3 => &request.argv[0],
             _ => sys::LAUNCH_STEPS.get(step).copied().unwrap_or("exec"),
         };
         refusal(what, &e)
     })?;
-    Ok(Spawned { pid, ..spawned })
+    let user = user.name;
+    Ok(Spawned { pid, user, ends })
 }
 
-fn make_nonblocking(spawned: &Spawned) -> io::Result<()> {
-    sys::set_nonblocking(&spawned.stdout)?;
-    sys::set_nonblocking(&spawned.stderr)?;
-    if let Some(stdin) = &spawned.stdin {
-        sys::set_nonblocking(stdin)?;
+/// The agent's ends, and the child's descriptors from 0 on.
+fn pipes(flags: u8) -> io::Result<(Ends, Vec<OwnedFd>)> {
+    let (stdin_child, stdin) = if flags & STDIN_OPEN != 0 {
+        let (read, write) = sys::pipe()?;
+        (read, Some(File::from(write)))
+    } else {
+        (OwnedFd::from(File::open("/dev/null")?), None)
+    };
+    let ((stdout, stdout_child), (stderr, stderr_child)) = (sys::pipe()?, sys::pipe()?);
+    let mut childs = vec![stdin_child, stdout_child, stderr_child];
+    let mut control = None;
+    if flags & CONTROL != 0 {
+        let (ours, theirs) = UnixStream::pair()?;
+        sys::set_nonblocking(&ours)?;
+        childs.push(theirs.into());
+        control = Some(ours);
     }
-    if let Some(control) = &spawned.control {
-        sys::set_nonblocking(control)?;
+    let ends = Ends {
+        stdin,
+        stdout: File::from(stdout),
+        stderr: Some(File::from(stderr)),
+        control,
+        terminal: false,
+    };
+    for end in [ends.stdin.as_ref(), Some(&ends.stdout), ends.stderr.as_ref()] {
+        end.map_or(Ok(()), sys::set_nonblocking)?;
     }
-    Ok(())
+    Ok((ends, childs))
+}
+
+/// The same with a terminal of the user.
+fn terminal(user: &User, (rows, cols): (u16, u16)) -> io::Result<(Ends, Vec<OwnedFd>)> {
+    let (master, slave) = sys::open_terminal(user.uid)?;
+    sys::set_nonblocking(&master)?;
+    sys::resize(&master, rows, cols)?;
+    let childs = vec![slave.try_clone()?, slave.try_clone()?, slave];
+    let ends = Ends {
+        stdin: Some(master.try_clone()?),
+        stdout: master,
+        stderr: None,
+        control: None,
+        terminal: true,
+    };
+    Ok((ends, childs))
 }
 
 fn c_strings(strings: impl Iterator<Item = String>) -> io::Result<Vec<CString>> {
@@ -149,7 +183,7 @@ fn c_strings(strings: impl Iterator<Item = String>) -> io::Result<Vec<CString>> 
 }
 
 /// The user's own variables, then the sandbox's, then the request's: later ones win.
-fn environment(user: &User, shared: &Env, own: &Env) -> Env {
+fn environment(user: &User, shared: &Env, request: &Request) -> Env {
     let mut env: Env = [
         ("PATH", DEFAULT_PATH),
         ("HOME", user.home.as_str()),
@@ -159,7 +193,10 @@ fn environment(user: &User, shared: &Env, own: &Env) -> Env {
     .iter()
     .map(|(k, v)| (k.to_string(), v.to_string()))
     .collect();
-    for (key, value) in shared.iter().chain(own) {
+    if request.terminal.is_some() {
+        env.push(("TERM".to_string(), DEFAULT_TERM.to_string()));
+    }
+    for (key, value) in shared.iter().chain(&request.env) {
         match env.iter_mut().find(|(known, _)| known == key) {
             Some(entry) => entry.1 = value.clone(),
             None => env.push((key.clone(), value.clone())),

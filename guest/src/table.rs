@@ -34,7 +34,7 @@ impl Table {
         let in_use = |p: &Process| p.ended.is_none() && p.tag == request.tag;
         if !request.tag.is_empty() && self.processes.values().any(in_use) {
             return Err(Refusal {
-                code: "bad_request".to_string(),
+                code: "in_use".to_string(),
                 message: format!("the tag {} is in use", request.tag),
             });
         }
@@ -44,9 +44,10 @@ impl Table {
             let _ = fs::write(format!("/proc/{}/oom_score_adj", spawned.pid), "-500");
         }
         self.last_id += 1;
-        let mut process = Process::new(self.last_id, request.tag, request.argv, spawned);
-        if request.timeout_ms > 0 {
-            process.deadline = Some(sys::monotonic_ms().saturating_add(request.timeout_ms));
+        let timeout_ms = request.timeout_ms;
+        let mut process = Process::new(self.last_id, request, spawned);
+        if timeout_ms > 0 {
+            process.deadline = Some(sys::monotonic_ms().saturating_add(timeout_ms));
         }
         process.attach(stream, [0, 0], outbox);
         self.processes.insert(self.last_id, process);
@@ -71,7 +72,7 @@ impl Table {
 
     pub fn detach_all(&mut self) {
         for process in self.processes.values_mut() {
-            process.stream = None;
+            process.detach();
         }
     }
 
@@ -158,25 +159,19 @@ impl Table {
         now.filter(|_| next != u64::MAX).map(|now| next - now)
     }
 
-    /// Answers LIST: live processes first, as many as one frame holds.
-    pub fn list(&self, stream: u32, outbox: &mut Outbox) {
+    /// Answers LIST: the processes after this one, by id, as many as one frame holds, and whether there are more.
+    pub fn list(&self, after: u64, stream: u32, outbox: &mut Outbox) {
         let mut body = Vec::new();
         let mut count = 0;
-        let (live, ended): (Vec<_>, Vec<_>) = self.processes.values().partition(|p| p.ended.is_none());
-        for process in live.into_iter().chain(ended.into_iter().rev()) {
-            let (code, signal) = process.ended.unwrap_or((0, 0));
-            let argv = shown(&process.argv);
-            let mut entry = Writer::default()
-                .u64(process.id)
-                .u32(process.pid as u32)
-                .str(&process.tag)
-                .u32(argv.len() as u32);
-            for argument in argv {
-                entry = entry.str(argument);
-            }
-            let running = process.ended.is_none() as u8;
-            let entry = entry.u8(running).i32(code).u32(signal).0;
-            if 4 + body.len() + entry.len() > MAX_PAYLOAD {
+        let mut more = 0;
+        for process in self
+            .processes
+            .range(after.saturating_add(1)..)
+            .map(|(_, process)| process)
+        {
+            let entry = entry(process);
+            if 4 + body.len() + entry.len() + 1 > MAX_PAYLOAD {
+                more = 1;
                 break;
             }
             body.extend_from_slice(&entry);
@@ -184,8 +179,36 @@ impl Table {
         }
         let mut payload = Writer::default().u32(count).0;
         payload.extend_from_slice(&body);
+        payload.push(more);
         outbox.frame(kind::RESULT, stream, &payload);
     }
+}
+
+fn entry(process: &Process) -> Vec<u8> {
+    let (code, signal) = process.ended.unwrap_or((0, 0));
+    let argv = shown(&process.argv);
+    let mut entry = Writer::default()
+        .u64(process.id)
+        .u32(process.pid as u32)
+        .str(&process.tag)
+        .u32(argv.len() as u32);
+    for argument in argv {
+        entry = entry.str(argument);
+    }
+    let [stdout, stderr] = process.output_ends();
+    entry
+        .u8(process.ended.is_none() as u8)
+        .i32(code)
+        .u32(signal)
+        .u8(process.timed_out as u8)
+        .u8(process.terminal as u8)
+        .u8(process.takes_stdin() as u8)
+        .i64(process.started_ms)
+        .str(&process.cwd)
+        .str(&process.user)
+        .u64(stdout)
+        .u64(stderr)
+        .0
 }
 
 /// The first arguments, as far as a list shows them.

@@ -5,6 +5,7 @@ import { daemonCases, tokenCases } from "./daemon-cases.ts";
 import { insideCases } from "./inside-cases.ts";
 import { lineageCases, removalCases } from "./lineage-cases.ts";
 import { portCases } from "./port-cases.ts";
+import { processCases } from "./process-cases.ts";
 import { endCases, sandboxCases } from "./sandbox-cases.ts";
 import { snapshotCases } from "./snapshot-cases.ts";
 import { workspaceCases } from "./workspace-cases.ts";
@@ -18,6 +19,7 @@ export const GROUPS: { title: string; cases: Case[] }[] = [
   { title: "sandboxes", cases: sandboxCases },
   { title: "inside a sandbox", cases: insideCases },
   { title: "ports", cases: portCases },
+  { title: "live processes", cases: processCases },
   { title: "branches", cases: branchCases },
   { title: "the end of sandboxes", cases: endCases },
   { title: "workspaces", cases: workspaceCases },

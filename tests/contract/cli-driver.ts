@@ -31,6 +31,8 @@ export const WITHOUT_VERB: { readonly [N in RouteName]?: string } = {
   getWorkspace: "`workspace list` has all of them",
   connectPort: "`port` listens until Ctrl-C: tests/e2e/ports.test.ts",
   proxyRequest: "for programs and browsers",
+  getProcess: "`ps` has all of them",
+  resizeProcess: "`exec -t` does it when the terminal changes its size",
 };
 
 export function cliDriver(daemon: TestDaemon): Driver {
@@ -233,6 +235,34 @@ const LINES: Lines = {
   createPreview: ({ params, body }) => ({
     argv: ["preview", text(params["id"]), text(params["port"]), ...options(body, { expires_in_secs: "--expires" })],
   }),
+  startProcess: ({ params, body }) => ({
+    argv: [
+      "exec",
+      "-d",
+      text(params["id"]),
+      ...options(body, { tag: "--tag", cwd: "--cwd", user: "--user", timeout_secs: "--timeout-secs" }),
+      ...pairs("--env", body["env"]),
+      ...when(body["stdin"], "-i"),
+      ...when(body["terminal"], "-t"),
+      "--",
+      ...(body["args"] as string[]),
+    ],
+  }),
+  listProcesses: ({ params }) => ({ argv: ["ps", "-a", text(params["id"])] }),
+  killProcess: ({ params }) => ({ argv: ["signal", text(params["id"]), text(params["process"]), "KILL"], value: NOTHING }),
+  watchProcess: ({ params, query }) => ({
+    argv: ["attach", text(params["id"]), text(params["process"]), "--from", placeOf(query)],
+    raw: ({ stdout, stderr, code }) => ({ stdout, stderr, exit_code: code }),
+  }),
+  writeStdin: ({ params, bytes }) => ({
+    argv: ["attach", "-i", text(params["id"]), text(params["process"])],
+    stdin: bytes ?? "",
+    raw: NOTHING,
+  }),
+  signalProcess: ({ params, body }) => ({
+    argv: ["signal", text(params["id"]), text(params["process"]), text(body["signal"]), ...when(body["scope"] === "process", "--only")],
+    value: NOTHING,
+  }),
 
   listWorkspaces: () => ({ argv: ["workspace", "list"] }),
   createWorkspace: ({ body }) => ({
@@ -248,6 +278,10 @@ const LINES: Lines = {
   suspendWorkspace: ({ params, body }) => ({ argv: ["workspace", "suspend", text(params["name"]), ...when(body["diff"], "--diff")] }),
   resumeWorkspace: ({ params }) => ({ argv: ["workspace", "resume", text(params["name"])] }),
 };
+
+function placeOf({ stdout_from: stdout = 0, stderr_from: stderr = 0 }: Said["query"]): string {
+  return stdout === "now" ? "now" : `${text(stdout)}-${text(stderr)}`;
+}
 
 /** Bytes that are no text are only whole without --json */
 function execLine({ params, body }: Said): Line {

@@ -1,7 +1,7 @@
 // Cases as plain requests, over the socket or over TCP.
 
 import { routes, type RouteName } from "../../packages/daemon/src/api/routes.ts";
-import { SpecClient, type Problem } from "../helpers/spec-client.ts";
+import { eventsIn, SpecClient, type Problem } from "../helpers/spec-client.ts";
 import type { TestDaemon } from "../helpers/daemon.ts";
 import type { Args, Driver, Outcome } from "./case.ts";
 
@@ -29,9 +29,20 @@ async function call(client: SpecClient, route: RouteName, args: Args): Promise<O
   if (status >= 400 && code !== undefined && error !== undefined) {
     return { code, message: error, status, details };
   }
+  if (route === "watchProcess") return { value: processIn(bytes), status };
   const isBinary = headers["content-type"] === "application/octet-stream";
   const value = body ?? (isBinary ? bytes : bytes.length === 0 && status !== 200 ? null : bytes.toString());
   return { value, status, next: (headers["x-next-cursor"] as string | undefined) ?? null };
+}
+
+/** What a process printed and how it ended, from its events */
+function processIn(bytes: Buffer): unknown {
+  const seen: Record<string, unknown> = { stdout: "", stderr: "" };
+  for (const { event, data } of eventsIn(bytes)) {
+    if (event === "stdout" || event === "stderr") seen[event] = String(seen[event]) + String(data["text"]);
+    else if (event === "exit") Object.assign(seen, data);
+  }
+  return seen;
 }
 
 async function takeEvents(client: SpecClient, args: Args): Promise<Outcome> {

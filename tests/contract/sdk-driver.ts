@@ -1,7 +1,7 @@
 // Cases as calls of the SDK's Controller.
 
 import { buffer } from "node:stream/consumers";
-import { Controller, ForkdError } from "forkd";
+import { Controller, ForkdError, SandboxProcesses } from "forkd";
 import type { RouteName } from "../../packages/daemon/src/api/routes.ts";
 import type { TestDaemon } from "../helpers/daemon.ts";
 import type { Args, Driver } from "./case.ts";
@@ -101,6 +101,17 @@ const CALLS: Calls = {
     const response = await forkd.fetchPort(text(params["id"]), Number(params["port"]), `/${params["path"]}?${search}`, init);
     return response.text();
   },
+  startProcess: async (forkd, { params, body: { args, ...rest } }) => forkd.startProcess(text(params["id"]), args as string[], camel(rest)),
+  listProcesses: async (forkd, { params }) => forkd.listProcesses(text(params["id"])),
+  streamProcess: async () => Promise.reject(new Error("a WebSocket, which this package does not use")),
+  getProcess: async (forkd, { params }) => forkd.getProcess(text(params["id"]), text(params["process"])),
+  killProcess: async (forkd, { params }) => forkd.killProcess(text(params["id"]), text(params["process"])),
+  watchProcess,
+  writeStdin: async (forkd, { params, query, bytes }) =>
+    forkd.writeStdin(text(params["id"]), text(params["process"]), bytes ?? Buffer.alloc(0), camel(query)),
+  signalProcess: async (forkd, { params, body: { signal, ...rest } }) =>
+    forkd.signalProcess(text(params["id"]), text(params["process"]), signal as "SIGINT", camel(rest)),
+  resizeProcess: async (forkd, { params, body }) => forkd.resizeProcess(text(params["id"]), text(params["process"]), camel(body)),
 
   listWorkspaces: async (forkd) => forkd.listWorkspaces(),
   createWorkspace: async (forkd, { body: { name, snapshot_tag: tag, ...rest } }) =>
@@ -110,6 +121,15 @@ const CALLS: Calls = {
   suspendWorkspace: async (forkd, { params, body }) => forkd.suspendWorkspace(text(params["name"]), camel(body)),
   resumeWorkspace: async (forkd, { params }) => forkd.resumeWorkspace(text(params["name"])),
 };
+
+async function watchProcess(forkd: Controller, { params, query }: Said): Promise<unknown> {
+  const { stdout_from: stdout = 0, stderr_from: stderr = 0 } = query;
+  const from = stdout === "now" ? "now" : `${text(stdout)}-${text(stderr)}`;
+  const live = await new SandboxProcesses(forkd, text(params["id"])).attach(text(params["process"]), { from });
+  const out = { stdout: "", stderr: "" };
+  for await (const event of live.output()) if (event.type !== "lost") out[event.type] += event.text;
+  return { ...out, ...(await live.wait()) };
+}
 
 async function takeEvents(forkd: Controller, { query, take = 1 }: Said): Promise<unknown> {
   const { types, ...rest } = query;

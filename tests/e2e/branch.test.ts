@@ -110,13 +110,11 @@ describe("a branch", () => {
     const sent = createHash("sha256");
     let bytes = 0;
     const marks = [8, 20, 35].map((mib) => ({ at: mib * MIB, reached: Promise.withResolvers<void>() }));
-    const cat = await source.start(["cat"], {
-      stdin: "open",
-      onOutput: (_channel, piece) => {
-        received.update(piece);
-        bytes += piece.length;
-        for (const { at, reached } of marks) if (bytes >= at) reached.resolve();
-      },
+    const cat = await source.start(["cat"], { stdin: "open" });
+    const ended = cat.finish((_channel, piece) => {
+      received.update(piece);
+      bytes += piece.length;
+      for (const { at, reached } of marks) if (bytes >= at) reached.resolve();
     });
     const feeding = (async () => {
       for (let left = STREAMED; left > 0; left -= MIB) {
@@ -124,7 +122,7 @@ describe("a branch", () => {
         sent.update(piece);
         await cat.write(piece);
       }
-      cat.closeStdin();
+      await cat.closeStdin();
     })();
     const branches = [];
     for (const [i, { reached }] of marks.entries()) {
@@ -132,15 +130,15 @@ describe("a branch", () => {
       branches.push(await vm.runtime.branch(source, `${vm.tag}-stream-${i}`));
     }
     await feeding;
-    assert.deepEqual(await cat.exited(), { code: 0, signal: null, timedOut: false });
+    assert.deepEqual(await ended, { code: 0, signal: null, timedOut: false });
     assert.equal(bytes, STREAMED);
     assert.equal(received.digest("hex"), sent.digest("hex"));
     for (const { snapshot } of branches) {
       const child = await vm.fork(snapshot);
-      const inherited = (await child.processes()).filter(({ argv }) => argv[0] === "cat");
+      const inherited = (await child.processes.list()).filter(({ argv }) => argv[0] === "cat");
       assert.deepEqual(
-        inherited.map(({ pid, running }) => [pid, running]),
-        [[cat.pid, true]],
+        inherited.map(({ id, pid, exit }) => [id, pid, exit]),
+        [[cat.id, cat.pid, undefined]],
       );
       assert.equal(await sh(child, `cat /proc/${cat.pid}/comm`), "cat");
       assert.equal(await value(child, "6 * 7"), 42);

@@ -93,7 +93,8 @@ describe("the contract", () => {
   });
 
   it("every route is used by all three, except what the command line leaves out for a reason", () => {
-    const all = Object.keys(routes) as RouteName[];
+    // a connection that is upgraded has tests of its own
+    const all = (Object.keys(routes) as RouteName[]).filter((route) => !(101 in routes[route].responses));
     const missing = (name: string, exempt: object = {}): string[] =>
       all.filter((route) => !used.get(name)?.has(route) && !(route in exempt));
     assert.deepEqual(missing("rest"), [], "not exercised through REST");

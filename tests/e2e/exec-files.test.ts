@@ -90,8 +90,8 @@ describe("a sandbox", () => {
       assert.deepEqual(pick(await sandbox.exec(["sh", "-c", "exit 255"])), { code: 255, signal: null, timedOut: false });
       assert.deepEqual(pick(await sandbox.exec(["sh", "-c", "kill -SEGV $$"])), { code: null, signal: "SIGSEGV", timedOut: false });
       const process = await sandbox.start(["sleep", "1000"]);
-      process.kill("SIGTERM");
-      assert.deepEqual(await process.exited(), { code: null, signal: "SIGTERM", timedOut: false });
+      process.signal("SIGTERM");
+      assert.deepEqual(await process.finish(), { code: null, signal: "SIGTERM", timedOut: false });
     });
 
     it("are ended with their whole group at a time-out", async () => {
@@ -112,12 +112,13 @@ describe("a sandbox", () => {
     it("are ended when the caller gives up", async () => {
       const controller = new AbortController();
       const started = Promise.withResolvers<void>();
-      const process = await sandbox.start(["sh", "-c", "echo up; exec sleep 7779"], { onOutput: () => started.resolve() });
+      const process = await sandbox.start(["sh", "-c", "echo up; exec sleep 7779"]);
+      const ended = process.finish(() => started.resolve());
       await started.promise;
-      process.kill("SIGKILL");
-      await process.exited();
+      process.signal("SIGKILL");
+      await ended;
       const running = sandbox.exec(["sleep", "7780"], { signal: controller.signal });
-      while (!(await sandbox.processes()).some(({ argv, running: alive }) => alive && argv[1] === "7780")) await turn();
+      while (!(await sandbox.processes.list()).some(({ argv, exit }) => !exit && argv[1] === "7780")) await turn();
       controller.abort(new Error("no more"));
       await assert.rejects(running, /no more/);
       assert.equal(await sh(sandbox, "grep -alE '^sleep.7780' /proc/[0-9]*/cmdline || true"), "");
@@ -133,15 +134,13 @@ describe("a sandbox", () => {
     it("wait for a reader that is slow", async () => {
       const parts: Buffer[] = [];
       let inside = 0;
-      const process = await sandbox.start(["sh", "-c", "head -c 3000000 /dev/zero | tr '\\0' 'a'; echo end"], {
-        onOutput: async (_channel, bytes) => {
-          assert.equal(inside++, 0, "two pieces at once");
-          for (let i = 0; i < 50; i++) await turn();
-          parts.push(bytes);
-          inside--;
-        },
+      const process = await sandbox.start(["sh", "-c", "head -c 3000000 /dev/zero | tr '\\0' 'a'; echo end"]);
+      await process.finish(async (_channel, bytes) => {
+        assert.equal(inside++, 0, "two pieces at once");
+        for (let i = 0; i < 50; i++) await turn();
+        parts.push(bytes);
+        inside--;
       });
-      await process.exited();
       const all = Buffer.concat(parts);
       assert.equal(all.length, 3_000_004);
       assert.equal(all.subarray(-5).toString(), "aend\n");

@@ -87,10 +87,10 @@ describe("children of one snapshot", () => {
     const list = "for f in /proc/[0-9]*/cmdline; do tr '\\0' ' ' < $f 2>/dev/null; echo; done";
     assert.match(await sh(first, list), /^sleep 4242 $/m);
     assert.doesNotMatch(await sh(second, list), /^sleep 4242 $/m);
-    assert.ok((await first.processes()).some(({ argv, running: alive }) => alive && argv.join(" ") === "sleep 4242"));
-    assert.ok(!(await second.processes()).some(({ argv }) => argv.join(" ") === "sleep 4242"));
-    running.kill("SIGKILL");
-    assert.equal((await running.exited()).signal, "SIGKILL");
+    assert.ok((await first.processes.list()).some(({ argv, exit }) => !exit && argv.join(" ") === "sleep 4242"));
+    assert.ok(!(await second.processes.list()).some(({ argv }) => argv.join(" ") === "sleep 4242"));
+    running.signal("SIGKILL");
+    assert.equal((await running.finish()).signal, "SIGKILL");
   });
 
   const sources = {

@@ -156,7 +156,23 @@ function checkReply(method: string, path: string, sent: SendOptions, reply: Repl
 function valuesOf(type: string, { body, bytes }: Reply): unknown[] {
   if (type === "application/json") return [body];
   if (type === "application/x-ndjson") return linesOf(bytes);
+  if (type === "text/event-stream") return eventsIn(bytes).map(({ data }) => data);
   return [bytes.toString()];
+}
+
+/** Server-sent events that have come to their end */
+export function eventsIn(bytes: Buffer): { event: string; id: string; data: Record<string, unknown> }[] {
+  const blocks = bytes.toString().split("\n\n");
+  return blocks.flatMap((block) => {
+    const fields = fieldsOf(block);
+    const data = fields.get("data");
+    if (data === undefined) return [];
+    return [{ event: fields.get("event") ?? "", id: fields.get("id") ?? "", data: JSON.parse(data) as Record<string, unknown> }];
+  });
+}
+
+function fieldsOf(block: string): Map<string, string> {
+  return new Map(block.split("\n").map((line) => [line.slice(0, line.indexOf(":")), line.slice(line.indexOf(":") + 1).trim()]));
 }
 
 export function linesOf(bytes: Buffer): unknown[] {
@@ -173,7 +189,7 @@ function parsed(response: IncomingMessage, bytes: Buffer): unknown {
 }
 
 function eventOf(text: string): Record<string, unknown> | undefined {
-  const fields = new Map(text.split("\n").map((line) => [line.slice(0, line.indexOf(":")), line.slice(line.indexOf(":") + 1).trim()]));
+  const fields = fieldsOf(text);
   const data = fields.get("data");
   if (data === undefined) return undefined;
   const event = JSON.parse(data) as Record<string, unknown>;

@@ -45,9 +45,16 @@ fn all() -> Vec<(&'static str, Vec<u8>)> {
     let entropy: Vec<u8> = (0..32).map(|i| (i % 16 * 17) as u8).collect();
     let list = w().u32(2).u64(1).u32(80).str("kernel/python");
     let list = list.u32(2).str("python3").str("-u").u8(1).i32(0).u32(0);
+    let list = list.u8(0).u8(0).u8(0).i64(1_731_657_600_000);
+    let list = list.str("/").str("root").u64(0).u64(17);
     let list = list.u64(2).u32(81).str("").u32(2).str("schlaf");
-    let list = list.str("über").u8(0).i32(-1).u32(9);
-    let hello = w().u32(1).str("0.1.0").str("6.1.0-54-cloud-amd64");
+    let list = list.str("über").u8(0).i32(-1).u32(9).u8(1).u8(1).u8(0);
+    let list = list.i64(-1).str("/home/ü").str("1000").u64(4_294_967_297);
+    let list = list.u64(0).u8(1);
+    let terminal = w().u8(12).u64(0).str("shell").u32(1).str("bash");
+    let terminal = terminal.u32(0).str("").str("ann");
+    let size = |rows: u16, cols: u16| [rows.to_le_bytes(), cols.to_le_bytes()].concat();
+    let hello = w().u32(2).str("0.1.0").str("6.1.0-54-cloud-amd64");
     let stat = w().u8(b'f').u32(0o640).u32(1000).u32(1001);
     let resynced = w().i64(1_731_657_600_000_000_001);
     let resynced = resynced.str("4d14c069-3b9c-4d98-90fd-0d45148c9033");
@@ -95,6 +102,7 @@ fn all() -> Vec<(&'static str, Vec<u8>)> {
         ("eof", frame(kind::EOF, u32::MAX, w().u8(0))),
         ("cancel", frame(kind::CANCEL, 8, w())),
         ("exec", frame(kind::EXEC, 9, exec.str("/root").str("1000:1000"))),
+        ("exec-terminal", frame(kind::EXEC, 9, raw(terminal, &size(24, 65535)))),
         (
             "started",
             frame(kind::STARTED, 9, w().u64(max).u32(123).u64(262_144).u64(0)),
@@ -106,7 +114,8 @@ fn all() -> Vec<(&'static str, Vec<u8>)> {
             "attach",
             frame(kind::ATTACH, 10, w().u64(0).str("kernel/node").u64(max).u64(7)),
         ),
-        ("list", frame(kind::LIST, 11, w())),
+        ("list", frame(kind::LIST, 11, w().u64(3))),
+        ("resize", frame(kind::RESIZE, 9, raw(w(), &size(50, 132)))),
         ("read", frame(kind::READ, 12, w().str("/etc/hostname").u64(5).u64(max))),
         ("write", frame(kind::WRITE, 13, w().str("/tmp/a/b").u32(0o755).u8(6))),
         ("stat", frame(kind::STAT, 14, w().str("/"))),

@@ -12,12 +12,29 @@ const CLEAN_UP_MS = 15_000;
 
 export type Problem = { error: string; code: string; hint: string };
 
+let taker: ((name: NodeJS.Signals) => void) | undefined;
+
+/** Signals are somebody else's until it is disposed: a program that runs for this command gets them */
+export function takeSignals(handler: (name: NodeJS.Signals) => void): Disposable {
+  const before = taker;
+  taker = handler;
+  return {
+    [Symbol.dispose]: () => {
+      taker = before;
+    },
+  };
+}
+
 /** First signal: abort and let the command clean up. Second: end at once. */
 export function installSignals(): { signal: AbortSignal; receivedSignal: () => NodeJS.Signals | undefined } {
   const controller = new AbortController();
   let received: NodeJS.Signals | undefined;
   for (const name of ["SIGINT", "SIGTERM", "SIGHUP"] as const) {
     process.on(name, () => {
+      if (taker) {
+        taker(name);
+        return;
+      }
       if (received) process.exit(signalExitCode(name));
       received = name;
       setTimeout(() => process.exit(signalExitCode(name)), CLEAN_UP_MS).unref();
@@ -94,6 +111,6 @@ function sentence(text: string): string {
   return /[.!?:]$/.test(trimmed) ? trimmed : `${trimmed}.`;
 }
 
-function signalExitCode(name: NodeJS.Signals): number {
+export function signalExitCode(name: NodeJS.Signals): number {
   return 128 + constants.signals[name];
 }

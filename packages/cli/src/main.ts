@@ -8,7 +8,7 @@ import { buildProgram, verbOf } from "./program.ts";
 import type { Cli } from "./cli.ts";
 
 /** Verbs whose last part is somebody else's command line */
-const WITH_COMMAND_LINE = new Set(["exec", "run", "eval"]);
+const WITH_COMMAND_LINE = new Set(["exec", "run", "eval", "sh"]);
 
 /** Never returns normally: it ends the process with the exit code */
 export async function main(argv: string[]): Promise<void> {

@@ -12,11 +12,14 @@ export type Column<Row> = {
   align?: "left" | "right";
 };
 
+const broken = new Set<"stdout" | "stderr">();
+
 /** `forkd image ls | head` must neither crash nor stop work that is under way */
 export function ignoreBrokenPipes(): void {
-  for (const stream of [process.stdout, process.stderr]) {
-    stream.on("error", (error: NodeJS.ErrnoException) => {
+  for (const name of ["stdout", "stderr"] as const) {
+    process[name].on("error", (error: NodeJS.ErrnoException) => {
       if (error.code !== "EPIPE") throw error;
+      broken.add(name);
     });
   }
 }
@@ -58,7 +61,7 @@ export function printWarnings(answers: readonly { warnings: readonly string[] }[
 /** Bytes as they are. Resolves when more can be taken, and never rejects for a reader that went away */
 export async function writeBytes(to: "stdout" | "stderr", bytes: Uint8Array): Promise<void> {
   const stream = process[to];
-  if (bytes.length === 0 || stream.write(bytes) || stream.destroyed) return;
+  if (bytes.length === 0 || stream.write(bytes) || isBroken(to)) return;
   await new Promise<void>((done) => {
     const settle = (): void => {
       for (const event of ["drain", "close", "error"]) stream.off(event, settle);
@@ -66,6 +69,11 @@ export async function writeBytes(to: "stdout" | "stderr", bytes: Uint8Array): Pr
     };
     for (const event of ["drain", "close", "error"]) stream.on(event, settle);
   });
+}
+
+/** Whether its reader went away */
+export function isBroken(stream: "stdout" | "stderr"): boolean {
+  return broken.has(stream);
 }
 
 /** Text of a guest: as it is into a pipe, without what could steer a terminal otherwise */

@@ -1,48 +1,61 @@
-// One program in a sandbox, as exec and run do it: bytes in, bytes out, the program's exit code.
+// One program in a sandbox, as exec and run do it: bytes in, bytes out as they come, the program's exit code.
 
 import { buffer } from "node:stream/consumers";
-import { printNote, writeBytes } from "./output.ts";
+import { SandboxProcesses } from "forkd";
+import { usageError } from "./errors.ts";
+import { follow } from "./live.ts";
+import { printJson } from "./output.ts";
 import { workingOnTerminal } from "./progress.ts";
+import { terminalSize } from "./raw-terminal.ts";
 
-import type { Controller, ExecResult } from "forkd";
+import type { Controller, ProcessFields } from "forkd";
 import type { Cli } from "./cli.ts";
 
-/** As timeout(1) has it */
-const EXIT_TIMEOUT = 124;
 const MAX_OUTPUT_BYTES = 64 * 1024 * 1024;
+/** What the API takes at most; without --json there is no limit */
+const DAY_SECS = 24 * 3600;
 
 export type ProgramOptions = {
-  timeoutSecs: number;
+  timeoutSecs?: number;
   env?: Record<string, string>;
   cwd?: string;
   user?: string;
   interactive?: boolean;
+  tty?: boolean;
+  tag?: string;
 };
 
-/** Base64 on the wire, so that output that is no text survives; as text for JSON */
-export async function runProgram(cli: Cli, forkd: Controller, id: string, args: string[], opts: ProgramOptions): Promise<ExecResult> {
-  const encoding = cli.json ? "utf8" : "base64";
-  const stdin = opts.interactive ? (await buffer(process.stdin)).toString(encoding) : undefined;
-  return workingOnTerminal(`Running ${args[0] ?? ""}`, async () =>
-    forkd.execCommand(id, args, {
-      timeoutSecs: opts.timeoutSecs,
-      stdin,
-      env: opts.env,
-      cwd: opts.cwd,
-      user: opts.user,
-      encoding,
-      maxOutputBytes: MAX_OUTPUT_BYTES,
-      signal: cli.signal,
-    }),
-  );
+/** Resolves with the exit code */
+export async function runProgram(cli: Cli, forkd: Controller, id: string, args: string[], opts: ProgramOptions): Promise<number> {
+  if (cli.json) return runForJson(cli, forkd, id, args, opts);
+  const processes = new SandboxProcesses(forkd, id);
+  const live = await processes.start(args, { ...fieldsOf(opts), signal: cli.signal });
+  return follow(live, {
+    feeds: opts.interactive === true,
+    timeoutSecs: opts.timeoutSecs,
+    kill: async () => processes.kill(live.id),
+    again: ({ id: process }) => `forkd attach ${id} ${process}`,
+  });
 }
 
-/** Hands the output on and returns the exit code */
-export async function passThrough(result: ExecResult, timeoutSecs: number): Promise<number> {
-  await writeBytes("stdout", Buffer.from(result.stdout, "base64"));
-  await writeBytes("stderr", Buffer.from(result.stderr, "base64"));
-  if (result.truncated) printNote("Note: the output was longer than forkd keeps; the rest is lost. Write it to a file and use 'forkd cp'.");
-  if (!result.timed_out) return result.exit_code;
-  printNote(`Note: it was ended after ${timeoutSecs} s; raise --timeout-secs.`);
-  return EXIT_TIMEOUT;
+/** What the daemon is told of a program that runs live */
+export function fieldsOf(opts: ProgramOptions): ProcessFields {
+  const { env, cwd, user, tag, timeoutSecs, interactive, tty } = opts;
+  return { env, cwd, user, tag, timeoutSecs, stdin: interactive === true, terminal: tty ? terminalSize() : undefined };
+}
+
+/** Keys come from a terminal, and one JSON value holds no screen */
+export function refuseWithoutTerminal(cli: Cli, opts: ProgramOptions): void {
+  if (opts.tty && cli.json) throw usageError("--tty and --json exclude each other");
+  if (opts.tty && opts.interactive && !process.stdin.isTTY) throw usageError("-t with -i needs a terminal as standard input; leave -t out");
+}
+
+async function runForJson(cli: Cli, forkd: Controller, id: string, args: string[], opts: ProgramOptions): Promise<number> {
+  const { env, cwd, user, timeoutSecs = DAY_SECS } = opts;
+  const stdin = opts.interactive ? (await buffer(process.stdin)).toString() : undefined;
+  const result = await workingOnTerminal(`Running ${args[0] ?? ""}`, async () =>
+    forkd.execCommand(id, args, { timeoutSecs, stdin, env, cwd, user, maxOutputBytes: MAX_OUTPUT_BYTES, signal: cli.signal }),
+  );
+  printJson(result);
+  return result.exit_code;
 }

@@ -7,7 +7,7 @@ import { test } from "node:test";
 import { Controller } from "forkd";
 import { stopIfIdle } from "../src/temporary.ts";
 import { fakeDaemon, problem } from "./fake-daemon.ts";
-import { FORKD, forkd, forkdBytes } from "./helpers.ts";
+import { FORKD, forkd } from "./helpers.ts";
 import * as samples from "./samples.ts";
 
 const TWO = [
@@ -15,10 +15,6 @@ const TWO = [
   samples.sandbox("sb-2", { state: "paused", idle_timeout_secs: 60 }),
 ];
 const EXEC = { stdout: "", stderr: "", exit_code: 0, signal: null, timed_out: false, truncated: false };
-
-function base64(text: string | Buffer): string {
-  return Buffer.from(text).toString("base64");
-}
 
 test("ls prints a table, JSON or ids", async () => {
   await using daemon = await fakeDaemon({ "GET /v1/sandboxes": { json: TWO } });
@@ -79,24 +75,6 @@ test("kill tries every id and fails when one failed", async () => {
     { id: "a", ok: true },
     { id: "b", ok: false, error: "No b.", code: "NOT_FOUND", hint: "Do something." },
   ]);
-});
-
-test("exec passes bytes and the exit code on", async () => {
-  const bytes = Buffer.from([0, 255, 10, 27, 200]);
-  const answer = { json: { ...EXEC, stdout: base64(bytes), stderr: base64("oops\n"), exit_code: 7 } };
-  await using daemon = await fakeDaemon({ "POST /v1/sandboxes/sb-1/exec": answer });
-  const result = await forkdBytes(["exec", "sb-1", "--", "x"], daemon.env);
-  assert.equal(result.code, 7);
-  assert.deepEqual(result.stdout, bytes);
-  assert.equal(result.stderr.toString(), "oops\n");
-});
-
-test("exec that took too long ends with 124 and says which option to raise", async () => {
-  const answer = { json: { ...EXEC, stdout: base64("part\n"), exit_code: 124, timed_out: true } };
-  await using daemon = await fakeDaemon({ "POST /v1/sandboxes/sb-1/exec": answer });
-  const { code, stdout, stderr } = await forkd(["exec", "sb-1", "--timeout-secs", "1", "--", "x"], daemon.env);
-  assert.deepEqual([code, stdout], [124, "part\n"]);
-  assert.match(stderr, /after 1 s; raise --timeout-secs/);
 });
 
 test("exec --json prints the whole result", async () => {
@@ -298,12 +276,12 @@ test("Ctrl-C ends a request that has no answer, with 130", async () => {
 });
 
 test("run makes image, snapshot and sandbox, passes the program on, and removes them", async () => {
-  const answer = { json: { ...EXEC, stdout: base64("4\n"), exit_code: 5 } };
   await using daemon = await fakeDaemon({
     "POST /v1/images": { status: 201, json: {} },
     "POST /v1/snapshots": { status: 201, json: samples.snapshot("run-x") },
     "POST /v1/sandboxes": { status: 201, json: [samples.sandbox("sb-1")] },
-    "POST /v1/sandboxes/sb-1/exec": answer,
+    "POST /v1/sandboxes/sb-1/processes": (_asked, response) =>
+      response.end(samples.processEvents({ stdout: "4\n", exit: { exit_code: 5 } })),
   });
   const { code, stdout, stderr } = await forkd(["run", "--image", "python3", "--", "python3", "-c", "print(4)"], daemon.env);
   assert.equal(code, 5);
@@ -315,12 +293,13 @@ test("run makes image, snapshot and sandbox, passes the program on, and removes 
     "POST /v1/images",
     "POST /v1/snapshots",
     "POST /v1/sandboxes",
-    "POST /v1/sandboxes/sb-1/exec",
+    "POST /v1/sandboxes/sb-1/processes?encoding=base64",
     "DELETE /v1/sandboxes/run-X",
     "DELETE /v1/snapshots/run-X?force=true",
   ]);
   assert.deepEqual(daemon.asked[1]?.body, { name: "python3", packages: ["python3"] });
   assert.partialDeepStrictEqual(daemon.asked[2]?.body, { image: "python3", warm_up: { kernels: [] } });
+  assert.partialDeepStrictEqual(daemon.asked[4]?.body, { timeout_secs: 600 });
 });
 
 test("run removes everything when the boot fails", async () => {

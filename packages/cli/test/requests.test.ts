@@ -34,6 +34,14 @@ const ANSWERS: Record<string, Answer> = {
   "DELETE /v1/sandboxes/sb-2": {},
   "POST /v1/sandboxes/sb-1/ping": { json: { pong: true, ms: 1.5, kernels: ["python"] } },
   "POST /v1/sandboxes/sb-1/exec": { json: EXEC },
+  "POST /v1/sandboxes/sb-1/processes": ({ headers }, response) => {
+    if (headers.accept === "text/event-stream") response.end(samples.processEvents({ exit: {} }));
+    else response.writeHead(201).end(JSON.stringify(samples.processInfo(7)));
+  },
+  "GET /v1/sandboxes/sb-1/processes": { json: [samples.processInfo(7)] },
+  "GET /v1/sandboxes/sb-1/processes/web/output": (_asked, response) => response.end(samples.processEvents({ exit: {} })),
+  "POST /v1/sandboxes/sb-1/processes/web/signal": {},
+  "DELETE /v1/sandboxes/sb-1/processes/web": {},
   "POST /v1/sandboxes/sb-1/eval": { json: EVAL },
   "POST /v1/sandboxes/sb-1/branch": {
     status: 201,
@@ -136,28 +144,65 @@ const CASES: Case[] = [
   },
   {
     args: ["exec", "sb-1", "--", "ls", "-l", "--json"],
-    requests: [
-      ["POST /v1/sandboxes/sb-1/exec", { args: ["ls", "-l", "--json"], timeout_secs: 30, encoding: "base64", max_output_bytes: MAX }],
-    ],
+    requests: [["POST /v1/sandboxes/sb-1/processes?encoding=base64", { args: ["ls", "-l", "--json"], stdin: false }]],
   },
   {
-    args: ["exec", "sb-1", "-i", "--timeout-secs", "2.5", "--env", "A=b", "--cwd", "/tmp", "--user", "me", "--", "cat"],
-    stdin: "in\n",
+    args: ["exec", "sb-1", "--timeout-secs", "2.5", "--env", "A=b", "--cwd", "/tmp", "--user", "me", "--tag", "t", "-t", "--", "cat"],
     requests: [
       [
-        "POST /v1/sandboxes/sb-1/exec",
+        "POST /v1/sandboxes/sb-1/processes?encoding=base64",
         {
           args: ["cat"],
           timeout_secs: 2.5,
-          stdin: "aW4K",
           env: { A: "b" },
           cwd: "/tmp",
           user: "me",
-          encoding: "base64",
-          max_output_bytes: MAX,
+          tag: "t",
+          stdin: false,
+          terminal: { rows: 24, cols: 80 },
         },
       ],
     ],
+  },
+  {
+    args: ["exec", "-d", "-i", "--tag", "web", "sb-1", "--", "sleep", "9"],
+    requests: [["POST /v1/sandboxes/sb-1/processes", { args: ["sleep", "9"], tag: "web", stdin: true }]],
+  },
+  {
+    args: ["exec", "sb-1", "--json", "-i", "--timeout-secs", "2.5", "--", "cat"],
+    stdin: "in\n",
+    requests: [["POST /v1/sandboxes/sb-1/exec", { args: ["cat"], timeout_secs: 2.5, stdin: "in\n", max_output_bytes: MAX }]],
+  },
+  {
+    args: ["exec", "sb-1", "--json", "--", "make"],
+    requests: [["POST /v1/sandboxes/sb-1/exec", { args: ["make"], timeout_secs: 86_400, max_output_bytes: MAX }]],
+  },
+  { args: ["ps", "sb-1"], requests: [["GET /v1/sandboxes/sb-1/processes"]] },
+  { args: ["attach", "sb-1", "web"], requests: [["GET /v1/sandboxes/sb-1/processes/web/output?encoding=base64"]] },
+  {
+    args: ["attach", "sb-1", "web", "--from", "12-34"],
+    requests: [["GET /v1/sandboxes/sb-1/processes/web/output?stdout_from=12&stderr_from=34&encoding=base64"]],
+  },
+  {
+    args: ["attach", "sb-1", "web", "--from", "now"],
+    requests: [["GET /v1/sandboxes/sb-1/processes/web/output?stdout_from=now&stderr_from=now&encoding=base64"]],
+  },
+  {
+    args: ["signal", "sb-1", "web"],
+    requests: [["POST /v1/sandboxes/sb-1/processes/web/signal", { signal: "SIGTERM", scope: "group" }]],
+  },
+  {
+    args: ["signal", "sb-1", "web", "hup", "--only"],
+    requests: [["POST /v1/sandboxes/sb-1/processes/web/signal", { signal: "SIGHUP", scope: "process" }]],
+  },
+  {
+    args: ["signal", "sb-1", "web", "2"],
+    requests: [["POST /v1/sandboxes/sb-1/processes/web/signal", { signal: "SIGINT", scope: "group" }]],
+  },
+  { args: ["signal", "sb-1", "web", "SIGKILL"], requests: [["DELETE /v1/sandboxes/sb-1/processes/web"]] },
+  {
+    args: ["signal", "sb-1", "web", "9", "--only"],
+    requests: [["POST /v1/sandboxes/sb-1/processes/web/signal", { signal: "SIGKILL", scope: "process" }]],
   },
   { args: ["eval", "sb-1", "--", "1 + 1"], requests: [["POST /v1/sandboxes/sb-1/eval", { code: "1 + 1", timeout_secs: 30 }]] },
   {

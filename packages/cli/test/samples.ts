@@ -1,6 +1,16 @@
 // Answers of a daemon, complete.
 
-import type { ImageInfo, SandboxInfo, SnapshotDetails, SnapshotInfo, Status, TokenInfo, WorkspaceInfo } from "forkd";
+import type {
+  ImageInfo,
+  SandboxInfo,
+  SnapshotDetails,
+  SnapshotInfo,
+  Status,
+  TokenInfo,
+  WorkspaceInfo,
+  ProcessExit,
+  ProcessInfo,
+} from "forkd";
 
 export function sandbox(id: string, over: Partial<SandboxInfo> = {}): SandboxInfo {
   return {
@@ -153,4 +163,37 @@ export function workspace(name: string, over: Partial<WorkspaceInfo> = {}): Work
 
 export function token(name: string): TokenInfo {
   return { name, scope: "exec", max_sandboxes: null, created_at_unix: 1_700_000_000, last_used_unix: null, source: "created" };
+}
+
+export function processInfo(id: number, fields: Partial<ProcessInfo> = {}): ProcessInfo {
+  return {
+    id,
+    pid: 100 + id,
+    tag: null,
+    args: ["sleep", "9"],
+    cwd: "/",
+    user: "root",
+    terminal: false,
+    stdin_open: false,
+    started_at_ms: Date.now() - 65_000,
+    state: "running",
+    exit_code: null,
+    signal: null,
+    timed_out: false,
+    stdout_bytes: 0,
+    stderr_bytes: 0,
+    ...fields,
+  };
+}
+
+type Said = { stdout?: string | Buffer; stderr?: string; exit?: Partial<ProcessExit> };
+
+/** The events of process 7, up to its end where there is one */
+export function processEvents(said: Said = {}, started: object = {}): string {
+  const event = (type: string, data: object): string => `id: 1-1\nevent: ${type}\ndata: ${JSON.stringify(data)}\n\n`;
+  const output = (type: "stdout" | "stderr"): string =>
+    said[type] === undefined ? "" : event(type, { offset: 0, base64: Buffer.from(said[type] as string).toString("base64") });
+  const first = event("started", { id: 7, pid: 107, tag: null, terminal: false, stdout_offset: 0, stderr_offset: 0, ...started });
+  const end = said.exit ? event("exit", { exit_code: 0, signal: null, timed_out: false, ...said.exit }) : "";
+  return first + output("stdout") + output("stderr") + end;
 }

@@ -27,6 +27,8 @@ export const ERROR_CODES = {
   AGENT_TIMEOUT: { status: 504, hint: "Raise the time-out if the guest is only slow." },
   AGENT_PROTOCOL: { status: 502, hint: "The guest's agent does not speak this protocol; make the snapshot again." },
   EXEC_FAILED: { status: 422, hint: "Check the program, its working folder and the user." },
+  PROCESS_ENDED: { status: 409, hint: "Its output and how it ended can still be read." },
+  STDIN_CLOSED: { status: 409, hint: "Start it with stdin open; what the program has closed stays closed." },
   FILE_FAILED: { status: 422, hint: "Check the path inside the guest." },
   PORT_CLOSED: { status: 502, hint: "Start the server inside the sandbox; GET …/ports lists what listens." },
   NETWORK_UNSUPPORTED: { status: 422, hint: "Use the mode none, or the guest kernel that forkd brings." },

@@ -19,7 +19,6 @@ export { DEFAULT_PARALLELISM } from "./util/parallelism.ts";
 export { findQemu } from "./vmm/qemu/binary.ts";
 
 export type { ErrorCode } from "./errors.ts";
-export type { GuestProcess } from "./guest/process.ts";
 export type { Home } from "./home.ts";
 export type { Check, CheckStatus } from "./host/checks.ts";
 export type { DoctorReport } from "./host/report.ts";

@@ -1,10 +1,12 @@
 // fork() for virtual machines: everything this package exports.
 
 export { Controller } from "./controller.ts";
+export { Process } from "./process.ts";
 export { Sandbox } from "./sandbox.ts";
 export { SandboxFiles } from "./sandbox-files.ts";
 export { SandboxNetwork } from "./sandbox-network.ts";
 export { SandboxPorts } from "./sandbox-ports.ts";
+export { SandboxProcesses } from "./sandbox-processes.ts";
 export {
   AuthenticationError,
   ConflictError,
@@ -20,6 +22,8 @@ export {
 // The name the older SDK used.
 export { ForkdError as ControllerError } from "./errors.ts";
 
+export type { ProcessOutput } from "./process.ts";
+export type { ProcessStreamEvent } from "./process-events.ts";
 export type { SandboxConnection, SandboxOptions } from "./sandbox.ts";
 export type {
   BranchOptions,
@@ -43,21 +47,29 @@ export type {
   LogsOptions,
   NetworkOptions,
   OnceOptions,
+  OutputHandlers,
+  OutputPlace,
   PackagesSource,
   Page,
   PageOptions,
   PortRequest,
   PreviewOptions,
+  ProcessFields,
   ProgressOptions,
   ReadFileOptions,
   RegistrySource,
+  SignalName,
+  SignalOptions,
   SpawnOptions,
+  StartProcessOptions,
   StopOptions,
   SuspendWorkspaceOptions,
   UpdateSandboxOptions,
   UpdateSnapshotOptions,
   WarmUpOptions,
+  WatchProcessOptions,
   WriteFileOptions,
+  WriteStdinOptions,
 } from "./options.ts";
 export type {
   Config,
@@ -78,10 +90,14 @@ export type {
   NetworkMode,
   NetworkPolicy,
   NewToken,
+  OutputLost,
   Pong,
   Port as PortInfo,
   Preview,
   Problem,
+  Process as ProcessInfo,
+  ProcessExit,
+  ProcessStarted,
   Progress,
   Readiness,
   Sandbox as SandboxInfo,
@@ -92,6 +108,7 @@ export type {
   SnapshotDetails,
   SnapshotStatus,
   Status,
+  TerminalSize,
   Token as TokenInfo,
   Tree,
   TreeNode,

@@ -1,7 +1,19 @@
 // What callers can choose. Names are the wire's in camelCase; times end in Secs where the daemon keeps them, in Ms where this package does.
 
 import type { Fetch } from "./transport.ts";
-import type { Env, EventType, Metadata, NetworkMode, Progress, SandboxState, Scope, SnapshotStatus } from "./schema.gen.ts";
+import type {
+  Env,
+  EventType,
+  Metadata,
+  NetworkMode,
+  OutputLost,
+  Progress,
+  SandboxState,
+  Scope,
+  SignalProcess,
+  SnapshotStatus,
+  TerminalSize,
+} from "./schema.gen.ts";
 
 /** Where the daemon is. Without anything: FORKD_URL, FORKD_SOCKET, then the daemon's default socket; in a browser http://127.0.0.1:8889 */
 export type ControllerOptions = {
@@ -248,6 +260,57 @@ export type EvalOptions = OnceOptions & {
   language?: "python" | "node" | undefined;
   /** How long the code may run. @default 30 */
   timeoutSecs?: number | undefined;
+};
+
+/** What a new process can be given */
+export type ProcessFields = {
+  /** Added to the sandbox's environment */
+  env?: Env | undefined;
+  cwd?: string | undefined;
+  user?: string | undefined;
+  /** Names it; free again when it has ended */
+  tag?: string | undefined;
+  /** Whether it is written to; otherwise its stdin is empty. @default false */
+  stdin?: boolean | undefined;
+  /** Gives it a terminal: everything it prints is stdout, and stdin is what is typed */
+  terminal?: TerminalSize | undefined;
+  /** It and its process group are ended after so long. @default never */
+  timeoutSecs?: number | undefined;
+};
+
+export type StartProcessOptions = OnceOptions & ProcessFields;
+
+/** Called with what comes, in order; the process waits for a promise that is returned */
+export type OutputHandlers = {
+  /** Characters are never cut in two */
+  onStdout?: ((text: string) => void | Promise<void>) | undefined;
+  onStderr?: ((text: string) => void | Promise<void>) | undefined;
+  /** Output that was asked for and is no longer kept */
+  onLost?: ((lost: OutputLost) => void | Promise<void>) | undefined;
+};
+
+/** "start" (all that is kept), "now", or the `cursor` of a process handle */
+export type OutputPlace = "start" | "now" | (string & {});
+
+export type WatchProcessOptions = {
+  /** Ends the watching; the process goes on */
+  signal?: AbortSignal | undefined;
+  /** Where to begin. @default "start" */
+  from?: OutputPlace | undefined;
+  /** false: ends with what there is. @default true */
+  follow?: boolean | undefined;
+};
+
+export type WriteStdinOptions = CallOptions & {
+  /** No more will come; a terminal gets the key that says so */
+  close?: boolean | undefined;
+};
+
+export type SignalName = SignalProcess["signal"];
+
+export type SignalOptions = CallOptions & {
+  /** The whole process group, or the process alone. @default "group" */
+  scope?: "group" | "process" | undefined;
 };
 
 export type LogsOptions = CallOptions & {

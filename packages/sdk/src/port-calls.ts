@@ -1,11 +1,11 @@
 // Calls to servers inside a sandbox.
 
-import { GuestCalls } from "./guest-calls.ts";
+import { ProcessCalls } from "./process-calls.ts";
 import { path, split } from "./wire.ts";
 import type { CallOptions, PortRequest, PreviewOptions } from "./options.ts";
 import type * as wire from "./schema.gen.ts";
 
-export class PortCalls extends GuestCalls {
+export class PortCalls extends ProcessCalls {
   /** TCP ports that something in the guest listens on now. */
   async listPorts(id: string, opts: CallOptions = {}): Promise<wire.Port[]> {
     return await this.client.json("GET", path`/v1/sandboxes/${id}/ports`, opts);

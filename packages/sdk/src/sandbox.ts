@@ -5,6 +5,7 @@ import { EvalError, NotFoundError, SandboxGoneError } from "./errors.ts";
 import { SandboxFiles } from "./sandbox-files.ts";
 import { SandboxNetwork } from "./sandbox-network.ts";
 import { SandboxPorts } from "./sandbox-ports.ts";
+import { SandboxProcesses } from "./sandbox-processes.ts";
 import type {
   BranchOptions,
   CallOptions,
@@ -47,6 +48,8 @@ export class Sandbox {
   readonly network: SandboxNetwork;
   /** Servers inside it */
   readonly ports: SandboxPorts;
+  /** Its live processes */
+  readonly processes: SandboxProcesses;
   /** The daemon it lives in */
   readonly controller: Controller;
   private latest: SandboxInfo;
@@ -59,6 +62,7 @@ export class Sandbox {
     this.files = new SandboxFiles(controller, info.id);
     this.network = new SandboxNetwork(controller, info.id);
     this.ports = new SandboxPorts(controller, info.id);
+    this.processes = new SandboxProcesses(controller, info.id);
   }
 
   /**

@@ -381,6 +381,12 @@ export type NewToken = {
   token: string;
 };
 
+/** Output that was asked for and is no longer kept */
+export type OutputLost = {
+  channel: "stdout" | "stderr";
+  bytes: number;
+};
+
 export type Pong = {
   pong: true;
   ms: number;
@@ -420,6 +426,60 @@ export type Problem = {
     [key: string]: unknown;
   } | undefined;
 };
+
+export type Process = {
+  /** Stays the same in forks */
+  id: number;
+  /** Inside the guest */
+  pid: number;
+  tag: string | null;
+  /** Long ones are cut off */
+  args: string[];
+  cwd: string;
+  user: string;
+  terminal: boolean;
+  /** Whether its stdin takes more */
+  stdin_open: boolean;
+  /** Since 1970, by the guest's clock */
+  started_at_ms: number;
+  state: "running" | "ended";
+  exit_code: number | null;
+  signal: string | null;
+  timed_out: boolean;
+  /** Written so far; the newest 256 KiB are kept */
+  stdout_bytes: number;
+  stderr_bytes: number;
+};
+
+/** The data of the events started, stdout and stderr, lost, exit, error */
+export type ProcessEvent = ProcessStarted | ProcessOutput | OutputLost | ProcessExit | Problem;
+
+export type ProcessExit = {
+  /** 128 + n after signal n, 124 after a time-out */
+  exit_code: number;
+  signal: string | null;
+  timed_out: boolean;
+};
+
+/** text or base64, as asked for */
+export type ProcessOutput = {
+  offset: number;
+  text?: string | undefined;
+  base64?: string | undefined;
+};
+
+export type ProcessStarted = {
+  id: number;
+  pid: number;
+  tag: string | null;
+  terminal: boolean;
+  /** Where the output that follows begins: bytes since the start of the process */
+  stdout_offset: number;
+  stderr_offset: number;
+};
+
+/** A name with at least one character that is no digit, and not 'stream' */
+export type ProcessTag = Name;
 
 export type Progress = {
   step: string;
@@ -496,6 +556,12 @@ export type SetNetwork = {
   egress_limit_bytes?: number | null | undefined;
 };
 
+export type SignalProcess = {
+  signal: "SIGHUP" | "SIGINT" | "SIGQUIT" | "SIGILL" | "SIGTRAP" | "SIGABRT" | "SIGBUS" | "SIGFPE" | "SIGKILL" | "SIGUSR1" | "SIGSEGV" | "SIGUSR2" | "SIGPIPE" | "SIGALRM" | "SIGTERM" | "SIGCHLD" | "SIGCONT" | "SIGSTOP" | "SIGTSTP" | "SIGTTIN" | "SIGTTOU" | "SIGURG" | "SIGXCPU" | "SIGXFSZ" | "SIGVTALRM" | "SIGPROF" | "SIGWINCH" | "SIGIO" | "SIGPWR" | "SIGSYS";
+  /** The whole process group, or the process alone @default "group" */
+  scope?: "group" | "process" | undefined;
+};
+
 export type Snapshot = {
   tag: string;
   id: string;
@@ -560,6 +626,22 @@ export type SnapshotDetails = {
 
 export type SnapshotStatus = "writing" | "ready" | "failed";
 
+export type StartProcess = {
+  /** The program and its arguments; no shell */
+  args: string[];
+  env?: Env | undefined;
+  cwd?: string | undefined;
+  user?: string | undefined;
+  /** Names the process; free again when it has ended */
+  tag?: ProcessTag | undefined;
+  /** Whether it is written to; otherwise its stdin is empty @default false */
+  stdin?: boolean | undefined;
+  /** Gives it a terminal: everything it prints is stdout, and stdin is what is typed */
+  terminal?: TerminalSize | undefined;
+  /** It and its process group are ended after so long; without it, never */
+  timeout_secs?: number | undefined;
+};
+
 export type Status = {
   version: string;
   pid: number;
@@ -601,6 +683,11 @@ export type Stop = {
 
 export type SuspendWorkspace = {
   diff?: boolean | undefined;
+};
+
+export type TerminalSize = {
+  rows: number;
+  cols: number;
 };
 
 export type Token = {

@@ -156,6 +156,36 @@ const cases: Case[] = [
     params: { id: "sb-1", port: 8000 },
     body: { expires_in_secs: 60 },
   },
+  {
+    route: "startProcess",
+    call: (c) =>
+      c.startProcess("sb-1", ["sleep", "9"], { tag: "web", stdin: true, terminal: { rows: 5, cols: 6 }, timeoutSecs: 9, env: { A: "b" } }),
+    params: { id: "sb-1" },
+    body: { args: ["sleep", "9"], tag: "web", stdin: true, terminal: { rows: 5, cols: 6 }, timeout_secs: 9, env: { A: "b" } },
+  },
+  { route: "listProcesses", call: (c) => c.listProcesses("sb-1"), params: { id: "sb-1" } },
+  { route: "getProcess", call: (c) => c.getProcess("sb-1", "web"), params: { id: "sb-1", process: "web" } },
+  { route: "killProcess", call: (c) => c.killProcess("sb-1", "7"), params: { id: "sb-1", process: "7" } },
+  {
+    route: "watchProcess",
+    call: async (c) => (await Array.fromAsync(c.watchProcess("sb-1", "web", { from: "1-2", follow: false }))).map(({ type }) => type),
+    params: { id: "sb-1", process: "web" },
+    query: { stdout_from: 1, stderr_from: 2, follow: false, encoding: "base64" },
+    result: ["started", "stdout", "stdout", "stderr", "exit"],
+  },
+  {
+    route: "writeStdin",
+    call: (c) => c.writeStdin("sb-1", "7", "content", { close: true }),
+    params: { id: "sb-1", process: "7" },
+    query: { close: true },
+    body: Buffer.from("content"),
+  },
+  {
+    route: "signalProcess",
+    call: (c) => c.signalProcess("sb-1", "7", "SIGINT", { scope: "process" }),
+    body: { signal: "SIGINT", scope: "process" },
+  },
+  { route: "resizeProcess", call: (c) => c.resizeProcess("sb-1", "7", { rows: 5, cols: 6 }), body: { rows: 5, cols: 6 } },
   { route: "listWorkspaces", call: (c) => c.listWorkspaces() },
   { route: "createWorkspace", call: (c) => c.createWorkspace("w", "py"), body: { name: "w", snapshot_tag: "py" } },
   { route: "getWorkspace", call: (c) => c.getWorkspace("w"), params: { name: "w" } },
@@ -184,6 +214,7 @@ test("every route is reached by a method", () => {
   const reached = new Set<string>(cases.map(({ route }) => route));
   reached.add("getEvents"); // events.test.ts
   reached.add("connectPort").add("proxyRequest"); // ports.test.ts
+  reached.add("streamProcess"); // a WebSocket; this package uses events and requests, which work everywhere
   assert.deepEqual(
     Object.keys(routes).filter((route) => !reached.has(route)),
     [],
@@ -193,7 +224,7 @@ test("every route is reached by a method", () => {
 test("every method is in the list of cases", () => {
   const source = cases.map(({ call }) => call.toString()).join(" ");
   const missing = methodsOf(Controller.prototype).filter((name) => !source.includes(`c.${name}(`));
-  assert.deepEqual(missing.sort(), ["connectPort", "events", "fetchPort", "readFileStream", "trySpawnSandboxes"]);
+  assert.deepEqual(missing.sort(), ["connectPort", "events", "fetchPort", "readFileStream", "streamProcess", "trySpawnSandboxes"]);
 });
 
 test("outcomes of each child", async () => {

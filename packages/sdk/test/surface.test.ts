@@ -33,6 +33,7 @@ test("options have exactly the wire's fields", () => {
     Same<Said<forkd.UpdateSnapshotOptions>, keyof wire.UpdateSnapshot>,
     Same<Said<forkd.BranchOptions>, keyof wire.Branch>,
     Same<Said<forkd.ExecOptions>, Exclude<keyof wire.Exec, "args">>,
+    Same<Said<forkd.StartProcessOptions>, Exclude<keyof wire.StartProcess, "args">>,
     Same<Said<forkd.EvalOptions>, Exclude<keyof wire.Eval, "code">>,
     Same<Said<forkd.WarmUpOptions>, keyof wire.WarmUp>,
     Same<Said<forkd.NetworkOptions>, keyof wire.SetNetwork>,
@@ -42,7 +43,7 @@ test("options have exactly the wire's fields", () => {
     Same<Said<forkd.PackagesSource>, keyof With<wire.CreateImage, "packages">>,
     Same<Said<forkd.RegistrySource>, keyof With<wire.CreateImage, "reference">>,
     Same<Said<forkd.FileSource>, keyof With<wire.CreateImage, "file">>,
-  ] = [true, true, true, true, true, true, true, true, true, true, true, true, true, true, true, true];
+  ] = [true, true, true, true, true, true, true, true, true, true, true, true, true, true, true, true, true];
   assert.ok(proofs.every(Boolean));
 });
 

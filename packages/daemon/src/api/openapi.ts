@@ -3,7 +3,7 @@
 import * as z from "zod";
 import manifest from "../../package.json" with { type: "json" };
 import { problem } from "./common.ts";
-import { event, progressLine } from "./daemon.ts";
+import { progressLine } from "./daemon.ts";
 import { Schemas, type Json, type JsonObject } from "./json-schema.ts";
 import { routes } from "./routes.ts";
 import type { Body, Route } from "./route.ts";
@@ -65,7 +65,12 @@ export function buildOpenapi(): JsonObject {
           description: "A request that is repeated with the same key is done once and gets the same answer",
           schema: { type: "string", minLength: 1, maxLength: 128 },
         },
-        LastEventId: { name: "Last-Event-ID", in: "header", description: "Only events after this id", schema: { type: "integer" } },
+        LastEventId: {
+          name: "Last-Event-ID",
+          in: "header",
+          description: "The id of the last event that came: goes on after it",
+          schema: { type: "string" },
+        },
       },
       responses: {
         Problem: { description: "What failed", headers: requestId(), content: { "application/json": { schema: problemSchema } } },
@@ -87,13 +92,13 @@ function operation(name: string, route: Route, schemas: Schemas): JsonObject {
     ...parametersOf(route.params, "path", schemas),
     ...(route.path.endsWith("*") ? [REST_OF_PATH] : []),
     ...parametersOf(route.query, "query", schemas),
-    ...(route.method === "POST" ? [{ $ref: "#/components/parameters/IdempotencyKey" }] : []),
-    ...(Object.values(route.responses).includes("events") ? [{ $ref: "#/components/parameters/LastEventId" }] : []),
+    ...(route.method === "POST" && route.body !== "bytes" ? [{ $ref: "#/components/parameters/IdempotencyKey" }] : []),
+    ...(route.method === "GET" && route.events ? [{ $ref: "#/components/parameters/LastEventId" }] : []),
   ];
   const isPaged = route.query instanceof z.ZodObject && "cursor" in route.query.shape;
   const responses: JsonObject = {};
   for (const [status, response] of Object.entries(route.responses)) {
-    const content = contentOf(response, schemas);
+    const content = contentOf(response, route, schemas);
     responses[status] = {
       description: response === "any" ? "What the server answers, with a status of its own" : (REASONS[Number(status)] ?? status),
       headers: { ...requestId(), ...(isPaged ? { "X-Next-Cursor": { $ref: "#/components/headers/NextCursor" } } : {}) },
@@ -135,13 +140,13 @@ function requestBody(body: z.ZodType | "bytes", schemas: Schemas): JsonObject {
   return { required: isRequired, content: { "application/json": { schema: schemas.of(body, "input") } } };
 }
 
-function contentOf(response: z.ZodType | Body, schemas: Schemas): JsonObject | undefined {
+function contentOf(response: z.ZodType | Body, route: Route, schemas: Schemas): JsonObject | undefined {
   if (response === "empty") return undefined;
   if (response === "text") return { "text/plain": { schema: { type: "string" } } };
   if (response === "bytes") return { "application/octet-stream": {} };
   if (response === "any") return { "*/*": {} };
   if (response === "upgrade") return undefined;
-  if (response === "events") return { "text/event-stream": { schema: schemas.of(event, "output") } };
+  if (response === "events") return { "text/event-stream": route.events ? { schema: schemas.of(route.events, "output") } : {} };
   return { "application/json": { schema: schemas.of(response, "output") } };
 }
 

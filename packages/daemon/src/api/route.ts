@@ -19,6 +19,8 @@ export type Route = {
   query?: z.ZodType;
   body?: z.ZodType | "bytes";
   responses: Record<number, z.ZodType | Body>;
+  /** what the data of its events is, where an answer is "events" */
+  events?: z.ZodType;
   /** long work: with Accept: application/x-ndjson, progress comes line by line before the result */
   progress?: true;
   /** where clients of the older API expect another status than that of the code */

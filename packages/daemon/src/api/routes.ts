@@ -3,11 +3,19 @@
 import type * as z from "zod";
 import { daemonRoutes } from "./routes/daemon.ts";
 import { portRoutes } from "./routes/ports.ts";
+import { processRoutes } from "./routes/processes.ts";
 import { sandboxRoutes } from "./routes/sandboxes.ts";
 import { snapshotRoutes } from "./routes/snapshots.ts";
 import { workspaceRoutes } from "./routes/workspaces.ts";
 
-export const routes = { ...daemonRoutes, ...snapshotRoutes, ...sandboxRoutes, ...portRoutes, ...workspaceRoutes } as const;
+export const routes = {
+  ...daemonRoutes,
+  ...snapshotRoutes,
+  ...sandboxRoutes,
+  ...processRoutes,
+  ...portRoutes,
+  ...workspaceRoutes,
+} as const;
 
 export type RouteName = keyof typeof routes;
 

@@ -17,6 +17,13 @@ export class Writer {
     return this;
   }
 
+  u16(value: number): this {
+    const part = Buffer.allocUnsafe(2);
+    part.writeUInt16LE(value);
+    this.#parts.push(part);
+    return this;
+  }
+
   u32(value: number): this {
     const part = Buffer.allocUnsafe(4);
     part.writeUInt32LE(value);
@@ -90,6 +97,10 @@ export class Reader {
     return this.#buffer.readUInt8(this.#take(1));
   }
 
+  u16(): number {
+    return this.#buffer.readUInt16LE(this.#take(2));
+  }
+
   u32(): number {
     return this.#buffer.readUInt32LE(this.#take(4));
   }
@@ -100,6 +111,13 @@ export class Reader {
 
   u64(): bigint {
     return this.#buffer.readBigUInt64LE(this.#take(8));
+  }
+
+  /** A u64 that a number of JavaScript can hold: counts, offsets, ids */
+  count(): number {
+    const value = this.u64();
+    if (value > BigInt(Number.MAX_SAFE_INTEGER)) throw new CodecError(`${value} where there can be no such count`);
+    return Number(value);
   }
 
   i64(): bigint {

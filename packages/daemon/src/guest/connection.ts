@@ -27,7 +27,7 @@ export type Incoming = {
   type: number;
   payload: Buffer;
   /** Goes on as a stream */
-  open: (opts: Pick<StreamOptions, "onData" | "onEof" | "window">) => AgentStream;
+  open: (opts: Pick<StreamOptions, "onData" | "onEof" | "window" | "awaitsStdin">) => AgentStream;
   /** Ends it with a RESULT */
   answer: (payload: Buffer) => void;
   /** Ends it with an ERROR */
@@ -90,7 +90,7 @@ export class AgentConnection {
       });
     }
     const id = this.#nextStream++;
-    const stream = this.#stream(id, { onData, onEof });
+    const stream = this.#stream(id, { onData, onEof, awaitsStdin: type === T.ATTACH });
     this.#send(type, id, payload);
     return stream;
   }
@@ -123,7 +123,7 @@ export class AgentConnection {
     this.#lose("the host closed its channel");
   }
 
-  #stream(id: number, opts: Pick<StreamOptions, "onData" | "onEof" | "window">): AgentStream {
+  #stream(id: number, opts: Pick<StreamOptions, "onData" | "onEof" | "window" | "awaitsStdin">): AgentStream {
     const stream = new AgentStream({
       ...opts,
       id,
@@ -192,7 +192,7 @@ export class AgentConnection {
     const reader = new Reader(frame.payload);
     const protocol = reader.u32();
     if (protocol !== PROTOCOL_VERSION) {
-      this.#hello.reject(new ForkdError("AGENT_PROTOCOL", `The guest's agent speaks protocol ${protocol}, this host ${PROTOCOL_VERSION}.`));
+      this.#end(new ForkdError("AGENT_PROTOCOL", `The guest's agent speaks protocol ${protocol}, this host ${PROTOCOL_VERSION}.`));
       return;
     }
     this.#hello.resolve({
@@ -205,8 +205,12 @@ export class AgentConnection {
   }
 
   #lose(why: string): void {
+    this.#end(new ForkdError("AGENT_LOST", `The guest's agent is gone: ${why}.`));
+  }
+
+  #end(error: ForkdError): void {
     if (this.#lost) return;
-    this.#lost = new ForkdError("AGENT_LOST", `The guest's agent is gone: ${why}.`);
+    this.#lost = error;
     this.#socket.destroy();
     this.#hello.reject(this.#lost);
     for (const stream of this.#streams.values()) stream.lose(this.#lost);

@@ -29,6 +29,7 @@ export const T = {
   SIGNAL: 0x13,
   ATTACH: 0x14,
   LIST: 0x15,
+  RESIZE: 0x16,
   READ: 0x20,
   WRITE: 0x21,
   STAT: 0x22,

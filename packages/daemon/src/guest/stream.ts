@@ -16,6 +16,8 @@ export type StreamOptions = {
   onData: ((channel: number, bytes: Buffer) => void | Promise<void>) | undefined;
   /** hears that a channel has no more DATA, when all of it was consumed */
   onEof?: ((channel: number) => void) | undefined;
+  /** stdin waits for the agent to say how much it takes */
+  awaitsStdin?: boolean | undefined;
   onEnd: () => void;
   /** how many bytes may be on their way in each direction of a channel */
   window?: number;
@@ -54,6 +56,7 @@ export class AgentStream {
     this.#opts = opts;
     this.#window = opts.window ?? WINDOW;
     this.#creditStep = Math.min(CREDIT_STEP, this.#window / 2);
+    if (opts.awaitsStdin) this.#credit.set(CHANNEL.stdin, 0);
     this.#end.promise.catch(() => undefined); // read through result(), exit() or started()
     this.#started.promise.catch(() => undefined);
   }
@@ -74,28 +77,30 @@ export class AgentStream {
 
   /** Sends bytes as the other side's credit allows; resolves when all are sent */
   async write(channel: number, bytes: Uint8Array): Promise<void> {
-    let at = 0;
-    while (at < bytes.length) {
-      if (this.#over) throw await this.#endError();
-      const credit = this.#credit.get(channel) ?? this.#window;
-      if (credit === 0) {
-        await new Promise<void>((resolve) => void this.#creditWaiters.push(resolve));
-        continue;
-      }
-      // asked before and not after: streams that come and go must not each leave a piece behind
-      const full = this.#opts.drained();
-      if (full) {
-        await full;
-        continue;
-      }
-      const size = Math.min(credit, bytes.length - at, MAX_PAYLOAD - 1);
-      const payload = Buffer.allocUnsafe(size + 1);
-      payload.writeUInt8(channel, 0);
-      payload.set(bytes.subarray(at, at + size), 1);
-      this.#credit.set(channel, credit - size);
-      this.#opts.send(T.DATA, payload);
-      at += size;
+    for (let at = 0; at < bytes.length;) at += await this.writeSome(channel, bytes.subarray(at));
+  }
+
+  /** Sends what the other side's credit allows; how much. 0: it had to wait, and the caller may look around */
+  async writeSome(channel: number, bytes: Uint8Array): Promise<number> {
+    if (this.#over) throw await this.#endError();
+    const credit = this.#creditOf(channel);
+    if (credit === 0) {
+      await new Promise<void>((resolve) => void this.#creditWaiters.push(resolve));
+      return 0;
     }
+    // asked before and not after: streams that come and go must not each leave a piece behind
+    const full = this.#opts.drained();
+    if (full) {
+      await full;
+      return 0;
+    }
+    const size = Math.min(credit, bytes.length, MAX_PAYLOAD - 1);
+    const payload = Buffer.allocUnsafe(size + 1);
+    payload.writeUInt8(channel, 0);
+    payload.set(bytes.subarray(0, size), 1);
+    this.#credit.set(channel, credit - size);
+    this.#opts.send(T.DATA, payload);
+    return size;
   }
 
   eof(channel: number): void {
@@ -129,6 +134,10 @@ export class AgentStream {
     this.lose(new ForkdError("CANCELLED", message));
   }
 
+  resize(rows: number, cols: number): void {
+    if (!this.#over) this.#opts.send(T.RESIZE, new Writer().u16(rows).u16(cols).done());
+  }
+
   /** Ends our interest; a process goes on, a file transfer is abandoned */
   cancel(): void {
     if (this.#over) return;
@@ -153,7 +162,7 @@ export class AgentStream {
         const reader = new Reader(frame.payload);
         const channel = reader.u8();
         // never more than the window: an agent that gives what it did not get would have us send without bound
-        this.#credit.set(channel, Math.min(this.#window, (this.#credit.get(channel) ?? this.#window) + reader.u32()));
+        this.#credit.set(channel, Math.min(this.#window, this.#creditOf(channel) + reader.u32()));
         this.#wakeWriters();
         return;
       }
@@ -253,6 +262,10 @@ export class AgentStream {
     this.#owed.set(channel, 0);
     this.#allowed.set(channel, (this.#allowed.get(channel) ?? this.#window) + owed);
     this.#opts.send(T.CREDIT, new Writer().u8(channel).u32(owed).done());
+  }
+
+  #creditOf(channel: number): number {
+    return this.#credit.get(channel) ?? this.#window;
   }
 
   #finish(): void {

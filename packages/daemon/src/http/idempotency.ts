@@ -1,8 +1,9 @@
 // Requests with an Idempotency-Key: done once, however often they are sent.
 
 import { createHash } from "node:crypto";
+import { routes, type RouteName } from "../api/routes.ts";
 import { ForkdError } from "../errors.ts";
-import type { RouteName } from "../api/routes.ts";
+import type { Route } from "../api/route.ts";
 import type { IdempotencyStore } from "../store/idempotency.ts";
 import type { AnyAnswer } from "./handler.ts";
 
@@ -28,6 +29,12 @@ type Remember = (status: number, body: unknown) => void;
 /** null: the request has no key; throws when it has one that cannot be used */
 export function keyOf(route: RouteName, header: string | string[] | undefined): string | null {
   if (header === undefined) return null;
+  const { body }: Route = routes[route];
+  if (body === "bytes")
+    throw new ForkdError(
+      "BAD_REQUEST",
+      "Cannot use Idempotency-Key here: what comes piece by piece cannot be compared with what came before.",
+    );
   if (SECRET.has(route))
     throw new ForkdError("BAD_REQUEST", "Cannot use Idempotency-Key here: the answer is a secret, which is not stored for repetition.");
   if (typeof header !== "string" || !KEY.test(header))

@@ -47,7 +47,7 @@ export function createListener(listener: RequestListener, { limits, tls, mayUpgr
   server.on("checkExpectation", listener);
   server.on("connect", (request: IncomingMessage, socket: Socket) => pass(request, socket, listener));
   server.on("upgrade", (request: IncomingMessage, socket: Socket, head: Buffer) => {
-    rememberUpgrade(request, { socket, head });
+    rememberUpgrade({ request, socket, head });
     pass(request, socket, listener);
   });
   return server;

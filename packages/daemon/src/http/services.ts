@@ -16,11 +16,13 @@ import type {
 import type { CreatedImage, CreateImage, ImageInfo } from "../api/image.ts";
 import type { NetworkInfo, SetNetwork } from "../api/network.ts";
 import type { PortInfo } from "../api/ports.ts";
+import type * as process from "../api/process.ts";
 import type * as sandbox from "../api/sandbox.ts";
 import type * as snapshot from "../api/snapshot.ts";
 import type { CreateWorkspace, WorkspaceInfo } from "../api/workspace.ts";
 import type { ResolvedConfig } from "../config.ts";
 import type { Caller } from "../manager/caller.ts";
+import type { WatchedProcess } from "../manager/processes.ts";
 import type { AuditLog } from "../observe/audit.ts";
 import type { Logger } from "../observe/log.ts";
 import type { Metrics } from "../observe/metrics.ts";
@@ -92,6 +94,19 @@ export type PortsApi = {
   open(id: string): OpenSandbox;
 };
 
+/** Live processes in a sandbox, each by id or tag */
+export type ProcessesApi = {
+  start(id: string, request: process.StartProcess, caller: Caller): Promise<process.ProcessInfo>;
+  startWatched(id: string, request: process.StartProcess, caller: Caller): Promise<WatchedProcess>;
+  list(id: string): Promise<process.ProcessInfo[]>;
+  get(id: string, process: string): Promise<process.ProcessInfo>;
+  watch(id: string, process: string, from: process.OutputFrom & { follow?: boolean | undefined }): Promise<WatchedProcess>;
+  write(id: string, process: string, content: AsyncIterable<Uint8Array>, opts: { close: boolean; signal: AbortSignal }): Promise<void>;
+  signal(id: string, process: string, request: process.SignalProcess): Promise<void>;
+  resize(id: string, process: string, size: process.TerminalSize): Promise<void>;
+  kill(id: string, process: string): Promise<void>;
+};
+
 export type BranchesApi = {
   branch(id: string, request: snapshot.BranchRequest, caller: Caller): Promise<{ info: snapshot.SnapshotInfo; waited: boolean }>;
   fork(id: string, request: sandbox.ForkSandbox, caller: Caller): Promise<snapshot.ForkedSandboxes>;
@@ -135,6 +150,7 @@ export type ManagerApi = {
   readonly networks: NetworksApi;
   readonly inside: InsideApi;
   readonly ports: PortsApi;
+  readonly processes: ProcessesApi;
   readonly branches: BranchesApi;
   readonly snapshots: SnapshotsApi;
   readonly images: ImagesApi;

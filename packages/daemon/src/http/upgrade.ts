@@ -8,8 +8,8 @@ import type { IncomingMessage } from "node:http";
 import type { Duplex } from "node:stream";
 import type { Route } from "../api/route.ts";
 
-/** The bare connection, and what the client sent behind its request */
-export type Upgrade = { socket: Duplex; head: Buffer };
+/** The request, the bare connection, and what the client sent behind it */
+export type Upgrade = { request: IncomingMessage; socket: Duplex; head: Buffer };
 
 /** Takes the connection over and writes its own 101; resolves when it is done with it. The signal is aborted when the client is gone */
 export type Takeover = (upgrade: Upgrade, signal: AbortSignal) => Promise<void>;
@@ -26,8 +26,8 @@ export function mayUpgrade(request: IncomingMessage, domain: Domain | null): boo
   return addressOf(request, domain) !== null || PATTERNS.some((pattern) => pattern.test(path));
 }
 
-export function rememberUpgrade(request: IncomingMessage, upgrade: Upgrade): void {
-  upgrades.set(request, upgrade);
+export function rememberUpgrade(upgrade: Upgrade): void {
+  upgrades.set(upgrade.request, upgrade);
 }
 
 export function isUpgrade(request: IncomingMessage): boolean {

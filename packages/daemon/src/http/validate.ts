@@ -10,7 +10,7 @@ const NAME_SUFFIX_RULE = "must not end with .tmp";
 const REPEATABLE = "metadata";
 
 type Raw = { params: unknown; query: unknown; body: unknown };
-type Where = "params" | "query" | "body";
+type Where = "params" | "query" | "body" | "message";
 
 /** What handlers get, still without its types; unknown fields are refused, nothing is guessed */
 export function validate(route: Route, raw: Raw): Raw {
@@ -27,7 +27,7 @@ function validateBody(route: Route, body: unknown): unknown {
   return route.body ? parse(route.body, body ?? {}, "body") : nothing(body, "body", route);
 }
 
-function parse(schema: z.ZodType, value: unknown, where: Where): unknown {
+export function parse<T extends z.ZodType>(schema: T, value: unknown, where: Where): z.output<T> {
   const result = schema.safeParse(value);
   if (result.success) return result.data;
   throw refusal(result.error.issues, where);

@@ -1,6 +1,5 @@
 // What is done inside a running sandbox.
 
-import { constants } from "node:os";
 import type {
   EvalRequest,
   EvalResult,
@@ -13,15 +12,12 @@ import type {
   WriteResult,
 } from "../api/exec.ts";
 import type { LogsQuery } from "../api/sandbox.ts";
-import type { ExecResult as GuestExecResult } from "../sandbox/sandbox.ts";
 import type { Caller } from "./caller.ts";
 import type { Meter } from "./core.ts";
+import { exitCodeOf } from "./exit-code.ts";
 import { ConsoleLogs, logLines } from "./logs.ts";
 import type { Registry } from "./registry.ts";
 import { liveOf, type Sandboxes } from "./sandboxes.ts";
-
-const TIMED_OUT = 124;
-const SIGNALLED = 128;
 
 export class Inside {
   readonly #sandboxes: Sandboxes;
@@ -181,10 +177,4 @@ export class Inside {
       report(performance.now() - from, ok);
     }
   }
-}
-
-function exitCodeOf({ code, signal, timedOut }: GuestExecResult): number {
-  if (timedOut) return TIMED_OUT;
-  if (code !== null) return code;
-  return SIGNALLED + (constants.signals[signal as NodeJS.Signals] ?? 0);
 }

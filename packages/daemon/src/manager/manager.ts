@@ -26,6 +26,7 @@ import { availableMemoryMiB, Limits } from "./limits.ts";
 import { connectionEntry, Networks } from "./networks.ts";
 import { Lineage } from "./lineage.ts";
 import { Ports } from "./ports.ts";
+import { Processes } from "./processes.ts";
 import { Reaper } from "./reaper.ts";
 import { Registry, type Entry } from "./registry.ts";
 import { Sandboxes } from "./sandboxes.ts";
@@ -64,6 +65,7 @@ export class Manager {
   readonly networks: Networks;
   readonly inside: Inside;
   readonly ports: Ports;
+  readonly processes: Processes;
   readonly branches: Branches;
   readonly snapshots: Snapshots;
   readonly images: Images;
@@ -95,6 +97,7 @@ export class Manager {
     this.networks = new Networks(core, { registry, sandboxes: this.sandboxes });
     this.inside = new Inside({ sandboxes: this.sandboxes, registry, meter: core.meter });
     this.ports = new Ports({ sandboxes: this.sandboxes, registry });
+    this.processes = new Processes(this.sandboxes);
     const parts = { registry, sandboxes: this.sandboxes, snapshots: this.snapshots, lineage };
     this.branches = new Branches(core, parts);
     this.images = new Images(core);

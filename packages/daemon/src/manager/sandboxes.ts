@@ -223,11 +223,7 @@ export class Sandboxes {
     return {
       sandbox,
       entry,
-      // what was under way when it ended failed for that reason, whatever the channel says
-      explain: (error) =>
-        (!sandbox.alive || entry.removing) && error instanceof ForkdError && LOST_WITH_ITS_VM.has(error.code)
-          ? new ForkdError("VMM_EXITED", `Sandbox ${id} has ended.`, { cause: error })
-          : error,
+      explain: (error) => failedWith(error, sandbox, entry),
       release: () => {
         if (!isHeld) return;
         isHeld = false;
@@ -321,6 +317,13 @@ export class Sandboxes {
     const failed = (error: unknown): void => log.error({ err: error }, "ephemeral snapshots could not be collected");
     this.#snapshots.collectAfter(row.snapshot_id).catch(failed);
   }
+}
+
+/** What was under way when it ended failed for that reason, whatever the channel says */
+export function failedWith(error: unknown, sandbox: Sandbox, entry: Entry): unknown {
+  const isGone = !sandbox.alive || entry.removing !== undefined;
+  if (!isGone || !(error instanceof ForkdError) || !LOST_WITH_ITS_VM.has(error.code)) return error;
+  return new ForkdError("VMM_EXITED", `Sandbox ${sandbox.id} has ended.`, { cause: error });
 }
 
 /** The VM of a sandbox that lives, or why there is none */

@@ -7,12 +7,14 @@ import { readFile, readFileChunks, statFile, writeFile, type FileInfo, type Read
 import { GrowingBuffer } from "../guest/growing-buffer.ts";
 import { listListeners, PortFinder, type Listener } from "../guest/listeners.ts";
 import type { EvalOptions, EvalResult, Kernel, KernelFacts, Language } from "../guest/kernel.ts";
-import { GuestProcess, listProcesses, type ExitStatus, type OutputHandler, type ProcessInfo, type StartOptions } from "../guest/process.ts";
+import { ProcessHub } from "../guest/hub.ts";
+import type { ExitStatus, StartOptions } from "../guest/program.ts";
 import { T } from "../guest/protocol.ts";
 import { setClock } from "../guest/resync.ts";
-import { runProgram } from "../guest/run.ts";
+import { runProgram, type RunOptions } from "../guest/run.ts";
 import { switchNetwork } from "../guest/network.ts";
 import { GuestSocket, type ConnectOptions } from "../guest/socket.ts";
+import type { Watch } from "../guest/watch.ts";
 import type { FlatImage } from "../memory/flat.ts";
 import type { Egress } from "../net/egress.ts";
 import type { NetworkPolicy } from "../net/policy.ts";
@@ -35,8 +37,7 @@ export type ExecResult = ExitStatus & {
   truncated: boolean;
 };
 
-export type ExecOptions = Omit<StartOptions, "stdin" | "control" | "onOutput" | "tag"> & {
-  stdin?: string | Uint8Array;
+export type ExecOptions = Omit<RunOptions, "onOutput" | "tag" | "terminal"> & {
   /** how much of stdout, and how much of stderr, is kept (64 MiB); the program runs on all the same. For more, start() and read as it comes */
   maxOutputBytes?: number;
 };
@@ -78,6 +79,7 @@ export class Sandbox {
   /** branches of one sandbox come one after another */
   readonly branching = new Semaphore(1);
   readonly #ports = new PortFinder();
+  readonly #processes: ProcessHub;
   #killed: Promise<void> | undefined;
   #exit: VmExit | undefined;
 
@@ -88,6 +90,7 @@ export class Sandbox {
     this.forkMs = parts.forkMs;
     this.createdAt = parts.createdAt ?? new Date();
     this.#parts = parts;
+    this.#processes = new ProcessHub(parts.agent);
     // a VMM that ends by itself takes its sandbox along
     void parts.vm.exited.then(async (exit) => {
       this.#exit = exit;
@@ -145,23 +148,25 @@ export class Sandbox {
 
   /** Runs a program to its end and collects what it prints */
   async exec(argv: readonly string[], opts: ExecOptions = {}): Promise<ExecResult> {
-    const { stdin, maxOutputBytes = MAX_EXEC_OUTPUT, ...rest } = opts;
+    const { maxOutputBytes = MAX_EXEC_OUTPUT, ...rest } = opts;
     const out = { stdout: new GrowingBuffer(), stderr: new GrowingBuffer() };
     let truncated = false;
-    const onOutput: OutputHandler = (channel, bytes) => {
-      if (channel !== "control" && !out[channel].add(bytes, maxOutputBytes)) truncated = true;
+    const onOutput: RunOptions["onOutput"] = (channel, bytes) => {
+      if (!out[channel].add(bytes, maxOutputBytes)) truncated = true;
     };
-    const status = await runProgram(this.#agent(), argv, { ...rest, onOutput }, stdin);
+    const status = await runProgram(this.processes, argv, { ...rest, onOutput });
     return { ...status, stdout: out.stdout.bytes(), stderr: out.stderr.bytes(), truncated };
   }
 
-  /** Starts a program and gives a handle to it */
-  async start(argv: readonly string[], opts: StartOptions = {}): Promise<GuestProcess> {
-    return GuestProcess.start(this.#agent(), argv, opts);
+  /** Starts a program and gives a handle to it, which must be read to its end or closed */
+  async start(argv: readonly string[], opts: StartOptions = {}): Promise<Watch> {
+    return this.processes.start(argv, opts);
   }
 
-  async processes(): Promise<ProcessInfo[]> {
-    return listProcesses(this.#agent(), CALL_TIMEOUT_MS);
+  /** The programs that were started in it */
+  get processes(): ProcessHub {
+    this.#agent();
+    return this.#processes;
   }
 
   /** Runs code in a warm interpreter; `language` is needed only when the snapshot has several */

@@ -10,10 +10,13 @@ import { ForkdError, type ErrorCode } from "../../src/errors.ts";
 import { Writer } from "../../src/guest/codec.ts";
 import type { AgentConnection } from "../../src/guest/connection.ts";
 import { readFile, statFile, writeFile } from "../../src/guest/files.ts";
-import { GuestProcess, listProcesses } from "../../src/guest/process.ts";
+import { ProcessHub } from "../../src/guest/hub.ts";
+import { GuestProcess } from "../../src/guest/process.ts";
+import { listProcesses } from "../../src/guest/process-list.ts";
+import type { ExitStatus } from "../../src/guest/program.ts";
 import { CHANNEL, T, WINDOW } from "../../src/guest/protocol.ts";
 import { setClock, startResync } from "../../src/guest/resync.ts";
-import { runProgram } from "../../src/guest/run.ts";
+import { runProgram as runIn, type RunOptions } from "../../src/guest/run.ts";
 import { Sandbox, type SandboxParts } from "../../src/sandbox/sandbox.ts";
 import { FakeAgent, type Behaviour, watchUnhandled } from "./fake-agent.ts";
 
@@ -33,6 +36,8 @@ async function rejection(promise: Promise<unknown>, code: ErrorCode, limitMs = 1
   return outcome;
 }
 
+const runProgram = async (agent: AgentConnection, argv: string[], opts?: RunOptions): Promise<ExitStatus> =>
+  runIn(new ProcessHub(agent), argv, opts);
 const ping = async (agent: AgentConnection): Promise<unknown> => agent.call(T.PING, Buffer.alloc(0), { timeoutMs: 5000 });
 const identity = { sandboxId: "sb", hostname: "h", machineId: "0".repeat(32), env: {} };
 
@@ -67,7 +72,7 @@ describe("malformed answers", { timeout: 60_000 }, () => {
     const agent = await fake.connect();
     await rejection(GuestProcess.start(agent, ["x"]), "AGENT_PROTOCOL");
     startedBytes = 28;
-    await rejection(runProgram(agent, ["x"], {}), "AGENT_PROTOCOL");
+    await rejection(runProgram(agent, ["x"]), "AGENT_PROTOCOL");
     await ping(agent);
   });
 
@@ -75,7 +80,7 @@ describe("malformed answers", { timeout: 60_000 }, () => {
     for (const type of [T.EXIT, T.RESULT]) {
       await using fake = await FakeAgent.listen((agent, { stream }) => agent.send(type, stream, Buffer.alloc(9)));
       const agent = await fake.connect();
-      await rejection(runProgram(agent, ["x"], {}), "AGENT_PROTOCOL");
+      await rejection(runProgram(agent, ["x"]), "AGENT_PROTOCOL");
       await ping(agent);
     }
   });
@@ -90,7 +95,7 @@ describe("malformed answers", { timeout: 60_000 }, () => {
       agent.exit(stream, 3);
     });
     const agent = await fake.connect();
-    assert.equal((await runProgram(agent, ["x"], {})).code, 3);
+    assert.equal((await runProgram(agent, ["x"])).code, 3);
   });
 });
 
@@ -108,9 +113,10 @@ describe("data against the rules", { timeout: 60_000 }, () => {
         misbehave(agent, frame);
       });
       const agent = await fake.connect();
-      const slow = async (): Promise<void> => sleep(60_000, undefined, { ref: false });
       const other = agent.call(T.CLOCK, Buffer.alloc(8), { timeoutMs: 20_000 });
-      await Promise.all([rejection(runProgram(agent, ["x"], { onOutput: slow }), "AGENT_LOST"), rejection(other, "AGENT_LOST")]);
+      const program = await new ProcessHub(agent).start(["x"]);
+      await rejection(other, "AGENT_LOST");
+      await rejection(program.finish(), "AGENT_LOST");
       await rejection(ping(agent), "AGENT_LOST");
     });
   }
@@ -141,15 +147,17 @@ describe("data against the rules", { timeout: 60_000 }, () => {
       for (let i = 0; i < 8; i++) agent.send(T.CREDIT, stream, Buffer.of(0, 0xff, 0xff, 0xff, 0xff));
     });
     const agent = await fake.connect();
-    const started = await GuestProcess.start(agent, ["x"], { stdin: "open" });
+    const started = await new ProcessHub(agent).start(["x"], { stdin: "open" });
     await ping(agent);
     const writing = rejection(started.write(Buffer.alloc(4 * WINDOW)), "CANCELLED");
+    const sent = (): number =>
+      fake.received.filter(({ type }) => type === T.DATA).reduce((sum, { payload }) => sum + payload.length - 1, 0);
+    while (sent() < WINDOW) await ping(agent);
     await ping(agent);
-    started.detach();
+    started.close();
     await writing;
     await ping(agent);
-    const sent = fake.received.filter(({ type }) => type === T.DATA).reduce((sum, { payload }) => sum + payload.length - 1, 0);
-    assert.equal(sent, WINDOW);
+    assert.equal(sent(), WINDOW);
   });
 
   for (const how of ["throws", "rejects"] as const) {
@@ -174,7 +182,7 @@ describe("data against the rules", { timeout: 60_000 }, () => {
     });
   }
 
-  test("a consumer that fails after the end was received fails the stream all the same", async () => {
+  test("a consumer that fails after the end was received fails the run all the same", async () => {
     await using fake = await FakeAgent.listen((agent, { type, stream }) => {
       if (type !== T.EXEC) return;
       agent.started(stream);
@@ -185,7 +193,7 @@ describe("data against the rules", { timeout: 60_000 }, () => {
       await sleep(30);
       throw new Error("disk full");
     };
-    await rejection(runProgram(await fake.connect(), ["x"], { onOutput }), "CANCELLED");
+    await assert.rejects(runProgram(await fake.connect(), ["x"], { onOutput }), /disk full/);
   });
 });
 
@@ -197,9 +205,9 @@ describe("bounds", { timeout: 60_000 }, () => {
       agent.exit(stream);
     });
     const agent = await fake.connect();
-    await rejection(runProgram(agent, ["x", "y".repeat(70_000)], {}), "BAD_REQUEST");
+    await rejection(runProgram(agent, ["x", "y".repeat(70_000)]), "BAD_REQUEST");
     await rejection(startResync(agent, { ...identity, env: { A: "b".repeat(70_000) } }, 5000), "BAD_REQUEST");
-    assert.equal((await runProgram(agent, ["x"], {})).code, 0);
+    assert.equal((await runProgram(agent, ["x"])).code, 0);
   });
 
   test("an agent that says nothing does not hold a program with a time-out", async () => {
@@ -213,7 +221,7 @@ describe("bounds", { timeout: 60_000 }, () => {
   test("a program whose end is never told: AGENT_TIMEOUT, or CANCELLED at the signal", async () => {
     await using fake = await FakeAgent.listen((agent, { type, stream }) => type === T.EXEC && agent.started(stream));
     const agent = await fake.connect();
-    const late = rejection(runProgram(agent, ["x"], { timeoutMs: 20 }, "x".repeat(2 * WINDOW)), "AGENT_TIMEOUT");
+    const late = rejection(runProgram(agent, ["x"], { timeoutMs: 20, stdin: "x".repeat(2 * WINDOW) }), "AGENT_TIMEOUT");
     const controller = new AbortController();
     const running = rejection(runProgram(agent, ["x"], { signal: controller.signal }), "CANCELLED", 4000);
     await sleep(50);

@@ -16,12 +16,17 @@ const index = JSON.parse(load("index.json").toString()) as { records: GoldenReco
 
 type Region = [name: string, address: string, length: number, fill: number];
 type Listener = [address: string, port: number, pid: number, name: string];
-type ListedProcess = [string, number, string, string[], number, number, number];
+type ListedProcess = [
+  ...[id: string, pid: number, tag: string, argv: string[], running: number, code: number, signal: number],
+  ...[timedOut: number, terminal: number, stdin: number, started: string, cwd: string, user: string, stdout: string, stderr: string],
+];
 
 function write(out: Writer, { as, value }: Field): void {
   switch (as) {
     case "u8":
       return void out.u8(value as number);
+    case "u16":
+      return void out.u16(value as number);
     case "u32":
       return void out.u32(value as number);
     case "i32":
@@ -41,10 +46,12 @@ function write(out: Writer, { as, value }: Field): void {
     case "failures":
       return void out.list(value as [string, string][], (w, [step, why]) => void w.str(step).str(why));
     case "processes":
-      return void out.list(value as ListedProcess[], (w, [id, pid, tag, argv, running, code, signal]) => {
+      return void out.list(value as ListedProcess[], (w, [id, pid, tag, argv, ...rest]) => {
+        const [running, code, signal, timedOut, terminal, stdin, started, cwd, user, stdout, stderr] = rest;
         w.u64(BigInt(id)).u32(pid).str(tag);
         w.list(argv, (inner, argument) => void inner.str(argument));
-        w.u8(running).i32(code).u32(signal);
+        w.u8(running).i32(code).u32(signal).u8(timedOut).u8(terminal).u8(stdin);
+        w.i64(BigInt(started)).str(cwd).str(user).u64(BigInt(stdout)).u64(BigInt(stderr));
       });
     case "regions":
       return void out.list(
@@ -65,6 +72,8 @@ function read(reader: Reader, as: string): unknown {
   switch (as) {
     case "u8":
       return reader.u8();
+    case "u16":
+      return reader.u16();
     case "u32":
       return reader.u32();
     case "i32":
@@ -84,7 +93,10 @@ function read(reader: Reader, as: string): unknown {
     case "failures":
       return reader.list((r) => [r.str(), r.str()]);
     case "processes":
-      return reader.list((r) => [String(r.u64()), r.u32(), r.str(), r.list((inner) => inner.str()), r.u8(), r.i32(), r.u32()]);
+      return reader.list((r) => [
+        ...[String(r.u64()), r.u32(), r.str(), r.list((inner) => inner.str()), r.u8(), r.i32(), r.u32(), r.u8(), r.u8(), r.u8()],
+        ...[String(r.i64()), r.str(), r.str(), String(r.u64()), String(r.u64())],
+      ]);
     case "regions":
       return reader.list((r) => [r.str(), String(r.u64()), r.u32(), r.u8()]);
     case "listeners":

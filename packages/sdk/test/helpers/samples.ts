@@ -1,7 +1,7 @@
 // One valid answer per route.
 
 import type { RouteName } from "../../../daemon/src/api/routes.ts";
-import type { EvalResult, Image, NewToken, Sandbox, Snapshot, Workspace } from "../../src/schema.gen.ts";
+import type { EvalResult, Image, NewToken, Process, Sandbox, Snapshot, Workspace } from "../../src/schema.gen.ts";
 
 export const sandbox: Sandbox = {
   id: "sb-1",
@@ -128,6 +128,32 @@ const network = {
 };
 
 const stats = { id: "sb-1", name: null, state: "running", cpu_ms: 1, private_guest_bytes: 1, pss_bytes: 1, disk_bytes: null };
+export const processInfo: Process = {
+  id: 7,
+  pid: 70,
+  tag: "web",
+  args: ["sleep", "9"],
+  cwd: "/",
+  user: "root",
+  terminal: false,
+  stdin_open: true,
+  started_at_ms: 1,
+  state: "running",
+  exit_code: null,
+  signal: null,
+  timed_out: false,
+  stdout_bytes: 5,
+  stderr_bytes: 0,
+};
+
+/** What a watched process says, as it comes over the wire */
+export const PROCESS_EVENTS = [
+  'id: 0-0\nevent: started\ndata: {"id":7,"pid":70,"tag":"web","terminal":false,"stdout_offset":0,"stderr_offset":0}\n\n',
+  'id: 3-0\nevent: stdout\ndata: {"offset":0,"base64":"aGnD"}\n\n',
+  'id: 5-0\nevent: stdout\ndata: {"offset":3,"base64":"vCE="}\n\n',
+  'id: 5-3\nevent: stderr\ndata: {"offset":0,"base64":"ZXJy"}\n\n',
+  'id: 5-3\nevent: exit\ndata: {"exit_code":3,"signal":null,"timed_out":false}\n\n',
+] as const;
 
 /** Status and body; undefined is an empty answer */
 export const SAMPLES: { [N in RouteName]: readonly [number, unknown] } = {
@@ -221,6 +247,15 @@ export const SAMPLES: { [N in RouteName]: readonly [number, unknown] } = {
   getSandboxLogs: [200, "booted ✓\n"],
   readFile: [200, "content"],
   writeFile: [200, { bytes: 7 }],
+  startProcess: [201, processInfo],
+  listProcesses: [200, [processInfo]],
+  streamProcess: [101, undefined],
+  getProcess: [200, processInfo],
+  killProcess: [204, undefined],
+  watchProcess: [200, PROCESS_EVENTS.join("")],
+  writeStdin: [204, undefined],
+  signalProcess: [204, undefined],
+  resizeProcess: [204, undefined],
   statFile: [200, { kind: "file", mode: "644", uid: 0, gid: 0, size: 7, mtime_ms: 1 }],
   listPorts: [200, [{ port: 8000, address: "0.0.0.0", family: "ipv4", protocol: "tcp", process: { pid: 7, name: "python3" } }]],
   createPreview: [201, { url: "http://8000-sb-1.localhost:8889/?forkd_preview=fkp_x", token: "fkp_x", expires_at_unix: 1 }],

@@ -59,6 +59,7 @@ export const daemonRoutes = {
     summary: "Every change of state, as server-sent events",
     query: daemon.eventsQuery,
     responses: { 200: "events" },
+    events: daemon.event,
   },
   getTree: {
     method: "GET",

@@ -2,9 +2,17 @@
 
 import { daemonHandlers } from "./daemon.ts";
 import { portHandlers } from "./ports.ts";
+import { processHandlers } from "./processes.ts";
 import { sandboxHandlers } from "./sandboxes.ts";
 import { snapshotHandlers } from "./snapshots.ts";
 import { workspaceHandlers } from "./workspaces.ts";
 import type { Handlers } from "../handler.ts";
 
-export const handlers: Handlers = { ...daemonHandlers, ...snapshotHandlers, ...sandboxHandlers, ...portHandlers, ...workspaceHandlers };
+export const handlers: Handlers = {
+  ...daemonHandlers,
+  ...snapshotHandlers,
+  ...sandboxHandlers,
+  ...processHandlers,
+  ...portHandlers,
+  ...workspaceHandlers,
+};

@@ -1,0 +1,113 @@
+// A live process at this command's own terminal, or between its pipes: bytes in, bytes out, signals, size, the exit code.
+
+import { codeOf } from "./errors.ts";
+import { signalExitCode, takeSignals } from "./exit.ts";
+import { isBroken, printNote, writeBytes } from "./output.ts";
+import { LeaveKeys, RawTerminal } from "./raw-terminal.ts";
+
+import type { Process } from "forkd";
+
+/** A program need not read its input to the end */
+const NO_MORE_INPUT = new Set(["STDIN_CLOSED", "PROCESS_ENDED", "NOT_FOUND", "CANCELLED"]);
+const EXIT_PIPE = 141;
+const EXIT_TIMEOUT = 124;
+/** How long the end of a program is waited for when this command is to end */
+const LEAVE_WITHIN_MS = 3000;
+
+export type FollowOptions = {
+  /** whether standard input is passed on */
+  feeds: boolean;
+  /** ends the process with its group */
+  kill: () => Promise<void>;
+  /** how to come back to it */
+  again: (live: Process) => string;
+  /** after which the program was to be ended */
+  timeoutSecs?: number | undefined;
+  /** Ctrl-C leaves, where it would end what somebody else has started */
+  leavesOnInterrupt?: boolean;
+};
+
+/** Resolves with the exit code, when the process has ended or is left behind */
+export async function follow(live: Process, opts: FollowOptions): Promise<number> {
+  const { ending, leave, onSignal } = watchSignals(live, opts);
+  using _signals = takeSignals(onSignal);
+  const isRaw = live.terminal && opts.feeds && process.stdin.isTTY;
+  {
+    using _raw = isRaw ? new RawTerminal((size) => ignoring(live.resize(size))) : undefined;
+    if (opts.feeds) void feed(live, isRaw ? new LeaveKeys() : undefined, () => leave(0));
+    try {
+      await passOutput(live);
+    } finally {
+      process.stdin.pause();
+    }
+  }
+  // as in a pipeline on this machine: a program whose output nobody reads is ended
+  if (isBroken("stdout")) {
+    await opts.kill();
+    return EXIT_PIPE;
+  }
+  if (ending.isLeft) {
+    printNote(`\nLeft process ${live.id}, which goes on. To come back: ${opts.again(live)}`);
+    return ending.code ?? 0;
+  }
+  const { exit_code: code, timed_out: timedOut } = await live.wait();
+  if (timedOut) printNote(`Note: it was ended after ${opts.timeoutSecs ?? "its number of"} s; raise --timeout-secs.`);
+  return ending.code ?? (timedOut ? EXIT_TIMEOUT : code);
+}
+
+async function passOutput(live: Process): Promise<void> {
+  for await (const event of live.output()) {
+    if (event.type === "lost") printNote(`Note: ${event.bytes} bytes of ${event.channel} are lost: they were no longer kept.`);
+    else await writeBytes(event.type, event.bytes);
+    if (isBroken("stdout")) return;
+  }
+}
+
+type Ending = { isLeft: boolean; /** what ended this command, where it was not the process */ code: number | undefined };
+
+/** The first Ctrl-C is the program's, as if it ran here; the second kills it. A command that is ended takes its program along */
+function watchSignals(
+  live: Process,
+  opts: FollowOptions,
+): { ending: Ending; leave: (code: number) => void; onSignal: (name: NodeJS.Signals) => void } {
+  const ending: Ending = { isLeft: false, code: undefined };
+  let interrupts = 0;
+  const leave = (code: number): void => {
+    ending.code ??= code;
+    ending.isLeft = true;
+    live.detach();
+  };
+  const onSignal = (name: NodeJS.Signals): void => {
+    const code = signalExitCode(name);
+    if (opts.leavesOnInterrupt) return leave(code);
+    if (name === "SIGINT") {
+      ignoring(++interrupts === 1 ? live.kill("SIGINT") : opts.kill());
+      return;
+    }
+    ending.code = code;
+    ignoring(live.terminal ? live.kill("SIGHUP") : opts.kill());
+    setTimeout(() => leave(code), LEAVE_WITHIN_MS).unref();
+  };
+  return { ending, leave, onSignal };
+}
+
+async function feed(live: Process, keys: LeaveKeys | undefined, leave: () => void): Promise<void> {
+  try {
+    for await (const chunk of process.stdin) {
+      const bytes = chunk as Uint8Array;
+      if (keys?.isSeen(bytes)) return leave();
+      await live.write(bytes);
+    }
+    await live.closeStdin();
+  } catch (error) {
+    if (NO_MORE_INPUT.has(codeOf(error) ?? "")) return;
+    printNote(`Note: standard input is no longer passed on: ${error instanceof Error ? error.message : String(error)}`);
+  }
+}
+
+/** What is gone already cannot be signalled or resized, and its end is told elsewhere */
+function ignoring(work: Promise<void>): void {
+  work.catch((error: unknown) => {
+    if (!NO_MORE_INPUT.has(codeOf(error) ?? "")) printNote(`Note: ${error instanceof Error ? error.message : String(error)}`);
+  });
+}

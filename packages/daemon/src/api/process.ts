@@ -1,0 +1,142 @@
+// Live processes: started, watched, written to, signalled.
+
+import * as z from "zod";
+import { env, flag, name, problem } from "./common.ts";
+
+const MAX_SECS = 366 * 24 * 3600;
+
+const SIGNALS = [
+  ...["SIGHUP", "SIGINT", "SIGQUIT", "SIGILL", "SIGTRAP", "SIGABRT", "SIGBUS", "SIGFPE", "SIGKILL", "SIGUSR1", "SIGSEGV"],
+  ...["SIGUSR2", "SIGPIPE", "SIGALRM", "SIGTERM", "SIGCHLD", "SIGCONT", "SIGSTOP", "SIGTSTP", "SIGTTIN", "SIGTTOU", "SIGURG"],
+  ...["SIGXCPU", "SIGXFSZ", "SIGVTALRM", "SIGPROF", "SIGWINCH", "SIGIO", "SIGPWR", "SIGSYS"],
+] as const;
+
+/** A number is an id, and the last part of a path names what is there */
+const tag = name
+  .refine((text) => !/^\d+$/.test(text) && text !== "stream", "must not be a number, nor 'stream'")
+  .meta({ id: "ProcessTag", description: "A name with at least one character that is no digit, and not 'stream'" });
+
+const side = z.int().min(1).max(65_535);
+
+export const terminalSize = z.strictObject({ rows: side, cols: side }).meta({ id: "TerminalSize" });
+
+export const startProcess = z
+  .strictObject({
+    args: z.array(z.string()).min(1).max(4096).meta({ description: "The program and its arguments; no shell" }),
+    env: env.optional(),
+    cwd: z.string().min(1).max(4096).optional(),
+    user: z.string().min(1).max(256).optional(),
+    tag: tag.optional().meta({ description: "Names the process; free again when it has ended" }),
+    stdin: z.boolean().default(false).meta({ description: "Whether it is written to; otherwise its stdin is empty" }),
+    terminal: terminalSize
+      .optional()
+      .meta({ description: "Gives it a terminal: everything it prints is stdout, and stdin is what is typed" }),
+    timeout_secs: z
+      .number()
+      .positive()
+      .max(MAX_SECS)
+      .optional()
+      .meta({ description: "It and its process group are ended after so long; without it, never" }),
+  })
+  .meta({ id: "StartProcess" });
+
+const exit = {
+  exit_code: z.int().meta({ description: "128 + n after signal n, 124 after a time-out" }),
+  signal: z.string().nullable(),
+  timed_out: z.boolean(),
+};
+
+export const processInfo = z
+  .strictObject({
+    id: z.int().meta({ description: "Stays the same in forks" }),
+    pid: z.int().meta({ description: "Inside the guest" }),
+    tag: z.string().nullable(),
+    args: z.array(z.string()).meta({ description: "Long ones are cut off" }),
+    cwd: z.string(),
+    user: z.string(),
+    terminal: z.boolean(),
+    stdin_open: z.boolean().meta({ description: "Whether its stdin takes more" }),
+    started_at_ms: z.number().meta({ description: "Since 1970, by the guest's clock" }),
+    state: z.enum(["running", "ended"]),
+    exit_code: exit.exit_code.nullable(),
+    signal: exit.signal,
+    timed_out: exit.timed_out,
+    stdout_bytes: z.int().meta({ description: "Written so far; the newest 256 KiB are kept" }),
+    stderr_bytes: z.int(),
+  })
+  .meta({ id: "Process" });
+
+const channel = z.enum(["stdout", "stderr"]);
+
+export const processStarted = z
+  .strictObject({
+    id: z.int(),
+    pid: z.int(),
+    tag: z.string().nullable(),
+    terminal: z.boolean(),
+    stdout_offset: z.int().meta({ description: "Where the output that follows begins: bytes since the start of the process" }),
+    stderr_offset: z.int(),
+  })
+  .meta({ id: "ProcessStarted" });
+
+const outputLost = z
+  .strictObject({ channel, bytes: z.int() })
+  .meta({ id: "OutputLost", description: "Output that was asked for and is no longer kept" });
+
+export const processExit = z.strictObject(exit).meta({ id: "ProcessExit" });
+
+const output = z
+  .strictObject({ offset: z.int(), text: z.string().optional(), base64: z.string().optional() })
+  .meta({ id: "ProcessOutput", description: "text or base64, as asked for" });
+
+/** The data of the events `started`, `stdout` and `stderr`, `lost`, `exit`, `error` */
+export const processEvent = z
+  .union([processStarted, output, outputLost, processExit, problem])
+  .meta({ id: "ProcessEvent", description: "The data of the events started, stdout and stderr, lost, exit, error" });
+
+const encoding = z.enum(["utf8", "base64"]).default("utf8").meta({ description: "Of the output" });
+
+export const startQuery = z.strictObject({ encoding });
+
+const from = z
+  .union([z.literal("now"), z.coerce.number().int().min(0)])
+  .optional()
+  .meta({ description: "Offset to begin at, or 'now' for only what is new; without it, all that is kept" });
+
+export const outputQuery = z.strictObject({
+  stdout_from: from,
+  stderr_from: from,
+  follow: flag.meta({ description: "false: ends with what there is; otherwise with the process" }),
+  encoding,
+});
+
+export const stdinQuery = z.strictObject({ close: flag.meta({ description: "No more will come; a terminal gets the key that says so" }) });
+
+const signal = z.enum(SIGNALS);
+const scope = z.enum(["group", "process"]).default("group").meta({ description: "The whole process group, or the process alone" });
+
+export const signalProcess = z.strictObject({ signal, scope }).meta({ id: "SignalProcess" });
+
+/** What a WebSocket is told first */
+export const socketOpening = z.union([
+  z.strictObject({ start: startProcess }),
+  z.strictObject({ attach: z.strictObject({ process: name, stdout_from: from, stderr_from: from }) }),
+]);
+
+/** What it is told afterwards, beside the bytes for stdin */
+export const socketMessage = z.union([
+  z.strictObject({ close_stdin: z.literal(true) }),
+  z.strictObject({ signal, scope }),
+  z.strictObject({ resize: terminalSize }),
+]);
+
+export type StartProcess = z.infer<typeof startProcess>;
+export type ProcessInfo = z.infer<typeof processInfo>;
+export type ProcessStarted = z.infer<typeof processStarted>;
+export type ProcessExit = z.infer<typeof processExit>;
+export type OutputLost = z.infer<typeof outputLost>;
+export type OutputFrom = { stdout_from?: number | "now" | undefined; stderr_from?: number | "now" | undefined };
+export type OutputQuery = z.infer<typeof outputQuery>;
+export type TerminalSize = z.infer<typeof terminalSize>;
+export type SignalProcess = z.infer<typeof signalProcess>;
+export type SocketMessage = z.infer<typeof socketMessage>;

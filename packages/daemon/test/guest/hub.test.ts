@@ -1,0 +1,340 @@
+// Many watchers and writers of one process: each gets everything once, over one stream of the agent.
+
+import assert from "node:assert/strict";
+import { after, describe, test } from "node:test";
+import { Writer } from "../../src/guest/codec.ts";
+import { ProcessHub } from "../../src/guest/hub.ts";
+import { CHANNEL, T, WINDOW } from "../../src/guest/protocol.ts";
+import { until } from "../../../../tests/helpers/until.ts";
+import { FakeAgent, watchUnhandled } from "./fake-agent.ts";
+import { behaveLike, FakeProcess } from "./fake-process.ts";
+import type { OutputEvent, Watch } from "../../src/guest/watch.ts";
+
+after(watchUnhandled());
+
+type Setting = AsyncDisposable & {
+  agent: FakeAgent;
+  hub: ProcessHub;
+  hangUp: () => void;
+  add: (id: number, tag?: string) => FakeProcess;
+  next: () => FakeProcess;
+};
+
+async function setting(opts: { stallMs?: number } = {}): Promise<Setting> {
+  const processes: FakeProcess[] = [];
+  const startable: FakeProcess[] = [];
+  const agent = await FakeAgent.listen(behaveLike(processes, startable));
+  const connection = await agent.connect();
+  const hub = new ProcessHub(connection, opts);
+  const add = (id: number, tag = ""): FakeProcess => {
+    const made = new FakeProcess(agent, id, tag);
+    processes.push(made);
+    return made;
+  };
+  const next = (): FakeProcess => {
+    const made = new FakeProcess(agent, processes.length + startable.length + 1);
+    startable.push(made);
+    return made;
+  };
+  return { agent, hub, hangUp: () => connection.close(), add, next, [Symbol.asyncDispose]: async () => agent[Symbol.asyncDispose]() };
+}
+
+/** What a watcher gets, joined; `lost` and `exit` in brackets */
+async function textOf(watch: Watch): Promise<string> {
+  let text = "";
+  for await (const event of watch) text += show(event);
+  return text;
+}
+
+function show(event: OutputEvent): string {
+  if (event.type === "data") return event.channel === "stdout" ? event.bytes.toString() : `<${event.bytes.toString()}>`;
+  return event.type === "lost" ? `[lost ${event.bytes}]` : `[exit ${event.status.code}]`;
+}
+
+/** Reads until so much has come, and leaves the rest */
+async function take(watch: Watch, length: number): Promise<string> {
+  let text = "";
+  while (text.length < length) {
+    const step = await watch.next();
+    assert.ok(!step.done, `it ended after ${JSON.stringify(text)}`);
+    text += show(step.value);
+  }
+  return text;
+}
+
+describe("watchers", () => {
+  test("share one stream, and each gets everything", async () => {
+    await using s = await setting();
+    const process = s.next();
+    const first = await s.hub.start(["fake"]);
+    const { watch: second } = await s.hub.watch({ id: first.id });
+    const both = Promise.all([textOf(first), textOf(second)]);
+    process.print("out");
+    process.print("err", CHANNEL.stderr);
+    process.print("more");
+    process.exit(3);
+    assert.deepEqual(await both, ["out<err>more[exit 3]", "out<err>more[exit 3]"]);
+    assert.equal(process.streams.length, 1);
+    assert.deepEqual([first.id, first.pid], [1, 101]);
+  });
+
+  test("that come later and want older output get it, and the others get nothing twice", async () => {
+    await using s = await setting();
+    const process = s.next();
+    const first = await s.hub.start(["fake"]);
+    process.print("0123456789");
+    process.print("abc", CHANNEL.stderr);
+    assert.equal(await take(first, 15), "0123456789<abc>");
+    const { watch: second } = await s.hub.watch({ id: 1 }, { stdout: 4, stderr: "now" });
+    assert.deepEqual(process.streams.at(-1)?.from, [4, 3]);
+    assert.deepEqual(second.began, { stdout: 4, stderr: 3 });
+    process.print("next");
+    process.exit(0);
+    assert.deepEqual(await Promise.all([textOf(first), textOf(second)]), ["next[exit 0]", "456789next[exit 0]"]);
+    assert.equal(process.streams.length, 2);
+  });
+
+  test("that want only what is new skip what slower ones have not had yet", async () => {
+    await using s = await setting();
+    const process = s.next();
+    const slow = await s.hub.start(["fake"]);
+    process.print("old");
+    const { watch: fresh } = await s.hub.watch({ id: 1 }, { stdout: "now", stderr: "now" });
+    process.print("new");
+    process.exit(0);
+    assert.deepEqual(await Promise.all([textOf(slow), textOf(fresh)]), ["oldnew[exit 0]", "new[exit 0]"]);
+  });
+
+  test("are told what is no longer kept", async () => {
+    await using s = await setting();
+    const process = s.add(1);
+    process.print("0123456789");
+    process.forgetBefore(6);
+    const { watch } = await s.hub.watch({ id: 1 }, { stdout: 2 });
+    process.exit(0);
+    assert.equal(await textOf(watch), "[lost 4]6789[exit 0]");
+    assert.deepEqual(watch.began, { stdout: 6, stderr: 0 });
+  });
+
+  test("whose place lies beyond the end begin there", async () => {
+    await using s = await setting();
+    const process = s.add(1);
+    process.print("01");
+    const { watch } = await s.hub.watch({ id: 1 }, { stdout: 1000 });
+    process.print("23");
+    process.exit(0);
+    assert.equal(await textOf(watch), "23[exit 0]");
+  });
+
+  test("that go away leave the process running, and come back where they were", async () => {
+    await using s = await setting();
+    const process = s.next();
+    const first = await s.hub.start(["fake"]);
+    process.print("one");
+    await take(first, 3);
+    first.close();
+    await until(() => !process.isAttached);
+    process.print("two");
+    const { watch: again } = await s.hub.watch({ id: 1 }, { stdout: 3 });
+    process.print("three");
+    process.exit(0);
+    assert.equal(await textOf(again), "twothree[exit 0]");
+    assert.deepEqual(process.signals, []);
+    assert.deepEqual(await textOf(first), "");
+  });
+
+  test("of one that has ended get its kept output and its end", async () => {
+    await using s = await setting();
+    const process = s.add(1);
+    process.print("last words");
+    process.exit(7);
+    for (let i = 0; i < 2; i++) assert.equal(await textOf((await s.hub.watch({ id: 1 })).watch), "last words[exit 7]");
+  });
+
+  test("of a guest whose agent is gone are told so, after what had come", async () => {
+    await using s = await setting();
+    const process = s.next();
+    const watch = await s.hub.start(["fake"]);
+    process.print("so far");
+    await assert.rejects(s.hub.start(["fake"]), { code: "EXEC_FAILED" });
+    s.hangUp();
+    assert.equal(await take(watch, 6), "so far");
+    await assert.rejects(watch.next(), { code: "AGENT_LOST" });
+    await assert.rejects(watch.write("x"), { code: "AGENT_LOST" });
+  });
+});
+
+describe("a slow watcher", () => {
+  test("holds the process up, and nothing is kept for it here", async () => {
+    await using s = await setting();
+    const process = s.next();
+    const watch = await s.hub.start(["fake"]);
+    const all = "x".repeat(4 * WINDOW);
+    process.print(all);
+    const { watch: fast } = await s.hub.watch({ id: 1 }, { stdout: 0 });
+    const read = textOf(fast);
+    await s.hub.list();
+    const credits = (): number => s.agent.count(T.CREDIT);
+    const before = credits();
+    await s.hub.list();
+    assert.equal(credits(), before, "credit was given for what nobody took");
+    process.exit(0);
+    assert.equal((await textOf(watch)).length, all.length + "[exit 0]".length);
+    assert.equal((await read).length, all.length + "[exit 0]".length);
+  });
+
+  test("is dropped after a while, so that the process and the others go on", async () => {
+    await using s = await setting({ stallMs: 50 });
+    const process = s.next();
+    const dead = await s.hub.start(["fake"]);
+    const { watch: alive } = await s.hub.watch({ id: 1 });
+    const read = textOf(alive);
+    process.print("x".repeat(2 * WINDOW));
+    process.exit(0);
+    assert.equal((await read).length, 2 * WINDOW + "[exit 0]".length);
+    assert.ok(dead.dropped.aborted);
+    await assert.rejects(dead.next(), { code: "CANCELLED" });
+    assert.equal((await textOf((await s.hub.watch({ id: 1 }, { stdout: 2 * WINDOW - 3 })).watch)).slice(0, 4), "xxx[");
+  });
+
+  test("that takes a little now and then is not dropped", async () => {
+    await using s = await setting({ stallMs: 200 });
+    const process = s.next();
+    const watch = await s.hub.start(["fake"]);
+    const pieces = 8;
+    for (let i = 0; i < pieces; i++) process.print("y".repeat(32_768));
+    let length = 0;
+    for (let i = 0; i < pieces; i++) {
+      await new Promise((resolve) => setTimeout(resolve, 40));
+      const step = await watch.next();
+      if (!step.done && step.value.type === "data") length += step.value.bytes.length;
+    }
+    assert.equal(length, pieces * 32_768);
+    assert.equal(watch.dropped.aborted, false);
+    watch.close();
+  });
+});
+
+describe("writers", () => {
+  test("need no watcher, and their pieces do not mix", async () => {
+    await using s = await setting();
+    const process = s.add(1);
+    const pieces = ["a", "b", "c"].map((letter) => letter.repeat(80_000));
+    await Promise.all(pieces.map(async (piece) => s.hub.use({ id: 1 }, async (shared) => shared.write(Buffer.from(piece)))));
+    await until(() => process.stdin.length === 240_000);
+    assert.equal(process.stdin.replaceAll(/(.)\1+/g, "$1").length, 3);
+    await until(() => !process.isAttached);
+  });
+
+  test("go on where they were when another stream takes over", async () => {
+    await using s = await setting();
+    const process = s.next();
+    const watch = await s.hub.start(["fake"], { stdin: "open" });
+    process.print("older");
+    await take(watch, 5);
+    const text = Array.from({ length: 60_000 }, (_, i) => String(i).padStart(8, "0")).join("");
+    const writing = watch.write(text);
+    await until(() => process.stdin.length === WINDOW);
+    // the one that writes has no credit left, and the next stream begins with what the agent says
+    process.room = 100_000;
+    const { watch: second } = await s.hub.watch({ id: 1 }, { stdout: 0 });
+    await until(() => process.stdin.length === WINDOW + 100_000);
+    process.giveStdinCredit(WINDOW);
+    await writing;
+    await until(() => process.stdin.length === text.length);
+    assert.ok(process.stdin === text, "something was lost, repeated or mixed");
+    watch.close();
+    second.close();
+  });
+
+  test("are told when stdin is closed, by whomever", async () => {
+    await using s = await setting();
+    const process = s.next();
+    const watch = await s.hub.start(["fake"], { stdin: "open" });
+    await watch.write("in time");
+    await watch.closeStdin();
+    await assert.rejects(watch.write("late"), { code: "STDIN_CLOSED" });
+    await until(() => !process.stdinOpen);
+    assert.equal(process.stdin, "in time");
+    const other = s.add(2);
+    other.closeStdin();
+    await assert.rejects(
+      s.hub.use({ id: 2 }, async (shared) => shared.write(Buffer.from("x"))),
+      { code: "STDIN_CLOSED" },
+    );
+    s.next();
+    await assert.rejects((await s.hub.start(["fake"])).write("x"), { code: "STDIN_CLOSED" });
+    watch.close();
+  });
+
+  test("of one that ends are told so", async () => {
+    await using s = await setting();
+    const process = s.next();
+    const watch = await s.hub.start(["fake"], { stdin: "open" });
+    const writing = watch.write("x".repeat(2 * WINDOW));
+    await until(() => process.stdin.length === WINDOW);
+    process.exit(0);
+    await assert.rejects(writing, { code: "PROCESS_ENDED" });
+    await assert.rejects(
+      s.hub.use({ id: 1 }, () => undefined),
+      { code: "PROCESS_ENDED" },
+    );
+    watch.close();
+  });
+});
+
+describe("processes", () => {
+  test("are found by id and by tag, the running one first; forkd's own are not there", async () => {
+    await using s = await setting();
+    s.add(1, "kernel/python");
+    s.add(2, "web").exit(0);
+    s.add(3, "web");
+    s.add(4, "web").exit(0);
+    s.add(5);
+    assert.deepEqual(
+      (await s.hub.list()).map(({ id }) => id),
+      [2, 3, 4, 5],
+    );
+    assert.equal((await s.hub.find({ tag: "web" })).id, 3);
+    assert.equal((await s.hub.find({ id: 4 })).exit?.code, 0);
+    for (const which of [{ id: 1 }, { id: 9 }, { tag: "kernel/python" }, { tag: "" }, { tag: "nothing" }])
+      await assert.rejects(s.hub.watch(which), { code: "NOT_FOUND" });
+  });
+
+  test("are signalled and resized over a stream that is closed again", async () => {
+    await using s = await setting();
+    const process = s.add(1);
+    await s.hub.use({ id: 1 }, (shared) => {
+      shared.signal("SIGINT", "group");
+      shared.resize({ rows: 50, cols: 132 });
+    });
+    await until(() => !process.isAttached);
+    assert.deepEqual([process.signals, process.sizes], [[2], [[50, 132]]]);
+    assert.deepEqual(process.streams[0]?.from, ["now", "now"]);
+  });
+
+  test("that are just being started are not taken over by who finds them first", async () => {
+    await using s = await setting();
+    const process = s.next();
+    const starting = s.hub.start(["fake"]);
+    const finding = s.hub.watch({ id: 1 });
+    const [first, { watch: second }] = await Promise.all([starting, finding]);
+    process.print("once");
+    process.exit(0);
+    assert.deepEqual(await Promise.all([textOf(first), textOf(second)]), ["once[exit 0]", "once[exit 0]"]);
+    assert.equal(process.streams.length, 1);
+  });
+
+  test("a list without an end, or out of order, is not believed", async () => {
+    const page = (ids: number[], more: number): Buffer => {
+      const writer = new Writer().list(ids, (out, id) => new FakeProcess(undefined as never, id).entry(out));
+      return writer.u8(more).done();
+    };
+    for (const answer of [page([], 1), page([2, 1], 0), page([1], 1)]) {
+      await using agent = await FakeAgent.listen((self, { type, stream }) => {
+        if (type === T.LIST) self.send(T.RESULT, stream, answer);
+      });
+      await assert.rejects(new ProcessHub(await agent.connect()).list(), { code: "AGENT_PROTOCOL" });
+    }
+  });
+});
