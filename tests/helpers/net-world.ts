@@ -68,7 +68,7 @@ export class NetWorld implements AsyncDisposable {
     try {
       const inside = await namespace([], unshareFlags(), children);
       const outside = await namespace(inside.enter, ["--net"], children);
-      const ip = async (enter: string[], ...words: string[]): Promise<void> => void (await command([...enter, "ip", ...words]));
+      const ip = async (enter: string[], ...words: string[]): Promise<void> => command([...enter, "ip", ...words]);
       await ip(inside.enter, "link", "add", "inner", "type", "veth", "peer", "name", "outer");
       await ip(inside.enter, "link", "set", "outer", "netns", String(outside.pid));
       for (const [enter, device] of [
@@ -135,8 +135,8 @@ function nodad(address: string): string[] {
 
 /** A namespace lives as long as somebody is in it: a program that reads until its input ends, as it does with this process */
 async function namespace(enter: string[], flags: string[], children: ChildProcess[]): Promise<{ pid: number; enter: string[] }> {
-  const [program = "unshare", ...args] = [...enter, "unshare", ...flags, "sh", "-c", "echo $$; exec cat"];
-  const child = spawn(program, args, { stdio: ["pipe", "pipe", "inherit"] });
+  const [program, ...args] = [...enter, "unshare", ...flags, "sh", "-c", "echo $$; exec cat"];
+  const child = spawn(String(program), args, { stdio: ["pipe", "pipe", "inherit"] });
   children.push(child);
   const [line] = (await once(child.stdout, "data")) as [Buffer];
   const pid = Number(line.toString().trim());

@@ -9,7 +9,7 @@ import type { NetworkOptions } from "forkd";
 
 export type NetworkFlags = { network?: NetworkOptions["mode"]; allow?: string[]; egressLimit?: number };
 
-export const NETWORK_MODES = ["none", "allow", "open"] as const;
+const NETWORK_MODES = ["none", "allow", "open"] as const;
 
 export function acceptNetwork(command: Command, modeFlag = "--network <mode>"): Command {
   return command

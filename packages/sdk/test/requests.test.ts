@@ -129,6 +129,24 @@ const cases: Case[] = [
   { route: "forkSandbox", call: (c) => c.forkSandbox("sb-1", { n: 2, tag: "t" }), body: { n: 2, tag: "t" } },
   { route: "pauseSandbox", call: (c) => c.pauseSandbox("sb-1"), params: { id: "sb-1" } },
   { route: "resumeSandbox", call: (c) => c.resumeSandbox("sb-1"), params: { id: "sb-1" } },
+  {
+    route: "createSandboxes",
+    call: (c) => c.spawnSandboxes("py", { network: { mode: "allow", allow: ["a.example"], egressLimitBytes: 9 } }),
+    body: { snapshot_tag: "py", network: { mode: "allow", allow: ["a.example"], egress_limit_bytes: 9 } },
+  },
+  { route: "forkSandbox", call: (c) => c.forkSandbox("sb-1", { network: { mode: "none" } }), body: { network: { mode: "none" } } },
+  {
+    route: "createSnapshot",
+    call: (c) => c.createSnapshot("py", { network: { mode: "open", egressLimitBytes: null } }),
+    body: { tag: "py", network: { mode: "open", egress_limit_bytes: null } },
+  },
+  { route: "getNetwork", call: (c) => c.getNetwork("sb-1"), params: { id: "sb-1" } },
+  {
+    route: "setNetwork",
+    call: (c) => c.setNetwork("sb-1", { mode: "allow", allow: ["*.example:443"], egressLimitBytes: 5 }),
+    params: { id: "sb-1" },
+    body: { mode: "allow", allow: ["*.example:443"], egress_limit_bytes: 5 },
+  },
   { route: "getSandboxStats", call: (c) => c.sandboxStats("sb-1"), params: { id: "sb-1" } },
   {
     route: "getSandboxLogs",

@@ -40,6 +40,7 @@ async function start(t: TestContext, given: Start = {}): Promise<Daemon & { home
       poolSize: 0,
       privateBytes: new Map<string, number>(),
     }),
+    servesAt: () => undefined,
     stop: async (opts: unknown) => void given.stopped?.push(opts),
   }) as ManagerHandle;
   const daemon = await startDaemon({ config, home, log: silent, startManager: async () => handle });

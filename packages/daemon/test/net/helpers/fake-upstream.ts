@@ -23,7 +23,7 @@ export class FakeUpstream {
 
   resolve4 = (async (name: string) => this.#addresses(name, "A")) as unknown as Upstream["resolve4"];
   resolve6 = (async (name: string) => this.#addresses(name, "AAAA")) as unknown as Upstream["resolve6"];
-  resolveTxt = (async (name: string) => [(await this.#entry(name, "TXT")).TXT ?? fail("ENODATA")]) as unknown as Upstream["resolveTxt"];
+  resolveTxt: Upstream["resolveTxt"] = async (name) => [(await this.#entry(name, "TXT")).TXT ?? fail("ENODATA")];
   resolveMx = (async (name: string) => (await this.#entry(name, "MX")) && fail("ENODATA")) as unknown as Upstream["resolveMx"];
   resolveSrv = (async (name: string) => (await this.#entry(name, "SRV")) && fail("ENODATA")) as unknown as Upstream["resolveSrv"];
 
