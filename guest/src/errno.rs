@@ -72,7 +72,13 @@ const NAMES: &[(i32, &str)] = &[
     (libc::EOVERFLOW, "EOVERFLOW"),
     (libc::ELIBBAD, "ELIBBAD"),
     (libc::EOPNOTSUPP, "EOPNOTSUPP"),
+    (libc::EADDRNOTAVAIL, "EADDRNOTAVAIL"),
+    (libc::ENETUNREACH, "ENETUNREACH"),
+    (libc::ECONNABORTED, "ECONNABORTED"),
+    (libc::ECONNRESET, "ECONNRESET"),
     (libc::ETIMEDOUT, "ETIMEDOUT"),
+    (libc::ECONNREFUSED, "ECONNREFUSED"),
+    (libc::EHOSTUNREACH, "EHOSTUNREACH"),
     (libc::ESTALE, "ESTALE"),
     (libc::EDQUOT, "EDQUOT"),
 ];

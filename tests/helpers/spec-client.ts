@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
-import { request, type IncomingHttpHeaders, type IncomingMessage } from "node:http";
+import { request, type IncomingHttpHeaders, type IncomingMessage, type RequestOptions } from "node:http";
 import { resolve } from "node:path";
 import { buffer } from "node:stream/consumers";
 import type { Duplex } from "node:stream";
@@ -67,24 +67,25 @@ export class SpecClient {
   /** A connection that stops speaking HTTP: what it gives back for these bytes, or the problem */
   async upgrade(path: string, opts: { upgrade: string; bytes: Uint8Array }): Promise<{ value: Buffer; status: number } | Refusal> {
     const headers = { ...this.#headers, connection: "Upgrade", upgrade: opts.upgrade };
-    return new Promise((done, reject) => {
-      const sent = request({ ...this.#target, path, headers, agent: false, ...{ allowHalfOpen: true } });
+    const options: RequestOptions & { allowHalfOpen: true } = { ...this.#target, path, headers, agent: false, allowHalfOpen: true };
+    const sent = request(options).end();
+    const answer = await new Promise<{ response: IncomingMessage; socket?: Duplex; head?: Buffer }>((resolve, reject) => {
       sent.once("error", reject);
-      sent.once("upgrade", (response: IncomingMessage, socket: Duplex, head: Buffer) => {
-        if (head.length > 0) socket.unshift(head);
-        socket.end(opts.bytes);
-        buffer(socket).then((value) => done({ value, status: response.statusCode ?? 0 }), reject);
-      });
-      sent.once("response", (response) => {
-        buffer(response).then((bytes) => {
-          const reply = { status: response.statusCode ?? 0, headers: response.headers, body: parsed(response, bytes), bytes };
-          checkReply("GET", path, {}, reply);
-          const { code, error: message, details } = reply.body as Problem;
-          done({ code, message, details, status: reply.status });
-        }, reject);
-      });
-      sent.end();
+      sent.once("upgrade", (response: IncomingMessage, socket: Duplex, head: Buffer) => resolve({ response, socket, head }));
+      sent.once("response", (response) => resolve({ response }));
     });
+    const { response, socket, head } = answer;
+    const status = response.statusCode ?? 0;
+    if (socket) {
+      if (head && head.length > 0) socket.unshift(head);
+      socket.end(opts.bytes);
+      return { value: await buffer(socket), status };
+    }
+    const bytes = await buffer(response);
+    const body = parsed(response, bytes);
+    checkReply("GET", path, {}, { status, headers: response.headers, body, bytes });
+    const { code, error: message, details } = body as Problem;
+    return { code, message, details, status };
   }
 
   /** Server-sent events, each checked, until somebody stops iterating */

@@ -142,7 +142,7 @@ export async function copySnapshot(
 }
 
 /** An image of nothing but this Node and its libraries: made without network, and proof that a guest needs nothing else */
-async function ensureNodeImage(home: Home): Promise<void> {
+export async function ensureNodeImage(home: Home): Promise<void> {
   if (await new ImageStore(home).find(NODE_IMAGE)) return;
   const dir = await mkdtemp(join(tmpdir(), "forkd-test-node-"));
   try {

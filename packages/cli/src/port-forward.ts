@@ -32,7 +32,7 @@ export async function forwardPorts(forkd: Controller, id: string, mappings: read
       join(socket, forkd.connectPort(id, guestPort, { signal })).catch((error: unknown) => {
         socket.resetAndDestroy();
         if (signal.aborted) return;
-        if (GONE.has(codeOf(error) ?? "")) ended.reject(error as Error);
+        if (GONE.has(codeOf(error) ?? "")) ended.reject(error);
         else printNote(`forkd: ${problemOf(error).error}`);
       });
     });

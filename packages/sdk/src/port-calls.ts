@@ -3,6 +3,7 @@
 import { ProcessCalls } from "./process-calls.ts";
 import { path, split } from "./wire.ts";
 import type { CallOptions, PortRequest, PreviewOptions } from "./options.ts";
+import type { Duplex } from "./ports-node.ts";
 import type * as wire from "./schema.gen.ts";
 
 export class PortCalls extends ProcessCalls {
@@ -37,7 +38,7 @@ export class PortCalls extends ProcessCalls {
    * A TCP connection to a server in the guest, as a stream of Node; each direction ends by itself. Only where there is `node:http`.
    * @throws ForkdError with PORT_CLOSED when nothing listens there
    */
-  async connectPort(id: string, port: number, opts: CallOptions = {}): Promise<import("./ports-node.ts").Duplex> {
+  async connectPort(id: string, port: number, opts: CallOptions = {}): Promise<Duplex> {
     return await this.client.ports.connect(path`/v1/sandboxes/${id}/ports/${String(port)}/connect`, opts);
   }
 }

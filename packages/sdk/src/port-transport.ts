@@ -5,6 +5,7 @@ import { Deadline } from "./deadline.ts";
 import { errorOfAnswer, ForkdError } from "./errors.ts";
 import { streamOf, type Fetch } from "./transport.ts";
 import type { CallOptions, PortRequest } from "./options.ts";
+import type { Duplex } from "./ports-node.ts";
 import type { Target } from "./target.ts";
 
 /** Set by the daemon on answers that are its own */
@@ -37,7 +38,7 @@ export class PortTransport {
   }
 
   /** A connection that carries bytes and nothing else */
-  async connect(path: string, opts: CallOptions): Promise<import("./ports-node.ts").Duplex> {
+  async connect(path: string, opts: CallOptions): Promise<Duplex> {
     const { openConnection } = await import("./ports-node.ts");
     const { target, url, token, timeoutMs } = this.parts;
     const origin = { method: "GET", base: url, path };

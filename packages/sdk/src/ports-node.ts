@@ -4,7 +4,6 @@ import { request as httpRequest, type ClientRequest, type IncomingMessage, type 
 import { request as httpsRequest } from "node:https";
 import { Readable, type Duplex } from "node:stream";
 import { text } from "node:stream/consumers";
-import type { ReadableStream as NodeReadableStream } from "node:stream/web";
 import type { Target } from "./target.ts";
 
 export type { Duplex } from "node:stream";
@@ -20,7 +19,7 @@ export async function unixFetch(socketPath: string, request: Request, path: stri
   const answer = answerOf(outgoing);
   if (request.body === null || bytes !== undefined) outgoing.end(bytes);
   else
-    Readable.fromWeb(request.body as NodeReadableStream)
+    Readable.fromWeb(request.body)
       .on("error", (error) => outgoing.destroy(error))
       .pipe(outgoing);
   const response = await answer;
@@ -30,7 +29,7 @@ export async function unixFetch(socketPath: string, request: Request, path: stri
   const pairs = response.rawHeaders.flatMap((name, at): [string, string][] =>
     at % 2 === 0 ? [[name, response.rawHeaders[at + 1] ?? ""]] : [],
   );
-  return new Response(isEmpty ? null : (Readable.toWeb(response) as unknown as ReadableStream<Uint8Array>), {
+  return new Response(isEmpty ? null : Readable.toWeb(response), {
     status,
     headers: new Headers(pairs),
   });
@@ -42,21 +41,17 @@ export function openConnection(
   path: string,
   opts: { headers: Record<string, string>; signal: AbortSignal },
 ): Promise<Duplex | Refused> {
+  const url = target.kind === "url" ? new URL(target.url) : undefined;
   const options: RequestOptions & { allowHalfOpen: boolean } = {
-    path,
-    headers: { host: "forkd", connection: "Upgrade", upgrade: "tcp", ...opts.headers },
+    path: (url?.pathname.replace(/\/$/, "") ?? "") + path,
+    headers: { host: url?.host ?? "forkd", connection: "Upgrade", upgrade: "tcp", ...opts.headers },
     // a connection of its own, of which each direction ends by itself
     agent: false,
     allowHalfOpen: true,
     ...(target.kind === "unix" ? { socketPath: target.socket } : {}),
   };
-  const { kind } = target;
-  const url = kind === "url" ? new URL(target.url) : undefined;
-  if (url) options.headers = { ...options.headers, host: url.host };
-  const outgoing =
-    url === undefined
-      ? httpRequest(options)
-      : (url.protocol === "https:" ? httpsRequest : httpRequest)(url, { ...options, path: url.pathname.replace(/\/$/, "") + path });
+  const send = url?.protocol === "https:" ? httpsRequest : httpRequest;
+  const outgoing = url ? send(url, options) : send(options);
   const abort = (): void => void outgoing.destroy(opts.signal.reason as Error);
   opts.signal.addEventListener("abort", abort, { once: true });
   return new Promise<Duplex | Refused>((resolve, reject) => {

@@ -3,6 +3,7 @@
 import { ConflictError } from "./errors.ts";
 import type { Controller } from "./controller.ts";
 import type { CallOptions, PortRequest, PreviewOptions } from "./options.ts";
+import type { Duplex } from "./ports-node.ts";
 import type { Port, Preview } from "./schema.gen.ts";
 
 /** Servers inside a sandbox, by their TCP port. */
@@ -52,7 +53,7 @@ export class SandboxPorts {
   }
 
   /** A TCP connection to a server, as a `Duplex` of Node. */
-  async connect(port: number, opts: CallOptions = {}): Promise<import("./ports-node.ts").Duplex> {
+  async connect(port: number, opts: CallOptions = {}): Promise<Duplex> {
     return await this.controller.connectPort(this.id, port, opts);
   }
 }

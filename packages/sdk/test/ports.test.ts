@@ -42,10 +42,10 @@ const servers = [0, 1].map(() =>
 before(async () => {
   folder = await mkdtemp(join(tmpdir(), "forkd-sdk-"));
   const socket = join(folder, "forkd.sock");
-  const [unix, tcp] = servers;
-  await once(unix?.listen(socket) ?? assert.fail(), "listening");
-  await once(tcp?.listen(0, "127.0.0.1") ?? assert.fail(), "listening");
-  const { port } = tcp?.address() as AddressInfo;
+  const [unix = assert.fail(), tcp = assert.fail()] = servers;
+  await once(unix.listen(socket), "listening");
+  await once(tcp.listen(0, "127.0.0.1"), "listening");
+  const { port } = tcp.address() as AddressInfo;
   ways = [
     { name: "socket", controller: new Controller({ socket, token: "tok-123" }) },
     { name: "url", controller: new Controller({ url: `http://127.0.0.1:${port}`, token: "tok-123" }) },

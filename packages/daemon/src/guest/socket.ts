@@ -22,6 +22,8 @@ export class GuestSocket extends Duplex {
 
   private constructor(agent: AgentConnection, host: string, port: number) {
     super({ allowHalfOpen: true });
+    // whoever reads or writes it hears of its end; nobody else must crash
+    this.on("error", () => undefined);
     this.#stream = agent.open(
       T.CONNECT,
       new Writer().str(host).u32(port).done(),

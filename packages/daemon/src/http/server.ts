@@ -85,7 +85,7 @@ export function buildApp(services: Services, transport: Transport): FastifyInsta
     rewriteUrl: (raw) => {
       const address = addressOf(raw, domain);
       if (!address) return raw.url ?? "";
-      addresses.set(raw as IncomingMessage, address);
+      addresses.set(raw, address);
       // of what kind a body is, is for the guest to judge: it gets the header as it came
       raw.headers["content-type"] = "application/octet-stream";
       return routedUrl(address);

@@ -89,7 +89,7 @@ async function using<A extends { body: Body }>(sandbox: OpenSandbox, work: (sand
   try {
     const answer = await work(sandbox);
     const { body } = answer;
-    return { ...answer, body: ((...args) => body(...args).finally(() => sandbox.close())) as A["body"] };
+    return { ...answer, body: (...args: never[]) => body(...args).finally(() => sandbox.close()) };
   } catch (error) {
     sandbox.close();
     throw error;

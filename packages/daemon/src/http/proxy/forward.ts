@@ -130,17 +130,29 @@ function passageOf(response: IncomingMessage, headers: string[], { stopping }: N
 
 /** Resolves when the answer is out, or cut off on either side. A small one goes out in one piece, the head of a slow one at once */
 function pipe(response: IncomingMessage, to: ServerResponse): Promise<void> {
+  // of one without a length, only the connection knows whether it came to its end
+  const { socket } = response;
   return new Promise((resolve) => {
     let hasBegun = false;
+    const breakOff = (): void => {
+      to.destroy();
+      response.destroy();
+      resolve();
+    };
+    // either may have ended before anybody listened, and says nothing any more
+    if (to.destroyed || (response.destroyed && !response.complete)) {
+      breakOff();
+      return;
+    }
     response.on("data", (piece: Buffer) => {
       hasBegun = true;
       if (!to.write(piece)) response.pause();
     });
     to.on("drain", () => response.resume());
-    response.once("end", () => to.end());
-    response.once("error", () => to.destroy());
+    response.once("end", () => (socket.errored ? breakOff() : to.end()));
+    response.once("error", breakOff);
     response.once("close", () => {
-      if (!response.complete && !to.writableEnded) to.destroy();
+      if (!response.complete && !to.writableEnded) breakOff();
     });
     to.once("close", () => {
       // of one that was read whole the connection is kept

@@ -26,7 +26,8 @@ export async function relay(a: Duplex, b: Duplex, signals: { cut: AbortSignal; s
   join(b, a, breakOff);
   cut.addEventListener("abort", breakOff);
   stopping.addEventListener("abort", end);
-  if (cut.aborted) breakOff();
+  // one that broke before anybody listened says nothing any more
+  if (cut.aborted || a.destroyed || b.destroyed) breakOff();
   else if (stopping.aborted) end();
   await closed;
   clearTimeout(timer);

@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { readFile } from "node:fs/promises";
 import { request } from "node:http";
+import { Duplex } from "node:stream";
 import { test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import { open, readAll } from "../helpers/serve.ts";
@@ -253,4 +254,42 @@ test("requests are counted and written down by their route, without the guest's 
   const audit = await readFile(`${fixture.dir}/audit.log`, "utf8");
   assert.equal(audit.match(new RegExp(`"path":"/v1/sandboxes/sb-a/proxy/${port}","sandbox":"sb-a"`, "g"))?.length, 2);
   assert.doesNotMatch(audit + fixture.logged(), /secret/);
+});
+
+for (const [what, bytes] of [
+  ["in chunks", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nonly\r\n"],
+  ["of a length", "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nonly"],
+  ["up to its end", "HTTP/1.1 200 OK\r\n\r\nonly"],
+] as const) {
+  test(`an answer ${what} whose connection is reset is broken for the client too`, async (t) => {
+    const { options, guests } = await serveGuests(t);
+    const port = await answering(t, bytes);
+    const response = await open({ ...options({}), path: `/v1/sandboxes/sb-a/proxy/${port}/` });
+    assert.equal(String((await once(response, "data"))[0]), "only");
+    for (const socket of guests.live) socket.destroy(new Error("reset"));
+    await assert.rejects(readAll(response));
+    await until(() => guests.uses === 0);
+  });
+}
+
+test("a server whose answer and end come at once is no different", async (t) => {
+  const { guests, services, options } = await serveGuests(t);
+  // both in the same turn of the loop: nobody has begun to read when it is over
+  guests.connect = async () =>
+    new Duplex({
+      read: () => undefined,
+      write(_piece, _encoding, done) {
+        this.push("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nonly this");
+        this.push(null);
+        done();
+      },
+    });
+  for (let i = 0; i < 20; i++) {
+    const response = await open({ ...options({}), path: "/v1/sandboxes/sb-a/proxy/80/" }).catch(
+      (error: NodeJS.ErrnoException) => error.code,
+    );
+    if (typeof response === "object") await assert.rejects(readAll(response));
+    else assert.equal(response, "ECONNRESET");
+  }
+  await until(() => guests.uses === 0 && services.inFlight.count === 0);
 });

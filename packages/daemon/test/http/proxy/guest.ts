@@ -13,7 +13,7 @@ import type { OpenSandbox } from "../../../src/http/services.ts";
 type ServeOptions = NonNullable<Parameters<typeof serve>[1]>;
 
 /** Sandboxes `sb-a` (also named `web`) and `sb-b`; any port is one of this machine */
-export class Guests {
+class Guests {
   /** connections that were opened to servers */
   opened = 0;
   /** sandboxes in use now */

@@ -87,11 +87,9 @@ test("credentials of ours do not reach the guest", () => {
 });
 
 test("on a path a guest does not speak for the API's origin", () => {
-  const raw = [
-    ...["Service-Worker-Allowed", "/", "Clear-Site-Data", '"*"', "Strict-Transport-Security", "max-age=1", "Alt-Svc", 'h3=":1"'],
-    ...["Access-Control-Allow-Origin", "*", "Access-Control-Allow-Credentials", "true", "NEL", "{}", "Report-To", "{}"],
-    ...["X-Forkd-Error", "NOT_FOUND", "X-Request-Id", "theirs", "Content-Type", "text/html"],
-  ];
+  const site = ["Service-Worker-Allowed", "/", "Clear-Site-Data", '"*"', "Strict-Transport-Security", "max-age=1", "Alt-Svc", 'h3=":1"'];
+  const cors = ["Access-Control-Allow-Origin", "*", "Access-Control-Allow-Credentials", "true", "NEL", "{}", "Report-To", "{}"];
+  const raw = [...site, ...cors, "X-Forkd-Error", "NOT_FOUND", "X-Request-Id", "theirs", "Content-Type", "text/html"];
   assert.deepEqual(got(raw), ["Content-Type: text/html", "Content-Security-Policy: sandbox", "X-Content-Type-Options: nosniff"]);
   const byHost = got(raw, BY_HOST, false);
   assert.ok(byHost.includes("Access-Control-Allow-Origin: *") && byHost.includes("Service-Worker-Allowed: /"));

@@ -25,7 +25,7 @@ const until = async (isSo: () => boolean): Promise<void> => {
 
 /** Rejects with the answer when the connection was not upgraded */
 async function upgrade(options: RequestOptions, path: string, name = "websocket", isTls = false): Promise<Opened> {
-  const headers = { ...options.headers, connection: "Upgrade", upgrade: name };
+  const headers = { ...(options.headers as Record<string, string>), connection: "Upgrade", upgrade: name };
   const all = { ...options, path, headers, allowHalfOpen: true, rejectUnauthorized: false };
   const asked = (isTls ? httpsRequest : request)(all);
   return new Promise((resolve, reject) => {
