@@ -376,11 +376,9 @@ export class Runtime {
   }
 
   #forkContext(): ForkContext {
+    const { flats, runDir } = this;
     return {
-      engine: this.#engine,
-      flats: this.flats,
-      runDir: this.runDir,
-      vmsDir: this.#workplace.vmsDir,
+      ...{ engine: this.#engine, flats, runDir, vmsDir: this.#workplace.vmsDir },
       rootfsOf: async (snapshot) => {
         const { imageId } = snapshot.manifest;
         const known = this.#rootfs.get(imageId) ?? (await this.images.get(imageId)).rootfsPath;
