@@ -40,7 +40,7 @@ test("without anything, everything has its default", async (t) => {
   assert.equal(values.maxMemoryMiB, null);
   assert.equal(values.drainSecs, 30);
   assert.deepEqual(entries["max_sandboxes"], { value: 1000, source: "default" });
-  assert.equal(Object.keys(entries).length, CONFIG_OPTIONS.length);
+  for (const name of Object.keys(entries)) assert.ok(name.replaceAll("_", "-") in CONFIG_OPTIONS, name);
   assert.deepEqual(warnings, []);
   assert.ok(Object.isFrozen(values));
 });

@@ -377,15 +377,12 @@ export class Runtime {
 
   #forkContext(): ForkContext {
     const { flats, runDir } = this;
-    return {
-      ...{ engine: this.#engine, flats, runDir, vmsDir: this.#workplace.vmsDir },
-      rootfsOf: async (snapshot) => {
-        const { imageId } = snapshot.manifest;
-        const known = this.#rootfs.get(imageId) ?? (await this.images.get(imageId)).rootfsPath;
-        this.#rootfs.set(imageId, known);
-        return known;
-      },
+    const rootfsOf: ForkContext["rootfsOf"] = async ({ manifest: { imageId } }) => {
+      const known = this.#rootfs.get(imageId) ?? (await this.images.get(imageId)).rootfsPath;
+      this.#rootfs.set(imageId, known);
+      return known;
     };
+    return { engine: this.#engine, flats, runDir, vmsDir: this.#workplace.vmsDir, rootfsOf };
   }
 
   async #request<V>(work: () => Promise<V>): Promise<V> {
