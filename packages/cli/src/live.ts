@@ -95,8 +95,9 @@ async function feed(live: Process, keys: LeaveKeys | undefined, leave: () => voi
   try {
     for await (const chunk of process.stdin) {
       const bytes = chunk as Uint8Array;
-      if (keys?.isSeen(bytes)) return leave();
+      const isOver = keys?.isSeen(bytes);
       await live.write(bytes);
+      if (isOver) return leave();
     }
     await live.closeStdin();
   } catch (error) {

@@ -1,5 +1,7 @@
 // The terminal of this command, handed to a program elsewhere: every key goes there, and it is given back whatever happens.
 
+import { execFileSync } from "node:child_process";
+
 const LEAVE_KEY = 0x1d;
 const LEAVE_TIMES = 3;
 const LEAVE_WITHIN_MS = 1000;
@@ -7,14 +9,17 @@ const FALLBACK = { rows: 24, cols: 80 };
 
 export type TerminalSize = { rows: number; cols: number };
 
+/** Node's own raw mode still turns line ends of the output into two characters, which shifts what full-screen programs draw: so it is stty's */
 export class RawTerminal implements Disposable {
   readonly #onResize: () => void;
-  readonly #restore = (): void => void process.stdin.setRawMode(false);
+  readonly #restore: () => void;
 
   constructor(onResize: (size: TerminalSize) => void) {
-    process.stdin.setRawMode(true);
-    // also when something ends the process in the middle
+    const before = stty("-g").trim();
+    this.#restore = () => void stty(before);
+    // also when something ends the process in the middle, where nothing asynchronous is possible
     process.once("exit", this.#restore);
+    stty("raw", "-echo");
     this.#onResize = () => onResize(terminalSize());
     process.stdout.on("resize", this.#onResize);
   }
@@ -24,6 +29,10 @@ export class RawTerminal implements Disposable {
     process.off("exit", this.#restore);
     this.#restore();
   }
+}
+
+function stty(...args: string[]): string {
+  return execFileSync("stty", args, { stdio: ["inherit", "pipe", "inherit"], encoding: "utf8" });
 }
 
 /** Of this command's terminal, or the usual one where there is none */

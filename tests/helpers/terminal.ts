@@ -1,0 +1,86 @@
+// A command at a terminal of its own, typed at and looked at like a person would.
+
+import { spawn, type ChildProcess } from "node:child_process";
+import { createInterface } from "node:readline";
+import { join } from "node:path";
+import { until } from "./until.ts";
+
+type Said = { pid?: number; output?: string; modes?: string; exit?: number };
+
+export class Terminal implements AsyncDisposable {
+  readonly #child: ChildProcess;
+  #screen = "";
+  #modes: string | undefined;
+  #exit: number | undefined;
+  #pid = 0;
+
+  constructor(command: readonly string[], env: NodeJS.ProcessEnv) {
+    this.#child = spawn("python3", [join(import.meta.dirname, "terminal.py"), ...command], { env, stdio: ["pipe", "pipe", "inherit"] });
+    const lines = createInterface({ input: this.#child.stdout as NodeJS.ReadableStream });
+    lines.on("line", (line) => {
+      const said = JSON.parse(line) as Said;
+      if (said.output !== undefined) this.#screen += Buffer.from(said.output, "base64").toString();
+      if (said.modes !== undefined) this.#modes = said.modes;
+      if (said.exit !== undefined) this.#exit = said.exit;
+      if (said.pid !== undefined) this.#pid = said.pid;
+    });
+  }
+
+  /** Everything that was shown */
+  get screen(): string {
+    return this.#screen;
+  }
+
+  /** Of the command itself */
+  get pid(): number {
+    return this.#pid;
+  }
+
+  type(text: string): void {
+    this.#say({ type: text });
+  }
+
+  resize(rows: number, cols: number): void {
+    this.#say({ resize: [rows, cols] });
+  }
+
+  /** Types a line and waits until the answer is there, which is not in what was typed */
+  async ask(line: string, answer: RegExp): Promise<string> {
+    const from = this.#screen.length;
+    this.type(`${line}\r`);
+    return this.shows(answer, from);
+  }
+
+  /** Waits until it is shown, after what had been shown before */
+  async shows(what: RegExp, from = 0): Promise<string> {
+    try {
+      await until(() => what.test(this.#screen.slice(from)));
+    } catch (error) {
+      throw new Error(`${String(what)} is not shown after ${JSON.stringify(this.#screen)}`, { cause: error });
+    }
+    return what.exec(this.#screen.slice(from))?.[0] ?? "";
+  }
+
+  /** The terminal's settings as they are now */
+  async modes(): Promise<string> {
+    this.#modes = undefined;
+    this.#say({ modes: true });
+    await until(() => this.#modes !== undefined);
+    return this.#modes ?? "";
+  }
+
+  /** The exit code, -n after signal n */
+  async exit(): Promise<number> {
+    await until(() => this.#exit !== undefined);
+    return this.#exit ?? Number.NaN;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#child.stdin?.end();
+    if (this.#child.exitCode === null) await new Promise((done) => this.#child.once("exit", done));
+  }
+
+  #say(command: object): void {
+    this.#child.stdin?.write(`${JSON.stringify(command)}\n`);
+  }
+}
