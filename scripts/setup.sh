@@ -69,6 +69,9 @@ test_packages() {
   have runc || missing+=(runc)
   have mkfs.btrfs || missing+=(btrfs-progs)
   have shellcheck || missing+=(shellcheck)
+  have ip || missing+=(iproute2)
+  have git || missing+=(git)
+  have python3 || missing+=(python3)
   # rustup brings both with it; the distribution's cargo does not.
   if dpkg-query -W cargo >/dev/null 2>&1; then
     have cargo-fmt || missing+=(rustfmt)

@@ -244,6 +244,10 @@ impl Agent {
         if self.network.answer(number, frame.kind, &frame.payload)? {
             return Ok(());
         }
+        if frame.kind == kind::OPENED {
+            self.opened(number);
+            return Ok(());
+        }
         let stream = match self.streams.get_mut(&number) {
             Some(stream) => stream,
             None => return Ok(()),
@@ -256,10 +260,6 @@ impl Agent {
         if let Stream::Process(id) = stream {
             let id = *id;
             return self.process_frame(id, frame, &mut reader);
-        }
-        if let (Stream::Socket(socket), kind::OPENED) = (&mut *stream, frame.kind) {
-            socket.opened(number, &mut self.outbox);
-            return Ok(());
         }
         let channel = reader.u8()?;
         match (stream, frame.kind) {

@@ -114,8 +114,8 @@ pub struct Input {
     foreign: usize,
     /// What the host may still send.
     window: usize,
-    /// From how many consumed bytes on credit is given back.
-    step: usize,
+    /// What it may have on its way.
+    whole: usize,
     consumed: usize,
     pub closing: bool,
 }
@@ -162,7 +162,7 @@ impl Input {
     }
 
     pub fn give_credit(&mut self, stream: Option<u32>, channel: u8, outbox: &mut Outbox) {
-        if let (Some(stream), true) = (stream, self.consumed >= self.step) {
+        if let (Some(stream), true) = (stream, self.consumed >= CREDIT_STEP.min(self.whole / 2)) {
             outbox.credit(stream, channel, self.consumed);
             self.window += self.consumed;
             self.consumed = 0;
@@ -178,7 +178,7 @@ impl Input {
     pub fn open(&mut self, window: usize) {
         self.foreign = self.queue.len();
         self.window = window;
-        self.step = CREDIT_STEP.min(window / 2);
+        self.whole = window;
         self.consumed = 0;
     }
 
@@ -187,5 +187,13 @@ impl Input {
         self.window = WINDOW.saturating_sub(self.queue.len());
         self.consumed = 0;
         self.window
+    }
+
+    /// Takes more at a time from now on; the credit to give for that.
+    pub fn widen(&mut self, window: usize) -> usize {
+        let more = window - self.whole;
+        self.window += more;
+        self.whole = window;
+        more
     }
 }

@@ -22,9 +22,8 @@ enum State {
 pub struct Socket {
     tcp: TcpStream,
     state: State,
-    /// What may still be sent to the host, and how much that ever is.
+    /// What may still be sent to the host.
     credit: usize,
-    window: usize,
     input: Input,
     read_end: bool,
     write_end: bool,
@@ -38,7 +37,6 @@ impl Socket {
             tcp,
             state,
             credit: window,
-            window,
             input,
             read_end: false,
             write_end: false,
@@ -63,15 +61,19 @@ impl Socket {
     }
 
     /// OPENED: the host has connected.
-    pub fn opened(&mut self, stream: u32, outbox: &mut Outbox) {
+    pub fn opened(&mut self, stream: u32, is_wide: bool, outbox: &mut Outbox) {
         if self.state == State::Dialling {
             self.state = State::Open;
+            if is_wide {
+                let more = self.input.widen(WINDOW);
+                outbox.credit(stream, channel::STDIN, more);
+            }
             self.flush(stream, outbox);
         }
     }
 
     pub fn credit(&mut self, bytes: usize) {
-        self.credit = self.credit.saturating_add(bytes).min(self.window);
+        self.credit = self.credit.saturating_add(bytes).min(WINDOW);
     }
 
     pub fn data(&mut self, stream: u32, bytes: &[u8], outbox: &mut Outbox) -> Result<(), Failure> {

@@ -63,7 +63,7 @@ async function answer(request: IncomingMessage, response: ServerResponse): Promi
     for await (const chunk of request) bytes += (chunk as Buffer).length;
     return void response.end(String(bytes));
   }
-  const file = join(folder, normalize(decodeURIComponent(pathname)));
+  const file = join(folder, normalize(decodeURIComponent(pathname)), pathname.endsWith("/") ? "index.html" : "");
   const found = await stat(file).catch(() => undefined);
   if (!found?.isFile()) return void response.writeHead(404).end();
   response.setHeader("content-length", found.size);

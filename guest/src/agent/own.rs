@@ -7,6 +7,8 @@ use crate::socket::Socket;
 
 /// How many connections are taken at once before others have their turn.
 const TAKEN_AT_ONCE: usize = 16;
+/// How many connections may have much on their way; the memory of all of them is the guest's.
+const MOST_WIDE: usize = 64;
 
 impl Agent {
     /// A program wants something of somebody outside.
@@ -32,6 +34,18 @@ impl Agent {
                 self.outbox.frame(kind::DIAL, number, &dial);
                 self.streams.insert(number, Stream::Socket(socket));
             }
+        }
+    }
+
+    /// The host has connected. While there are few, each may have more on its way.
+    pub(super) fn opened(&mut self, number: u32) {
+        let sockets = self
+            .streams
+            .values()
+            .filter(|stream| matches!(stream, Stream::Socket(_)));
+        let is_wide = sockets.take(MOST_WIDE + 1).count() <= MOST_WIDE;
+        if let Some(Stream::Socket(socket)) = self.streams.get_mut(&number) {
+            socket.opened(number, is_wide, &mut self.outbox);
         }
     }
 

@@ -19,7 +19,7 @@ export type StreamOptions = {
   /** stdin waits for the agent to say how much it takes */
   awaitsStdin?: boolean | undefined;
   onEnd: () => void;
-  /** how many bytes may be on their way in each direction of a channel */
+  /** how many bytes may be on their way in each direction of a channel at first */
   window?: number;
 };
 
@@ -35,8 +35,9 @@ export class AgentError extends ForkdError {
 
 export class AgentStream {
   readonly #opts: StreamOptions;
+  /** what either side may have on its way unless it was given more */
   readonly #window: number;
-  readonly #creditStep: number;
+  #creditStep: number;
   readonly #end = Promise.withResolvers<Frame>();
   readonly #started = Promise.withResolvers<Reader>();
   /** bytes we may still send, per channel */
@@ -122,6 +123,15 @@ export class AgentStream {
     return this.#over;
   }
 
+  /** The agent may have as much on its way on this channel as on any other stream */
+  widen(channel: number): void {
+    const more = WINDOW - this.#window;
+    if (this.#over || more === 0) return;
+    this.#creditStep = CREDIT_STEP;
+    this.#allowed.set(channel, (this.#allowed.get(channel) ?? this.#window) + more);
+    this.#opts.send(T.CREDIT, new Writer().u8(channel).u32(more).done());
+  }
+
   /** Of a connection that the agent opened: it stands */
   opened(): void {
     if (!this.#over) this.#opts.send(T.OPENED, Buffer.alloc(0));
@@ -162,7 +172,7 @@ export class AgentStream {
         const reader = new Reader(frame.payload);
         const channel = reader.u8();
         // never more than the window: an agent that gives what it did not get would have us send without bound
-        this.#credit.set(channel, Math.min(this.#window, this.#creditOf(channel) + reader.u32()));
+        this.#credit.set(channel, Math.min(WINDOW, this.#creditOf(channel) + reader.u32()));
         this.#wakeWriters();
         return;
       }

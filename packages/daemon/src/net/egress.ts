@@ -13,6 +13,8 @@ import { Outgoing, type ConnectionRecord } from "./outgoing.ts";
 import { normalName, Rules, type NetworkPolicy } from "./policy.ts";
 
 const MAX_CONNECTIONS = 512;
+/** how many connections may hold much of this host's memory */
+const MAX_WIDE = 64;
 const MAX_QUERIES = 256;
 const MAX_DNS_STREAMS = 64;
 const MAX_RECENT = 100;
@@ -129,6 +131,7 @@ export class Egress {
       record,
       spend: (bytes) => this.#spend(bytes),
       onDown: (bytes) => (this.#counts.bytesDown += bytes),
+      isWide: () => this.#open.size <= MAX_WIDE,
       onConnected: (socket) => this.#connected(outgoing, socket.localAddress === socket.remoteAddress),
       onEnd: () => {
         this.#open.delete(outgoing);

@@ -34,6 +34,8 @@ export type OutgoingOptions = {
   /** Whether so many more bytes may leave */
   spend: (bytes: number) => boolean;
   onDown: (bytes: number) => void;
+  /** Whether much of it may be on its way; of many connections, only of some */
+  isWide: () => boolean;
   /** Hears that it stands, with what the socket itself says; false: it must not */
   onConnected: (socket: Socket) => boolean;
   /** Hears that it is over, once */
@@ -75,7 +77,9 @@ export class Outgoing {
     const late = setTimeout(() => this.cut("ETIMEDOUT"), CONNECT_WITHIN_MS);
     socket.once("connect", () => {
       clearTimeout(late);
-      if (this.#opts.onConnected(socket)) stream.opened();
+      if (!this.#opts.onConnected(socket)) return;
+      stream.opened();
+      if (this.#opts.isWide()) stream.widen(CHANNEL.stdin);
     });
     socket.on("data", (chunk) => this.#down(chunk));
     socket.once("end", () => stream.eof(CHANNEL.stdin));
