@@ -185,6 +185,7 @@ impl Input {
     /// A stream begins with the room that is left, so that it never adds up; how much that is.
     pub fn resume(&mut self) -> usize {
         self.window = WINDOW.saturating_sub(self.queue.len());
+        self.whole = WINDOW;
         self.consumed = 0;
         self.window
     }
