@@ -26,8 +26,6 @@ pub struct Output {
     pub credit: usize,
     /// After the end of the process: the offset at which its output ends.
     pub last: Option<u64>,
-    /// Whether the attached stream knows that the pipe is closed.
-    pub eof_told: bool,
 }
 
 impl Output {
@@ -39,7 +37,6 @@ impl Output {
             sent: 0,
             credit: 0,
             last: None,
-            eof_told: false,
         }
     }
 

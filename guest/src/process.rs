@@ -97,7 +97,6 @@ impl Process {
         for (output, from) in self.outputs.iter_mut().zip(from) {
             output.sent = from.max(output.ring.start()).min(output.ring.end());
             output.credit = WINDOW;
-            output.eof_told = false;
             started = started.u64(output.sent);
         }
         self.control_queue.attach();
@@ -198,13 +197,6 @@ impl Process {
             outbox.frame(kind::EXIT, stream, &exit.u8(self.timed_out as u8).0);
             self.stream = None;
             return true;
-        }
-        for output in &mut self.outputs {
-            let at_eof = output.pipe.is_none() && output.caught_up() && self.ended.is_none();
-            if at_eof && !output.eof_told {
-                output.eof_told = true;
-                outbox.eof(stream, output.channel);
-            }
         }
         false
     }

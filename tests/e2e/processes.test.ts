@@ -279,6 +279,7 @@ describe("live processes", () => {
     assert.doesNotMatch(bytes.toString(), /\ufffd/);
     const { body } = await rest.send("POST", path, { json: { args: ["true"] } });
     const { id } = body as { id: number };
+    await until(async () => (await sandbox.processes.get(id)).state === "ended");
     const output = await rest.send("GET", `${path}/${id}/output?follow=false`);
     assert.match(output.bytes.toString(), /event: exit\n/);
     const running = await rest.send("POST", path, { json: { args: ["sh", "-c", "echo some; sleep 1000"], tag: "some" } });

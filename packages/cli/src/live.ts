@@ -34,7 +34,7 @@ export async function follow(live: Process, opts: FollowOptions): Promise<number
   const isRaw = live.terminal && opts.feeds && process.stdin.isTTY;
   {
     using _raw = isRaw ? new RawTerminal((size) => ignoring(live.resize(size))) : undefined;
-    if (opts.feeds) void feed(live, isRaw ? new LeaveKeys() : undefined, () => leave(0));
+    if (opts.feeds) void feed(live, isRaw ? new LeaveKeys((keys) => ignoring(live.write(keys))) : undefined, () => leave(0));
     try {
       await passOutput(live);
     } finally {
@@ -94,10 +94,10 @@ function watchSignals(
 async function feed(live: Process, keys: LeaveKeys | undefined, leave: () => void): Promise<void> {
   try {
     for await (const chunk of process.stdin) {
-      const bytes = chunk as Uint8Array;
-      const isOver = keys?.isSeen(bytes);
-      await live.write(bytes);
-      if (isOver) return leave();
+      const typed = chunk as Uint8Array;
+      const bytes = keys ? keys.take(typed) : typed;
+      if (!bytes) return leave();
+      if (bytes.length > 0) await live.write(bytes);
     }
     await live.closeStdin();
   } catch (error) {

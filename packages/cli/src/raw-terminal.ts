@@ -41,16 +41,34 @@ export function terminalSize(): TerminalSize {
   return rows && columns ? { rows, cols: columns } : FALLBACK;
 }
 
-/** Ctrl-] three times within a second leaves, as in machinectl; until then it is a key like any other */
+/** Ctrl-] three times within a second leaves, as in machinectl. Until it is known whether more follow, they are held back */
 export class LeaveKeys {
-  #times: number[] = [];
+  readonly #release: (keys: Uint8Array) => void;
+  #held = 0;
+  #timer: NodeJS.Timeout | undefined;
 
-  isSeen(typed: Uint8Array, now: number = Date.now()): boolean {
+  /** @param release gets keys after which no more came */
+  constructor(release: (keys: Uint8Array) => void) {
+    this.#release = release;
+  }
+
+  /** What is to be passed on of what was typed; undefined: it means to leave */
+  take(typed: Uint8Array): Uint8Array | undefined {
+    clearTimeout(this.#timer);
+    const passed: number[] = [];
     for (const key of typed) {
-      if (key !== LEAVE_KEY) this.#times = [];
-      else this.#times = [...this.#times.slice(1 - LEAVE_TIMES), now];
-      if (this.#times.length === LEAVE_TIMES && now - (this.#times[0] ?? 0) <= LEAVE_WITHIN_MS) return true;
+      if (key === LEAVE_KEY) this.#held++;
+      else passed.push(...this.#holding(), key);
+      if (this.#held === LEAVE_TIMES) return undefined;
     }
-    return false;
+    if (this.#held > 0) this.#timer = setTimeout(() => this.#release(Uint8Array.from(this.#holding())), LEAVE_WITHIN_MS);
+    return Uint8Array.from(passed);
+  }
+
+  /** What is held, from now on no more */
+  #holding(): number[] {
+    const held = Array.from({ length: this.#held }, () => LEAVE_KEY);
+    this.#held = 0;
+    return held;
   }
 }

@@ -200,14 +200,24 @@ test("ps prints a table, JSON or ids; those that have ended with -a", async () =
   assert.deepEqual(JSON.parse((await forkd(["ps", "--json", "sb-1"], daemon.env)).stdout), [known[1]]);
 });
 
-test("Ctrl-] three times within a second leaves, and is a key like any other before", () => {
-  const keys = new LeaveKeys();
-  const key = Uint8Array.of(0x1d);
-  assert.deepEqual([keys.isSeen(key, 0), keys.isSeen(key, 400), keys.isSeen(key, 900)], [false, false, true]);
-  const slow = new LeaveKeys();
-  assert.deepEqual([slow.isSeen(key, 0), slow.isSeen(key, 600), slow.isSeen(key, 1100)], [false, false, false]);
-  assert.equal(slow.isSeen(key, 1500), true, "the last three count");
-  const mixed = new LeaveKeys();
-  assert.equal(mixed.isSeen(Uint8Array.of(0x1d, 0x1d, 0x61, 0x1d), 0), false);
-  assert.equal(mixed.isSeen(Uint8Array.of(0x1d, 0x1d), 1), true);
+test("Ctrl-] three times within a second leaves; fewer are keys like any other", (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout"] });
+  const released: string[] = [];
+  const keys = new LeaveKeys((held) => void released.push(Buffer.from(held).toString()));
+  const take = (text: string): string | undefined => {
+    const passed = keys.take(Buffer.from(text));
+    return passed && Buffer.from(passed).toString();
+  };
+  assert.equal(take("ab"), "ab");
+  assert.equal(take("a\u001d"), "a");
+  assert.equal(take("b"), "\u001db");
+  assert.equal(take("\u001d\u001dx\u001d"), "\u001d\u001dx");
+  t.mock.timers.tick(1000);
+  assert.deepEqual(released, ["\u001d"]);
+  assert.equal(take("\u001d"), "");
+  t.mock.timers.tick(900);
+  assert.equal(take("\u001d"), "");
+  t.mock.timers.tick(900);
+  assert.equal(take("\u001d"), undefined);
+  assert.deepEqual(released, ["\u001d"]);
 });
