@@ -89,8 +89,8 @@ describe("live processes", () => {
     const again = await sandbox.processes.attach("counter", { from: cursor });
     assert.deepEqual([again.id, again.tag], [process.id, "counter"]);
     await sh("touch /tmp/stop");
-    const rest_ = await textOf(again);
-    const numbers = `${before}${rest_}`.split("\n").slice(0, -2).map(Number);
+    const since = await textOf(again);
+    const numbers = `${before}${since}`.split("\n").slice(0, -2).map(Number);
     assert.deepEqual(
       numbers,
       Array.from({ length: numbers.length }, (_, i) => i + 1),

@@ -30,11 +30,14 @@ export type FollowOptions = {
 /** Resolves with the exit code, when the process has ended or is left behind */
 export async function follow(live: Process, opts: FollowOptions): Promise<number> {
   const { ending, leave, onSignal } = watchSignals(live, opts);
-  using _signals = takeSignals(onSignal);
-  const isRaw = live.terminal && opts.feeds && process.stdin.isTTY;
+  using signals = new DisposableStack();
+  signals.use(takeSignals(onSignal));
   {
-    using _raw = isRaw ? new RawTerminal((size) => ignoring(live.resize(size))) : undefined;
-    if (opts.feeds) void feed(live, isRaw ? new LeaveKeys((keys) => ignoring(live.write(keys))) : undefined, () => leave(0));
+    using terminal = new DisposableStack();
+    const isRaw = live.terminal && opts.feeds && process.stdin.isTTY;
+    if (isRaw) terminal.use(new RawTerminal((size) => ignoring(live.resize(size))));
+    const keys = isRaw ? new LeaveKeys((held) => ignoring(live.write(held))) : undefined;
+    if (opts.feeds) void feed(live, keys, () => leave(0));
     try {
       await passOutput(live);
     } finally {

@@ -33,7 +33,7 @@ export async function* processEventsOf(client: Client, request: ProcessRequest, 
   let isKnown = false;
   let tries = 0;
   for (;;) {
-    let failure: unknown;
+    let failure: Error | undefined;
     try {
       const headers = { accept: "text/event-stream", ...call.headers };
       for await (const { id, type, data } of serverEventsOf(
@@ -102,6 +102,6 @@ function bytesOf(base64: string): Uint8Array {
   return bytes;
 }
 
-function canReturn(error: unknown): boolean {
+function canReturn(error: unknown): error is Error {
   return error instanceof ConnectionError || error instanceof TimeoutError || (error instanceof ForkdError && error.status === 503);
 }

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
-import { Controller, Process, SandboxProcesses, type ProcessOutput } from "../src/index.ts";
+import { Controller, SandboxProcesses, type Process, type ProcessOutput } from "../src/index.ts";
 import { FakeDaemon, problem, type Override } from "./helpers/fake-daemon.ts";
 import { PROCESS_EVENTS } from "./helpers/samples.ts";
 import type { ServerResponse } from "node:http";

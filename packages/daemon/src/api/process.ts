@@ -6,9 +6,36 @@ import { env, flag, name, problem } from "./common.ts";
 const MAX_SECS = 366 * 24 * 3600;
 
 const SIGNALS = [
-  ...["SIGHUP", "SIGINT", "SIGQUIT", "SIGILL", "SIGTRAP", "SIGABRT", "SIGBUS", "SIGFPE", "SIGKILL", "SIGUSR1", "SIGSEGV"],
-  ...["SIGUSR2", "SIGPIPE", "SIGALRM", "SIGTERM", "SIGCHLD", "SIGCONT", "SIGSTOP", "SIGTSTP", "SIGTTIN", "SIGTTOU", "SIGURG"],
-  ...["SIGXCPU", "SIGXFSZ", "SIGVTALRM", "SIGPROF", "SIGWINCH", "SIGIO", "SIGPWR", "SIGSYS"],
+  "SIGHUP",
+  "SIGINT",
+  "SIGQUIT",
+  "SIGILL",
+  "SIGTRAP",
+  "SIGABRT",
+  "SIGBUS",
+  "SIGFPE",
+  "SIGKILL",
+  "SIGUSR1",
+  "SIGSEGV",
+  "SIGUSR2",
+  "SIGPIPE",
+  "SIGALRM",
+  "SIGTERM",
+  "SIGCHLD",
+  "SIGCONT",
+  "SIGSTOP",
+  "SIGTSTP",
+  "SIGTTIN",
+  "SIGTTOU",
+  "SIGURG",
+  "SIGXCPU",
+  "SIGXFSZ",
+  "SIGVTALRM",
+  "SIGPROF",
+  "SIGWINCH",
+  "SIGIO",
+  "SIGPWR",
+  "SIGSYS",
 ] as const;
 
 /** A number is an id, and the last part of a path names what is there */
@@ -68,7 +95,7 @@ export const processInfo = z
 
 const channel = z.enum(["stdout", "stderr"]);
 
-export const processStarted = z
+const processStarted = z
   .strictObject({
     id: z.int(),
     pid: z.int(),
@@ -83,7 +110,7 @@ const outputLost = z
   .strictObject({ channel, bytes: z.int() })
   .meta({ id: "OutputLost", description: "Output that was asked for and is no longer kept" });
 
-export const processExit = z.strictObject(exit).meta({ id: "ProcessExit" });
+const processExit = z.strictObject(exit).meta({ id: "ProcessExit" });
 
 const output = z
   .strictObject({ offset: z.int(), text: z.string().optional(), base64: z.string().optional() })

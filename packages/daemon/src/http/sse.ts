@@ -49,6 +49,8 @@ export function sseStream(events: AsyncIterable<ServerEvent>, opts: SseOptions):
       isPulling = false;
     }
   };
+  // not awaited: it ends when what it waits for has come
+  const letGo = (): void => void iterator.return?.().catch(() => undefined);
   const cut = (): void => void stream.destroy(new Error("the client does not read its events"));
   const stream = new Readable({
     read: () => {
@@ -58,8 +60,7 @@ export function sseStream(events: AsyncIterable<ServerEvent>, opts: SseOptions):
       clearInterval(heartbeat);
       opts.over.removeEventListener("abort", end);
       opts.dropped.removeEventListener("abort", cut);
-      // not awaited: it ends when what it waits for has come
-      void iterator.return?.().catch(() => undefined);
+      letGo();
       done(error);
     },
   });

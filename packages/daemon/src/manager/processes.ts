@@ -163,7 +163,8 @@ function watched(watch: Watch, { sandbox, entry, tag, terminal, until }: Watched
   const events = async function* (): AsyncGenerator<WatchEvent> {
     const at = { stdout, stderr };
     try {
-      while (!until || at.stdout < until.stdout || at.stderr < until.stderr) {
+      for (;;) {
+        if (until && at.stdout >= until.stdout && at.stderr >= until.stderr) return;
         const step = await watch.next();
         if (step.done) return;
         const event = step.value;

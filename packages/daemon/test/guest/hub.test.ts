@@ -65,97 +65,97 @@ async function take(watch: Watch, length: number): Promise<string> {
 describe("watchers", () => {
   test("share one stream, and each gets everything", async () => {
     await using s = await setting();
-    const process = s.next();
+    const program = s.next();
     const first = await s.hub.start(["fake"]);
     const { watch: second } = await s.hub.watch({ id: first.id });
     const both = Promise.all([textOf(first), textOf(second)]);
-    process.print("out");
-    process.print("err", CHANNEL.stderr);
-    process.print("more");
-    process.exit(3);
+    program.print("out");
+    program.print("err", CHANNEL.stderr);
+    program.print("more");
+    program.exit(3);
     assert.deepEqual(await both, ["out<err>more[exit 3]", "out<err>more[exit 3]"]);
-    assert.equal(process.streams.length, 1);
+    assert.equal(program.streams.length, 1);
     assert.deepEqual([first.id, first.pid], [1, 101]);
   });
 
   test("that come later and want older output get it, and the others get nothing twice", async () => {
     await using s = await setting();
-    const process = s.next();
+    const program = s.next();
     const first = await s.hub.start(["fake"]);
-    process.print("0123456789");
-    process.print("abc", CHANNEL.stderr);
+    program.print("0123456789");
+    program.print("abc", CHANNEL.stderr);
     assert.equal(await take(first, 15), "0123456789<abc>");
     const { watch: second } = await s.hub.watch({ id: 1 }, { stdout: 4, stderr: "now" });
-    assert.deepEqual(process.streams.at(-1)?.from, [4, 3]);
+    assert.deepEqual(program.streams.at(-1)?.from, [4, 3]);
     assert.deepEqual(second.began, { stdout: 4, stderr: 3 });
-    process.print("next");
-    process.exit(0);
+    program.print("next");
+    program.exit(0);
     assert.deepEqual(await Promise.all([textOf(first), textOf(second)]), ["next[exit 0]", "456789next[exit 0]"]);
-    assert.equal(process.streams.length, 2);
+    assert.equal(program.streams.length, 2);
   });
 
   test("that want only what is new skip what slower ones have not had yet", async () => {
     await using s = await setting();
-    const process = s.next();
+    const program = s.next();
     const slow = await s.hub.start(["fake"]);
-    process.print("old");
+    program.print("old");
     const { watch: fresh } = await s.hub.watch({ id: 1 }, { stdout: "now", stderr: "now" });
-    process.print("new");
-    process.exit(0);
+    program.print("new");
+    program.exit(0);
     assert.deepEqual(await Promise.all([textOf(slow), textOf(fresh)]), ["oldnew[exit 0]", "new[exit 0]"]);
   });
 
   test("are told what is no longer kept", async () => {
     await using s = await setting();
-    const process = s.add(1);
-    process.print("0123456789");
-    process.forgetBefore(6);
+    const program = s.add(1);
+    program.print("0123456789");
+    program.forgetBefore(6);
     const { watch } = await s.hub.watch({ id: 1 }, { stdout: 2 });
-    process.exit(0);
+    program.exit(0);
     assert.equal(await textOf(watch), "[lost 4]6789[exit 0]");
     assert.deepEqual(watch.began, { stdout: 6, stderr: 0 });
   });
 
   test("whose place lies beyond the end begin there", async () => {
     await using s = await setting();
-    const process = s.add(1);
-    process.print("01");
+    const program = s.add(1);
+    program.print("01");
     const { watch } = await s.hub.watch({ id: 1 }, { stdout: 1000 });
-    process.print("23");
-    process.exit(0);
+    program.print("23");
+    program.exit(0);
     assert.equal(await textOf(watch), "23[exit 0]");
   });
 
-  test("that go away leave the process running, and come back where they were", async () => {
+  test("that go away leave the program running, and come back where they were", async () => {
     await using s = await setting();
-    const process = s.next();
+    const program = s.next();
     const first = await s.hub.start(["fake"]);
-    process.print("one");
+    program.print("one");
     await take(first, 3);
     first.close();
-    await until(() => !process.isAttached);
-    process.print("two");
+    await until(() => !program.isAttached);
+    program.print("two");
     const { watch: again } = await s.hub.watch({ id: 1 }, { stdout: 3 });
-    process.print("three");
-    process.exit(0);
+    program.print("three");
+    program.exit(0);
     assert.equal(await textOf(again), "twothree[exit 0]");
-    assert.deepEqual(process.signals, []);
+    assert.deepEqual(program.signals, []);
     assert.deepEqual(await textOf(first), "");
   });
 
   test("of one that has ended get its kept output and its end", async () => {
     await using s = await setting();
-    const process = s.add(1);
-    process.print("last words");
-    process.exit(7);
+    const program = s.add(1);
+    program.print("last words");
+    program.exit(7);
     for (let i = 0; i < 2; i++) assert.equal(await textOf((await s.hub.watch({ id: 1 })).watch), "last words[exit 7]");
   });
 
   test("of a guest whose agent is gone are told so, after what had come", async () => {
     await using s = await setting();
-    const process = s.next();
+    const program = s.next();
     const watch = await s.hub.start(["fake"]);
-    process.print("so far");
+    program.print("so far");
     await assert.rejects(s.hub.start(["fake"]), { code: "EXEC_FAILED" });
     s.hangUp();
     assert.equal(await take(watch, 6), "so far");
@@ -165,12 +165,12 @@ describe("watchers", () => {
 });
 
 describe("a slow watcher", () => {
-  test("holds the process up, and nothing is kept for it here", async () => {
+  test("holds the program up, and nothing is kept for it here", async () => {
     await using s = await setting();
-    const process = s.next();
+    const program = s.next();
     const watch = await s.hub.start(["fake"]);
     const all = "x".repeat(4 * WINDOW);
-    process.print(all);
+    program.print(all);
     const { watch: fast } = await s.hub.watch({ id: 1 }, { stdout: 0 });
     const read = textOf(fast);
     await s.hub.list();
@@ -178,19 +178,19 @@ describe("a slow watcher", () => {
     const before = credits();
     await s.hub.list();
     assert.equal(credits(), before, "credit was given for what nobody took");
-    process.exit(0);
+    program.exit(0);
     assert.equal((await textOf(watch)).length, all.length + "[exit 0]".length);
     assert.equal((await read).length, all.length + "[exit 0]".length);
   });
 
-  test("is dropped after a while, so that the process and the others go on", async () => {
+  test("is dropped after a while, so that the program and the others go on", async () => {
     await using s = await setting({ stallMs: 50 });
-    const process = s.next();
+    const program = s.next();
     const dead = await s.hub.start(["fake"]);
     const { watch: alive } = await s.hub.watch({ id: 1 });
     const read = textOf(alive);
-    process.print("x".repeat(2 * WINDOW));
-    process.exit(0);
+    program.print("x".repeat(2 * WINDOW));
+    program.exit(0);
     assert.equal((await read).length, 2 * WINDOW + "[exit 0]".length);
     assert.ok(dead.dropped.aborted);
     await assert.rejects(dead.next(), { code: "CANCELLED" });
@@ -199,10 +199,10 @@ describe("a slow watcher", () => {
 
   test("that takes a little now and then is not dropped", async () => {
     await using s = await setting({ stallMs: 200 });
-    const process = s.next();
+    const program = s.next();
     const watch = await s.hub.start(["fake"]);
     const pieces = 8;
-    for (let i = 0; i < pieces; i++) process.print("y".repeat(32_768));
+    for (let i = 0; i < pieces; i++) program.print("y".repeat(32_768));
     let length = 0;
     for (let i = 0; i < pieces; i++) {
       await new Promise((resolve) => setTimeout(resolve, 40));
@@ -218,44 +218,44 @@ describe("a slow watcher", () => {
 describe("writers", () => {
   test("need no watcher, and their pieces do not mix", async () => {
     await using s = await setting();
-    const process = s.add(1);
+    const program = s.add(1);
     const pieces = ["a", "b", "c"].map((letter) => letter.repeat(80_000));
     await Promise.all(pieces.map(async (piece) => s.hub.use({ id: 1 }, async (shared) => shared.write(Buffer.from(piece)))));
-    await until(() => process.stdin.length === 240_000);
-    assert.equal(process.stdin.replaceAll(/(.)\1+/g, "$1").length, 3);
-    await until(() => !process.isAttached);
+    await until(() => program.stdin.length === 240_000);
+    assert.equal(program.stdin.replaceAll(/(.)\1+/g, "$1").length, 3);
+    await until(() => !program.isAttached);
   });
 
   test("go on where they were when another stream takes over", async () => {
     await using s = await setting();
-    const process = s.next();
+    const program = s.next();
     const watch = await s.hub.start(["fake"], { stdin: "open" });
-    process.print("older");
+    program.print("older");
     await take(watch, 5);
     const text = Array.from({ length: 60_000 }, (_, i) => String(i).padStart(8, "0")).join("");
     const writing = watch.write(text);
-    await until(() => process.stdin.length === WINDOW);
+    await until(() => program.stdin.length === WINDOW);
     // the one that writes has no credit left, and the next stream begins with what the agent says
-    process.room = 100_000;
+    program.room = 100_000;
     const { watch: second } = await s.hub.watch({ id: 1 }, { stdout: 0 });
-    await until(() => process.stdin.length === WINDOW + 100_000);
-    process.giveStdinCredit(WINDOW);
+    await until(() => program.stdin.length === WINDOW + 100_000);
+    program.giveStdinCredit(WINDOW);
     await writing;
-    await until(() => process.stdin.length === text.length);
-    assert.ok(process.stdin === text, "something was lost, repeated or mixed");
+    await until(() => program.stdin.length === text.length);
+    assert.ok(program.stdin === text, "something was lost, repeated or mixed");
     watch.close();
     second.close();
   });
 
   test("are told when stdin is closed, by whomever", async () => {
     await using s = await setting();
-    const process = s.next();
+    const program = s.next();
     const watch = await s.hub.start(["fake"], { stdin: "open" });
     await watch.write("in time");
     await watch.closeStdin();
     await assert.rejects(watch.write("late"), { code: "STDIN_CLOSED" });
-    await until(() => !process.stdinOpen);
-    assert.equal(process.stdin, "in time");
+    await until(() => !program.stdinOpen);
+    assert.equal(program.stdin, "in time");
     const other = s.add(2);
     other.closeStdin();
     await assert.rejects(
@@ -269,11 +269,11 @@ describe("writers", () => {
 
   test("of one that ends are told so", async () => {
     await using s = await setting();
-    const process = s.next();
+    const program = s.next();
     const watch = await s.hub.start(["fake"], { stdin: "open" });
     const writing = watch.write("x".repeat(2 * WINDOW));
-    await until(() => process.stdin.length === WINDOW);
-    process.exit(0);
+    await until(() => program.stdin.length === WINDOW);
+    program.exit(0);
     await assert.rejects(writing, { code: "PROCESS_ENDED" });
     await assert.rejects(
       s.hub.use({ id: 1 }, () => undefined),
@@ -303,26 +303,26 @@ describe("processes", () => {
 
   test("are signalled and resized over a stream that is closed again", async () => {
     await using s = await setting();
-    const process = s.add(1);
+    const program = s.add(1);
     await s.hub.use({ id: 1 }, (shared) => {
       shared.signal("SIGINT", "group");
       shared.resize({ rows: 50, cols: 132 });
     });
-    await until(() => !process.isAttached);
-    assert.deepEqual([process.signals, process.sizes], [[2], [[50, 132]]]);
-    assert.deepEqual(process.streams[0]?.from, ["now", "now"]);
+    await until(() => !program.isAttached);
+    assert.deepEqual([program.signals, program.sizes], [[2], [[50, 132]]]);
+    assert.deepEqual(program.streams[0]?.from, ["now", "now"]);
   });
 
   test("that are just being started are not taken over by who finds them first", async () => {
     await using s = await setting();
-    const process = s.next();
+    const program = s.next();
     const starting = s.hub.start(["fake"]);
     const finding = s.hub.watch({ id: 1 });
     const [first, { watch: second }] = await Promise.all([starting, finding]);
-    process.print("once");
-    process.exit(0);
+    program.print("once");
+    program.exit(0);
     assert.deepEqual(await Promise.all([textOf(first), textOf(second)]), ["once[exit 0]", "once[exit 0]"]);
-    assert.equal(process.streams.length, 1);
+    assert.equal(program.streams.length, 1);
   });
 
   test("a list without an end, or out of order, is not believed", async () => {

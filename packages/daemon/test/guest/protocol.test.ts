@@ -94,8 +94,21 @@ function read(reader: Reader, as: string): unknown {
       return reader.list((r) => [r.str(), r.str()]);
     case "processes":
       return reader.list((r) => [
-        ...[String(r.u64()), r.u32(), r.str(), r.list((inner) => inner.str()), r.u8(), r.i32(), r.u32(), r.u8(), r.u8(), r.u8()],
-        ...[String(r.i64()), r.str(), r.str(), String(r.u64()), String(r.u64())],
+        String(r.u64()),
+        r.u32(),
+        r.str(),
+        r.list((inner) => inner.str()),
+        r.u8(),
+        r.i32(),
+        r.u32(),
+        r.u8(),
+        r.u8(),
+        r.u8(),
+        String(r.i64()),
+        r.str(),
+        r.str(),
+        String(r.u64()),
+        String(r.u64()),
       ]);
     case "regions":
       return reader.list((r) => [r.str(), String(r.u64()), r.u32(), r.u8()]);

@@ -10,6 +10,7 @@ import { until } from "../../../../tests/helpers/until.ts";
 import { fakeManager } from "./helpers/fake-manager.ts";
 import { EXIT, FakeWatched, output } from "./helpers/fake-watched.ts";
 import { open, readAll, serve } from "./helpers/serve.ts";
+import type { IncomingMessage } from "node:http";
 import type { ProcessesApi } from "../../src/http/services.ts";
 
 const PATH = "/v1/sandboxes/sb/processes";
@@ -176,7 +177,7 @@ test("stdin is handed over piece by piece, and has no Idempotency-Key", async (t
   sending.write("one");
   await first.promise;
   sending.end("two");
-  const [response] = (await once(sending, "response")) as [import("node:http").IncomingMessage];
+  const [response] = (await once(sending, "response")) as [IncomingMessage];
   assert.equal(response.statusCode, 204);
   response.resume();
   assert.deepEqual([Buffer.concat(pieces).toString(), closes], ["onetwo", true]);

@@ -128,7 +128,7 @@ const network = {
 };
 
 const stats = { id: "sb-1", name: null, state: "running", cpu_ms: 1, private_guest_bytes: 1, pss_bytes: 1, disk_bytes: null };
-export const processInfo: Process = {
+const processInfo: Process = {
   id: 7,
   pid: 70,
   tag: "web",
