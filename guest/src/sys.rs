@@ -4,7 +4,7 @@ mod launch;
 mod tcp;
 
 pub use launch::{launch, Launch, LAUNCH_STEPS};
-pub use tcp::{reset_on_close, tcp_connect};
+pub use tcp::{acknowledge, reset_on_close, tcp_connect};
 
 use std::ffi::{CStr, CString};
 use std::fs::File;
