@@ -1,6 +1,6 @@
 // Answers of a daemon, complete.
 
-import type { ImageInfo, SandboxInfo, SnapshotDetails, SnapshotInfo, Status, TokenInfo, WorkspaceInfo } from "forkd";
+import type { ImageInfo, SandboxInfo, SnapshotDetails, SnapshotInfo, Preview, Status, TokenInfo, WorkspaceInfo } from "forkd";
 
 export function sandbox(id: string, over: Partial<SandboxInfo> = {}): SandboxInfo {
   return {
@@ -145,4 +145,8 @@ export function workspace(name: string, over: Partial<WorkspaceInfo> = {}): Work
 
 export function token(name: string): TokenInfo {
   return { name, scope: "exec", max_sandboxes: null, created_at_unix: 1_700_000_000, last_used_unix: null, source: "created" };
+}
+
+export function preview(): Preview {
+  return { url: "http://8000-sb-1.localhost:8889/?forkd_preview=fkp_x", token: "fkp_x", expires_at_unix: 1_700_000_000 };
 }
