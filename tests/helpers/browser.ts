@@ -94,7 +94,7 @@ export class Page {
 
   async go(url: string): Promise<void> {
     const { errorText } = await this.#browser.call("Page.navigate", { url }, this.#session);
-    if (errorText !== undefined) throw new Error(`${url}: ${String(errorText)}`);
+    if (errorText !== undefined) throw new Error(`${url}: ${JSON.stringify(errorText)}`);
     await until(async () => (await this.evaluate("document.readyState")) === "complete");
   }
 

@@ -26,6 +26,26 @@ test("ls prints a table, JSON or ids", async () => {
   assert.equal((await forkd(["ls", "-q"], daemon.env)).stdout, "sb-1\nsb-2\n");
 });
 
+test("ports have an owner where it is known, and nothing a guest chose steers the terminal", async () => {
+  const port = { port: 80, address: "0.0.0.0", family: "ipv4", protocol: "tcp", process: { pid: 7, name: "ngi\u001b[2Jnx" } };
+  await using daemon = await fakeDaemon({ "GET /v1/sandboxes/web/ports": { json: [port, { ...port, port: 8080, process: null }] } });
+  assert.equal(
+    (await forkd(["ports", "web"], daemon.env)).stdout,
+    "PORT  ADDRESS  PROCESS\n  80  0.0.0.0  ngi [2Jnx (7)\n8080  0.0.0.0  -\n",
+  );
+  daemon.answers["GET /v1/sandboxes/web/ports"] = { json: [] };
+  assert.equal((await forkd(["ports", "web"], daemon.env)).stdout, "Nothing listens there.\n");
+});
+
+test("a link is alone on standard output", async () => {
+  await using daemon = await fakeDaemon({ "POST /v1/sandboxes/web/ports/8000/preview": { status: 201, json: samples.preview() } });
+  const { stdout, stderr } = await forkd(["preview", "web", "8000"], daemon.env);
+  assert.equal(stdout, `${samples.preview().url}\n`);
+  assert.match(stderr, /port 8000 of web until 2023-11-14 22:13:20 UTC/);
+  assert.doesNotMatch(stderr, /fkp_/);
+  assert.deepEqual(JSON.parse((await forkd(["preview", "web", "8000", "--json"], daemon.env)).stdout), samples.preview());
+});
+
 test("an empty list says what to do, and is empty for scripts", async () => {
   await using daemon = await fakeDaemon({ "GET /v1/sandboxes": { json: [] } });
   assert.match((await forkd(["ls"], daemon.env)).stdout, /^There are no sandboxes\. .*forkd fork/);

@@ -131,3 +131,16 @@ test("an address is split into host and port", () => {
   assert.deepEqual(splitBind("127.0.0.1:80"), { host: "127.0.0.1", port: 80 });
   assert.deepEqual(splitBind("[::1]:80"), { host: "::1", port: 80 });
 });
+
+test("a domain for servers in sandboxes is a name, with a scheme where browsers find it behind another proxy", async (t) => {
+  assert.equal((await resolve(t)).values.proxyDomain, "localhost");
+  for (const [given, value] of [
+    ["none", null],
+    ["Preview.Example.org", "preview.example.org"],
+    ["https://preview.example.org", "https://preview.example.org"],
+    ["preview.example.org:8443", "preview.example.org:8443"],
+  ] as const)
+    assert.equal((await resolve(t, { options: { "proxy-domain": given } })).values.proxyDomain, value);
+  for (const domain of ["", "127.0.0.1", "0x7f.1", "a b", "-a.org", "a..org", "a.org/x", "ftp://a.org", "a.org:123456", "*.a.org"])
+    await refused(t, { options: { "proxy-domain": domain } }, /proxy_domain/, /a domain such as/);
+});

@@ -42,6 +42,7 @@ function factsOf(status: Status): [string, string][] {
     ["daemon", `${status.version}, pid ${status.pid}, up ${formatDuration(status.uptime_secs)}`],
     ["socket", status.socket],
     ["address", status.bind ? `${status.tls ? "https" : "http"}://${status.bind}` : "none"],
+    ["servers", status.proxy_url ? status.proxy_url.replace("://", "://PORT-ID.") : "have no names for browsers"],
     ["store", status.home],
     ["accelerator", `${status.accelerator}: ${status.accelerator_reason}`],
     ["isolation", status.isolation],

@@ -15,6 +15,7 @@ const SETTINGS: [flags: string, about: string][] = [
   ["--tls-cert <file>", "certificate, for https"],
   ["--tls-key <file>", "its key"],
   ["--insecure", "allow plain http on an address that others can reach"],
+  ["--proxy-domain <domain>", "servers in sandboxes have names below it; none for no names (default: localhost)"],
   ["--cors-origins <list>", "origins of web pages that may ask, separated by commas; * for all (default: none)"],
   ["--token-file <file>", "file with one admin token"],
   ["--audit-log <file>", "where every request is written down; none for nowhere"],

@@ -14,6 +14,9 @@ const FROM_FASTIFY: Record<string, (message: string) => ForkdError> = {
   FST_ERR_BAD_URL: () => new ForkdError("BAD_REQUEST", "Cannot read the URL: its escapes are malformed."),
 };
 
+/** What a server in a guest is to blame for, as often as it likes */
+const OF_A_GUEST = new Set<ForkdError["code"]>(["PORT_CLOSED", "BAD_GATEWAY", "GATEWAY_TIMEOUT"]);
+
 /** Worth another try, and when */
 const RETRY_AFTER_SECS: Partial<Record<ForkdError["code"], number>> = { BUSY: 1, STOPPING: 2 };
 
@@ -26,7 +29,8 @@ export function describeError(error: unknown, asked: Asked, services: Pick<Servi
   const known = toForkdError(error, asked);
   services.metrics.failed(known.code);
   if (known.status >= 500) {
-    const level = known.code === "INTERNAL" ? "error" : "warn";
+    // a guest must not fill the log
+    const level = known.code === "INTERNAL" ? "error" : OF_A_GUEST.has(known.code) ? "debug" : "warn";
     services.log[level]({ err: error, request_id: asked.requestId, code: known.code }, "request failed");
   }
   const headers: Record<string, string> = {};

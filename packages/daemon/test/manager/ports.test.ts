@@ -1,0 +1,79 @@
+// A sandbox whose servers are used is in use, as long as they are and no longer.
+
+import assert from "node:assert/strict";
+import { PassThrough } from "node:stream";
+import { test } from "node:test";
+import { ForkdError } from "../../src/errors.ts";
+import { Ports } from "../../src/manager/ports.ts";
+import { Sandboxes } from "../../src/manager/sandboxes.ts";
+import type { Entry } from "../../src/manager/registry.ts";
+
+type Fixture = { ports: Ports; entry: Entry; open: PassThrough[]; sandbox: { alive: boolean } };
+
+function make(over: { state?: string; connect?: () => Promise<PassThrough> } = {}): Fixture {
+  const open: PassThrough[] = [];
+  const connect = async (): Promise<PassThrough> => {
+    const socket = new PassThrough();
+    open.push(socket);
+    return socket;
+  };
+  const sandbox = { id: "sb-1", alive: true, connect: over.connect ?? connect };
+  const entry = { row: { id: "sb-1", state: over.state ?? "running" }, sandbox, uses: 0, lastActive: 0 } as unknown as Entry;
+  const registry = { get: () => entry, find: (name: string) => (name === "web" ? entry : undefined) } as never;
+  const sandboxes = new Sandboxes({} as never, { registry, limits: {} as never, snapshots: {} as never });
+  return { ports: new Ports({ sandboxes, registry }), entry, open, sandbox };
+}
+
+test("it counts as used until it is let go, however often that is said", () => {
+  const { ports, entry } = make();
+  const first = ports.open("web");
+  const second = ports.open("sb-1");
+  assert.deepEqual([first.id, entry.uses], ["sb-1", 2]);
+  first.close();
+  first.close();
+  assert.deepEqual([entry.uses, entry.lastActive > 0], [1, true]);
+  second.close();
+  assert.equal(entry.uses, 0);
+});
+
+test("a connection that is kept does not count", async () => {
+  const { ports, entry, open } = make();
+  const sandbox = ports.open("web");
+  await sandbox.connect(80);
+  sandbox.close();
+  assert.deepEqual([entry.uses, open[0]?.destroyed], [0, false]);
+});
+
+test("one that is paused is not used", () => {
+  const { ports, entry } = make({ state: "paused" });
+  assert.throws(() => ports.open("web"), { code: "SANDBOX_PAUSED" });
+  assert.equal(entry.uses, 0);
+});
+
+test("connections are bounded, and a place is free when one has closed or failed", async () => {
+  const { ports, open, sandbox: vm } = make();
+  const sandbox = ports.open("web");
+  for (let i = 0; i < 1024; i++) await sandbox.connect(80);
+  await assert.rejects(sandbox.connect(80), { code: "BUSY" });
+  await new Promise((resolve) => open[0]?.once("close", resolve).destroy());
+  await sandbox.connect(80);
+  await assert.rejects(sandbox.connect(80), { code: "BUSY" });
+  assert.equal(vm.alive, true);
+  const failing = make({ connect: () => Promise.reject(new ForkdError("PORT_CLOSED", "no")) }).ports.open("web");
+  for (let i = 0; i < 1100; i++) await assert.rejects(failing.connect(80), { code: "PORT_CLOSED" });
+});
+
+test("what fails because it ended is said to have ended", async () => {
+  const lost = new ForkdError("AGENT_LOST", "The guest's agent is gone.");
+  const { ports, sandbox: vm } = make({ connect: () => Promise.reject(lost) });
+  const sandbox = ports.open("web");
+  await assert.rejects(sandbox.connect(80), { code: "AGENT_LOST" });
+  vm.alive = false;
+  await assert.rejects(sandbox.connect(80), { code: "VMM_EXITED" });
+  assert.equal((sandbox.explain(lost) as ForkdError).code, "VMM_EXITED");
+});
+
+test("names lead to ids", () => {
+  const { ports } = make();
+  assert.deepEqual([ports.idOf("web"), ports.idOf("other")], ["sb-1", undefined]);
+});
