@@ -2,6 +2,7 @@
 
 import type {
   ImageInfo,
+  NetworkInfo,
   SandboxInfo,
   SnapshotDetails,
   SnapshotInfo,
@@ -196,4 +197,20 @@ export function processEvents(said: Said = {}, started: object = {}): string {
   const first = event("started", { id: 7, pid: 107, tag: null, terminal: false, stdout_offset: 0, stderr_offset: 0, ...started });
   const end = said.exit ? event("exit", { exit_code: 0, signal: null, timed_out: false, ...said.exit }) : "";
   return first + output("stdout") + output("stderr") + end;
+}
+
+export function network(over: Partial<NetworkInfo> = {}): NetworkInfo {
+  return {
+    mode: "allow",
+    allow: ["a.example"],
+    egress_limit_bytes: null,
+    egress_used_bytes: 0,
+    connections_open: 0,
+    connections_total: 0,
+    connections_refused: 0,
+    bytes_up: 0,
+    bytes_down: 0,
+    recent: [],
+    ...over,
+  };
 }
