@@ -6,6 +6,7 @@ import { insideCases } from "./inside-cases.ts";
 import { lineageCases, removalCases } from "./lineage-cases.ts";
 import { portCases } from "./port-cases.ts";
 import { processCases } from "./process-cases.ts";
+import { networkCases } from "./network-cases.ts";
 import { endCases, sandboxCases } from "./sandbox-cases.ts";
 import { snapshotCases } from "./snapshot-cases.ts";
 import { workspaceCases } from "./workspace-cases.ts";
@@ -20,6 +21,7 @@ export const GROUPS: { title: string; cases: Case[] }[] = [
   { title: "inside a sandbox", cases: insideCases },
   { title: "ports", cases: portCases },
   { title: "live processes", cases: processCases },
+  { title: "the network of a sandbox", cases: networkCases },
   { title: "branches", cases: branchCases },
   { title: "the end of sandboxes", cases: endCases },
   { title: "workspaces", cases: workspaceCases },

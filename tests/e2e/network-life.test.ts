@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { after, before, beforeEach, describe, it } from "node:test";
-import { Sandbox } from "forkd";
+import { Sandbox, type NetworkOptions } from "forkd";
 import { DNS_OPTIONS, NetDaemon } from "../helpers/net-daemon.ts";
 import { probe, PROBES } from "../helpers/net-guest.ts";
 import { NetWorld, OUTSIDE } from "../helpers/net-world.ts";
@@ -77,6 +77,12 @@ describe("a policy", { skip: missing ?? false }, () => {
 
   beforeEach(async () => net.beginTest());
 
+  async function forked(source: Sandbox, network?: NetworkOptions): Promise<Sandbox> {
+    const [child] = await source.fork(1, { network });
+    assert.ok(child);
+    return child;
+  }
+
   it("of a snapshot holds for its warm-up and its forks, unless they say otherwise", async () => {
     const { controller } = net.daemon;
     const download = `${PROBES}\npage = get("pub.test")`;
@@ -111,9 +117,7 @@ describe("a policy", { skip: missing ?? false }, () => {
   it("of a running sandbox goes with its forks and branches; connections do not", async () => {
     await using source = await net.sandbox({ mode: "allow", allow: ["pub.test", "four.test"], egressLimitBytes: 1_000_000 });
     assert.equal(await probe(source, `hold("a", "pub.test")`), "hello");
-    const [child] = await source.fork(1);
-    assert.ok(child);
-    await using _child = child;
+    await using child = await forked(source);
     assert.deepEqual(child.info.network, { mode: "allow", allow: ["pub.test", "four.test"], egress_limit_bytes: 1_000_000 });
     assert.equal(await probe(child, `echo("a")`), "ECONNRESET");
     assert.equal(await probe(source, `echo("a")`), "hello");
@@ -121,14 +125,10 @@ describe("a policy", { skip: missing ?? false }, () => {
     // by the address that its parent was told of, although nobody has told it
     assert.equal(await probe(child, `get("${OUTSIDE.public6}")`), "hello");
     assert.equal(await probe(child, `get("four.test")`), "hello");
-    const [strict] = await source.fork(1, { network: { mode: "none" } });
-    assert.ok(strict);
-    await using _strict = strict;
+    await using strict = await forked(source, { mode: "none" });
     assert.equal(await probe(strict, `get("${OUTSIDE.public}")`), "OSError ENETUNREACH");
     await source.network.set({ mode: "none" });
-    const [late] = await source.fork(1);
-    assert.ok(late);
-    await using _late = late;
+    await using late = await forked(source);
     assert.equal(late.info.network.mode, "none");
     assert.equal(await probe(child, `get("four.test")`), "hello");
   });

@@ -136,7 +136,7 @@ function nodad(address: string): string[] {
 /** A namespace lives as long as somebody is in it: a program that reads until its input ends, as it does with this process */
 async function namespace(enter: string[], flags: string[], children: ChildProcess[]): Promise<{ pid: number; enter: string[] }> {
   const [program, ...args] = [...enter, "unshare", ...flags, "sh", "-c", "echo $$; exec cat"];
-  const child = spawn(String(program), args, { stdio: ["pipe", "pipe", "inherit"] });
+  const child = spawn(program, args, { stdio: ["pipe", "pipe", "inherit"] });
   children.push(child);
   const [line] = (await once(child.stdout, "data")) as [Buffer];
   const pid = Number(line.toString().trim());

@@ -3,6 +3,7 @@
 import type {
   ImageInfo,
   Preview,
+  NetworkInfo,
   SandboxInfo,
   SnapshotDetails,
   SnapshotInfo,
@@ -197,7 +198,24 @@ export function processEvents(said: Said = {}, started: object = {}): string {
   const first = event("started", { id: 7, pid: 107, tag: null, terminal: false, stdout_offset: 0, stderr_offset: 0, ...started });
   const end = said.exit ? event("exit", { exit_code: 0, signal: null, timed_out: false, ...said.exit }) : "";
   return first + output("stdout") + output("stderr") + end;
+}
 
 export function preview(): Preview {
   return { url: "http://8000-sb-1.localhost:8889/?forkd_preview=fkp_x", token: "fkp_x", expires_at_unix: 1_700_000_000 };
+}
+
+export function network(over: Partial<NetworkInfo> = {}): NetworkInfo {
+  return {
+    mode: "allow",
+    allow: ["a.example"],
+    egress_limit_bytes: null,
+    egress_used_bytes: 0,
+    connections_open: 0,
+    connections_total: 0,
+    connections_refused: 0,
+    bytes_up: 0,
+    bytes_down: 0,
+    recent: [],
+    ...over,
+  };
 }

@@ -213,6 +213,7 @@ async function serve(
   const principal = state.identity?.name ?? "nobody";
   const caller: Caller = {
     principal,
+    isAdmin: state.identity?.scope === "admin",
     maxSandboxes: state.identity?.maxSandboxes ?? null,
     requestId: request.id,
     signal,

@@ -10,6 +10,7 @@ import type { SnapshotRow } from "../store/tables.ts";
 import type { Caller } from "./caller.ts";
 import type { Core } from "./core.ts";
 import type { Lineage } from "./lineage.ts";
+import { policyOf } from "./network-policy.ts";
 import type { Entry, Registry } from "./registry.ts";
 import type { Sandboxes } from "./sandboxes.ts";
 import { unfinishedInfo } from "./snapshot-view.ts";
@@ -72,6 +73,7 @@ export class Branches {
     const row = this.#row(id, { tag: request.tag ?? newTag(), ephemeral: request.tag === undefined ? 1 : 0 }, caller);
     const { n } = request;
     // looked at before the source is stopped for it
+    if (request.network) policyOf(request.network, caller, this.#core.runtime.network);
     return sandboxes.admit({ n, memoryMiB: row.memory_mib, diskMiB: row.disk_mib, caller }, async () =>
       lineage.pinned(row.id, async () => {
         const snapshot = await this.#capture(id, { row, caller, remember: () => undefined });

@@ -5,6 +5,8 @@ import type { Progress } from "../util/progress.ts";
 export type Caller = {
   /** "local" for the Unix socket, else the token's name */
   principal: string;
+  /** may do what is for admins */
+  isAdmin?: boolean | undefined;
   /** the token's own limit of live sandboxes */
   maxSandboxes: number | null;
   requestId: string;

@@ -33,7 +33,7 @@ export class Networks {
     const entry = this.#registry.get(id);
     const sandbox = liveOf(entry);
     const before = sandbox.network.policy;
-    const policy = policyOf(request);
+    const policy = policyOf(request, caller, this.#core.runtime.network);
     // the guest is asked only where it has to be opened: whatever it does, it can be closed
     if (before.mode === "none" && policy.mode !== "none") {
       await this.#sandboxes.use(id, async () => sandbox.prepareNetwork(policy));

@@ -277,7 +277,7 @@ export class Sandboxes {
   async #fork(snapshot: Snapshot, request: ForkRequest, caller: Caller): Promise<ForkOutcome[]> {
     const { runtime, meter } = this.#core;
     const { n, env } = request;
-    const network = request.network && policyOf(request.network);
+    const network = request.network && policyOf(request.network, caller, runtime.network);
     const outcomes = await runtime.fork(snapshot, { n, env, network, signal: caller.signal });
     for (const { sandbox } of outcomes) meter.forked(sandbox?.forkMs ?? 0, sandbox !== undefined);
     return outcomes;

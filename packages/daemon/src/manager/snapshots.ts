@@ -84,7 +84,7 @@ export class Snapshots {
         diskMiB: request.disk_mib,
         warmUp: warmUpOf(request),
         env: request.env,
-        network: request.network && policyOf(request.network),
+        network: request.network && policyOf(request.network, caller, runtime.network),
         progress: caller.progress,
         signal: caller.signal,
       });

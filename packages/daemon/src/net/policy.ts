@@ -100,6 +100,16 @@ function checkedRule(text: string): Rule {
   });
 }
 
+/** Rules that lead to what is not public: into the host's own network, or to the host itself */
+export function inwardRules(allow: readonly string[], isOwn: (address: Address) => boolean): string[] {
+  return allow.filter((text) => {
+    const rule = checkedRule(text);
+    if (!("range" in rule)) return false;
+    const special = specialRangeOf(rule.range);
+    return (special !== undefined && isInside(rule.range, special)) || (isExact(rule.range) && isOwn(rule.range));
+  });
+}
+
 /** What is wrong with a rule; undefined: nothing */
 export function ruleProblem(text: string): string | undefined {
   try {

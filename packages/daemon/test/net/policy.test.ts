@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { parseAddress } from "../../src/net/addresses.ts";
-import { normalName, ruleProblem, Rules, type NetworkPolicy } from "../../src/net/policy.ts";
+import { inwardRules, normalName, ruleProblem, Rules, type NetworkPolicy } from "../../src/net/policy.ts";
 
 type Asked = { ip: string; port?: number; names?: string[]; isOwn?: boolean };
 
@@ -122,6 +122,23 @@ test("a name may be looked up when some port of it is allowed", () => {
   for (const name of ["a.example.org", "host.example"]) assert.equal(rules.allowsName(name), true, name);
   for (const name of ["example.org", "other.example", "10.0.0.1"]) assert.equal(rules.allowsName(name), false, name);
   assert.equal(new Rules({ mode: "open", allow: [] }).allowsName("any.example"), true);
+});
+
+test("rules that lead into the host's own network are known as such", () => {
+  const isOwn = ({ value }: { value: bigint }): boolean => value === 0xcb007105n; // 203.0.113.5
+  const inward = [
+    "10.0.0.0/8",
+    "10.1.2.3:80",
+    "127.0.0.1",
+    "[::1]:80",
+    "169.254.169.254",
+    "fd00::/8",
+    "64:ff9b::a00:1",
+    "2002:a00::/24",
+    "203.0.113.5:80",
+  ];
+  const outward = ["example.org", "*", "0.0.0.0/0", "::/0", "8.0.0.0/5", "1.1.1.1", "203.0.113.0/24", "2001:db8::/32", "64:ff9b::/96"];
+  assert.deepEqual(inwardRules([...outward, ...inward], isOwn), inward);
 });
 
 test("what is no rule is refused, with the reason", () => {
