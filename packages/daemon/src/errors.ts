@@ -21,6 +21,10 @@ export const ERROR_CODES = {
   VMM_EXITED: { status: 410, hint: "The sandbox is gone; fork another one." },
   SNAPSHOT_INCOMPATIBLE: { status: 409, hint: "Make the snapshot again on this host." },
   SNAPSHOT_INVALID: { status: 409, hint: "Remove the snapshot and make it again." },
+  CONFINEMENT_UNAVAILABLE: {
+    status: 503,
+    hint: "'forkd doctor' says how to allow it; with --confinement preferred VMs run without.",
+  },
   FORK_FAILED: { status: 500, hint: "Nothing of the failed child remains; try again." },
   BRANCH_FAILED: { status: 500, hint: "The source goes on running and no snapshot was made." },
   AGENT_LOST: { status: 502, hint: "The guest no longer answers; kill the sandbox and fork another one." },

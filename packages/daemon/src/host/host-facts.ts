@@ -11,7 +11,7 @@ import { run } from "./run.ts";
 
 import type { Home } from "../home.ts";
 import type { GuestKernel } from "../image/guest-kernel.ts";
-import type { QemuBinary } from "../vmm/qemu/binary.ts";
+import type { ConfinementState } from "../vmm/driver.ts";
 import type { AcceleratorChoice } from "../vmm/qemu/probe.ts";
 import type { Installation } from "./installation.ts";
 
@@ -23,8 +23,10 @@ export type HostFacts = {
   user: string;
   hostKernel: string;
   qemu: { path: string; version: string | null } | null;
+  /** of VMMs */
+  confinement: ConfinementState | null;
   accelerator: AcceleratorChoice | null;
-  /** why the accelerator could not be probed although all that is needed is there */
+  /** why these two could not be probed although all that is needed is there */
   probeFailure: string | null;
   guestKernel: string | null;
   mmdebstrap: string | null;
@@ -51,8 +53,10 @@ export type FactSources = {
   installation: Installation;
   /** null when none is installed */
   guestKernel: GuestKernel | null;
+  /** starts a VMM to see whether it can be confined */
+  confine: () => Promise<ConfinementState>;
   /** boots a tiny guest to see whether KVM really works */
-  probe: (qemu: QemuBinary, guestKernel: GuestKernel) => Promise<AcceleratorChoice>;
+  probe: (guestKernel: GuestKernel, confinement: ConfinementState) => Promise<AcceleratorChoice>;
 };
 
 export async function gatherHostFacts(home: Home, sources: FactSources, signal?: AbortSignal): Promise<HostFacts> {
@@ -98,13 +102,17 @@ async function tryProbe(
   qemu: HostFacts["qemu"],
   sources: FactSources,
   signal: AbortSignal | undefined,
-): Promise<Pick<HostFacts, "accelerator" | "probeFailure">> {
-  if (!qemu?.version || !sources.guestKernel) return { accelerator: null, probeFailure: null };
+): Promise<Pick<HostFacts, "accelerator" | "confinement" | "probeFailure">> {
+  if (!qemu?.version || !(await executable(sources.installation.warden)))
+    return { accelerator: null, confinement: null, probeFailure: null };
+  let confinement: ConfinementState | null = null;
   try {
-    return { accelerator: await sources.probe({ path: qemu.path, version: qemu.version }, sources.guestKernel), probeFailure: null };
+    confinement = await sources.confine();
+    const accelerator = sources.guestKernel && (await sources.probe(sources.guestKernel, confinement));
+    return { accelerator, confinement, probeFailure: null };
   } catch (error) {
     signal?.throwIfAborted();
-    return { accelerator: null, probeFailure: messageOf(error) };
+    return { accelerator: null, confinement, probeFailure: messageOf(error) };
   }
 }
 

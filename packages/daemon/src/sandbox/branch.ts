@@ -71,11 +71,12 @@ async function capture(context: BranchContext, sandbox: Sandbox, opts: BranchOpt
     deltaPath,
   });
   try {
-    const { pauseMs, recopiedPages, kernels } = await pauseAndFinish(sandbox, deviceState, opts, async () =>
+    const { pauseMs, recopiedPages, kernels } = await pauseAndFinish(sandbox, opts, async () =>
       step("memory", begun.finish(), begun.pages * PAGE_WITHIN_MS),
     );
     if (!opts.stayPaused) void sandbox.setClock();
     opts.onResumed?.(pauseMs);
+    await vm.takeDeviceState(deviceState);
     const { bytes, pages } = await begun.commit();
     const manifest: SnapshotManifest = {
       ...source.manifest,
@@ -105,7 +106,6 @@ type Pause = { pauseMs: number; recopiedPages: number; kernels: KernelFacts[] };
 /** The pause itself: device state and changed pages are saved at the same time, and the guest goes on whatever happens */
 async function pauseAndFinish(
   sandbox: Sandbox,
-  deviceState: string,
   opts: BranchOptions,
   finish: () => Promise<{ recopied: number }>,
 ): Promise<Pause> {
@@ -120,7 +120,7 @@ async function pauseAndFinish(
     await step("stop", vm.pause());
     const wasBusy = new Set(before.filter((facts) => facts.busy).map((facts) => facts.language));
     kernels = sandbox.kernelFacts.map((facts) => ({ ...facts, busy: facts.busy || wasBusy.has(facts.language) }));
-    const [, finished] = await Promise.all([step("device state", vm.saveDeviceState(deviceState)), finish()]);
+    const [, finished] = await Promise.all([step("device state", vm.saveDeviceState()), finish()]);
     recopiedPages = finished.recopied;
     complete = true;
   } finally {

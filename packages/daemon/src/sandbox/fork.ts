@@ -10,7 +10,6 @@ import { startResync } from "../guest/resync.ts";
 import type { FlatCache, FlatImage } from "../memory/flat.ts";
 import type { Snapshot } from "../snapshot/store.ts";
 import { newId } from "../util/id.ts";
-import { tailOf } from "../util/tail.ts";
 import type { Engine, RestoreSpec, Vm } from "../vmm/driver.ts";
 import type { ForkCertificate, KernelState } from "./certificate.ts";
 import { Sandbox } from "./sandbox.ts";
@@ -161,11 +160,7 @@ async function reseedState({ language, reseed, busy }: KernelFacts, reseeded: Pr
 async function failOnExit(child: RawChild): Promise<never> {
   const exit = await child.vm.exited;
   const ending = exit.signal ?? `exit code ${exit.code}`;
-  const console = await tailOf(join(child.dir, "console.log"));
-  throw new ForkdError(
-    "FORK_FAILED",
-    `The child's VMM ended (${ending}) before it was ready.\n${exit.log}${console ? `\n${console}` : ""}`,
-  );
+  throw new ForkdError("FORK_FAILED", `The child's VMM ended (${ending}) before it was ready.\n${exit.log}`);
 }
 
 /** It may have been removed between being looked up and being held */

@@ -5,8 +5,7 @@ import { availableParallelism } from "node:os";
 import { join } from "node:path";
 import { ForkdError, messageOf } from "../errors.ts";
 import { prepareHome, resolveHome, type Home } from "../home.ts";
-import { installation } from "../host/installation.ts";
-import { ensureGuestKernel, type GuestKernel } from "../image/guest-kernel.ts";
+import type { GuestKernel } from "../image/guest-kernel.ts";
 import { sweepStaging } from "../host/staging.ts";
 import { ImageStore } from "../image/store.ts";
 import { FlatCache } from "../memory/flat.ts";
@@ -14,17 +13,17 @@ import { SnapshotStore, type Snapshot } from "../snapshot/store.ts";
 import { DEFAULT_PARALLELISM } from "../util/parallelism.ts";
 import type { Progress } from "../util/progress.ts";
 import { Semaphore } from "../util/semaphore.ts";
-import type { MachineShape } from "../vmm/driver.ts";
+import type { ConfinementState, MachineShape } from "../vmm/driver.ts";
 import { BASELINE_CPU, MACHINE } from "../vmm/qemu/args.ts";
-import { findQemu, type QemuBinary } from "../vmm/qemu/binary.ts";
 import { checkCompatible } from "../vmm/qemu/compatible.ts";
 import { QemuEngine } from "../vmm/qemu/engine.ts";
-import { probeAccelerator, type AcceleratorChoice } from "../vmm/qemu/probe.ts";
+import type { AcceleratorChoice } from "../vmm/qemu/probe.ts";
 import { adoptSandbox, type SandboxRecord } from "./adopt.ts";
 import { makeSnapshot, type SnapshotTimings, type WarmUp } from "./boot.ts";
 import { branchSandbox, type BranchOptions, type BranchResult } from "./branch.ts";
 import { checkThere, handOver, letGo, startRawChild, type ForkContext, type HandOver } from "./fork.ts";
 import { compactSnapshot } from "./compact.ts";
+import { findGround, type ConfinementPolicy, type Ground } from "./ground.ts";
 import { Holds } from "./holds.ts";
 import { Pool } from "./pool.ts";
 import type { Sandbox } from "./sandbox.ts";
@@ -42,6 +41,8 @@ export type RuntimeOptions = {
   guestKernel?: string | undefined;
   /** asks for one accelerator instead of the best that works */
   accelerator?: "kvm" | "tcg" | undefined;
+  /** "preferred" (the default): where the host does not let VMMs be confined, they run without; "required": they do not run */
+  confinement?: ConfinementPolicy | undefined;
   onWarning?: (message: string) => void;
   /** "own": VMs end with this process. "durable": they outlive it and are adopted; one such runtime at a time, the caller sees to it */
   life?: "own" | "durable";
@@ -80,9 +81,7 @@ export type ForkOutcome = { sandbox: Sandbox; error?: undefined } | { sandbox?: 
 
 type RuntimeParts = {
   home: Home;
-  qemu: QemuBinary;
-  guestKernel: GuestKernel;
-  accelerator: AcceleratorChoice;
+  ground: Ground;
   workplace: Workplace;
   parallelism: number;
   onWarning: (message: string) => void;
@@ -95,6 +94,10 @@ export class Runtime {
   readonly snapshots: SnapshotStore;
   readonly flats: FlatCache;
   readonly accelerator: AcceleratorChoice;
+  /** of the VMMs that this runtime starts */
+  readonly confinement: ConfinementState;
+  /** Throws CONFINEMENT_UNAVAILABLE where no VM may be started */
+  readonly checkConfinement: () => void;
   readonly qemuVersion: string;
   readonly guestKernel: GuestKernel;
   readonly runDir: string;
@@ -114,9 +117,12 @@ export class Runtime {
 
   private constructor(parts: RuntimeParts) {
     this.home = parts.home;
-    this.accelerator = parts.accelerator;
-    this.qemuVersion = parts.qemu.version;
-    this.guestKernel = parts.guestKernel;
+    const { qemu, guestKernel, accelerator, confinement, checkConfinement } = parts.ground;
+    this.accelerator = accelerator;
+    this.confinement = confinement;
+    this.checkConfinement = checkConfinement;
+    this.qemuVersion = qemu.version;
+    this.guestKernel = guestKernel;
     this.runDir = parts.workplace.runDir;
     this.#workplace = parts.workplace;
     this.#onGone = parts.onGone;
@@ -124,7 +130,7 @@ export class Runtime {
     this.snapshots = new SnapshotStore(parts.home);
     const { flatDir, warden } = parts.workplace;
     this.flats = new FlatCache({ dir: flatDir, warden, snapshots: this.snapshots });
-    this.#engine = new QemuEngine({ qemu: parts.qemu, warden });
+    this.#engine = new QemuEngine({ qemu, warden, confinement: confinement.kind });
     this.#forking = new Semaphore(parts.parallelism);
     this.#capturing = new Semaphore(Math.max(1, availableParallelism()));
     const idleSince = (): number | undefined => (this.#requests === 0 ? this.#idleSince : undefined);
@@ -135,26 +141,14 @@ export class Runtime {
   static async start(opts: RuntimeOptions = {}): Promise<Runtime> {
     const home = await prepareHome(opts.home ?? resolveHome());
     const onWarning = opts.onWarning ?? (() => undefined);
-    const qemu = await findQemu();
-    const guestKernel = await ensureGuestKernel(home, {
-      file: opts.guestKernel ?? (process.env["FORKD_GUEST_KERNEL"] || undefined),
-      agent: installation.agent,
-      kernelsDir: installation.kernelsDir,
-      progress: opts.progress,
-      signal: opts.signal,
-    });
-    const accelerator: AcceleratorChoice = opts.accelerator
-      ? { accelerator: opts.accelerator, reason: "asked for" }
-      : await probeAccelerator(home, { qemu, guestKernel, warden: installation.warden, signal: opts.signal });
+    const ground = await findGround(home, opts);
     const durable = opts.life === "durable";
     const workplace = durable ? await durableWorkplace(home, opts.onLost ?? (() => undefined)) : await ownWorkplace(home, onWarning);
     try {
       const parallelism = opts.parallelism ?? DEFAULT_PARALLELISM;
       const runtime = new Runtime({
         home,
-        qemu,
-        guestKernel,
-        accelerator,
+        ground,
         workplace,
         parallelism,
         onWarning,
@@ -175,6 +169,7 @@ export class Runtime {
 
   /** Boots an image, warms it and freezes it under a tag */
   async createSnapshot(opts: CreateSnapshotOptions): Promise<{ snapshot: Snapshot; timings: SnapshotTimings }> {
+    this.checkConfinement();
     const shape = this.#shape(opts);
     const image = await this.images.get(opts.image);
     return this.#request(async () =>
@@ -200,6 +195,7 @@ export class Runtime {
     const n = opts.n ?? 1;
     if (!Number.isInteger(n) || n < 1 || n > MAX_FORK)
       throw new ForkdError("BAD_REQUEST", `Cannot fork ${n} children: the number must be between 1 and ${MAX_FORK}.`);
+    this.checkConfinement();
     const snapshot = typeof from === "string" ? await this.snapshots.get(from) : from;
     checkCompatible(snapshot.manifest.tag, snapshot.manifest.shape, {
       qemuVersion: this.qemuVersion,
