@@ -352,12 +352,75 @@ pub fn is_refusal(error: &io::Error) -> bool {
 
 /// The host does not let us
 pub fn refused(error: &io::Error, what: &str) -> Fault {
-    Fault::new("no_confinement", format!("{what}: {error}"))
+    // what the kernel says is that no space is left
+    let why = match error.raw_os_error() {
+        Some(libc::ENOSPC) => "a limit of namespaces is reached (/proc/sys/user)".to_string(),
+        _ => error.to_string(),
+    };
+    Fault::new("no_confinement", format!("{what}: {why}"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::Writer;
+
+    fn path_from(text: &str) -> Outcome<PathBuf> {
+        plain_path(&mut Reader::new(Writer::new().str(text).bytes()))
+    }
+
+    fn names(layout: &Layout) -> Vec<String> {
+        let name = |make: &Make| match make {
+            Make::Folder(at) => format!("{}/", at.to_str().unwrap()),
+            Make::File(at) => at.to_str().unwrap().to_string(),
+            Make::Link { at, to } => format!("{} -> {}", at.to_str().unwrap(), to.to_str().unwrap()),
+        };
+        layout.makes.iter().map(name).collect()
+    }
+
+    #[test]
+    fn only_plain_paths_are_taken() {
+        assert_eq!(path_from("/a/b").unwrap(), PathBuf::from("/a/b"));
+        for wrong in ["a/b", "/", "/a/../b", "/..", "", "."] {
+            assert_eq!(path_from(wrong).unwrap_err().code, "EINVAL", "{wrong}");
+        }
+    }
+
+    #[test]
+    fn every_folder_is_made_once_and_before_what_is_in_it() {
+        let mut layout = Layout::default();
+        layout.show(Path::new("/dev/null"), DEVICE).unwrap();
+        layout.show(Path::new("/dev/zero"), DEVICE).unwrap();
+        layout.show(Path::new("/proc/self"), SHOWN).unwrap();
+        assert_eq!(names(&layout), ["dev/", "dev/null", "dev/zero", "proc/", "proc/self/"]);
+        assert_eq!(layout.show(Path::new("/no/such"), SHOWN).unwrap_err().code, "ENOENT");
+    }
+
+    #[test]
+    fn what_lies_in_a_shown_folder_is_mounted_after_it() {
+        let list = |paths: &[&str]| paths.iter().map(PathBuf::from).collect::<Vec<_>>();
+        let confinement = Confinement {
+            writable: list(&["/proc/self/fd"]),
+            readable: list(&["/proc/self/fdinfo", "/proc"]),
+            devices: Vec::new(),
+            file_bytes: 0,
+        };
+        let cell = confinement.prepare(&CString::new("/tmp").unwrap()).unwrap();
+        let at: Vec<_> = cell.mounts.iter().map(|mount| mount.at.to_str().unwrap()).collect();
+        let own = at.iter().rposition(|path| !path.starts_with("proc")).unwrap() + 1;
+        assert_eq!(at[own..], ["proc", "proc/self/fdinfo", "proc/self/fd"]);
+        assert_eq!(cell.mounts.last().unwrap().attributes & libc::MOUNT_ATTR_RDONLY, 0);
+        assert!(at.contains(&"usr") && at.contains(&"dev/null") && !at.contains(&"dev/kvm"));
+        assert!(cell.users.starts_with(b"1000 ") && cell.users.ends_with(b" 1\n"));
+    }
+
+    #[test]
+    fn a_full_table_of_namespaces_is_not_a_full_disk() {
+        let error = io::Error::from_raw_os_error(libc::ENOSPC);
+        let fault = refused(&error, "making namespaces");
+        assert_eq!(fault.code, "no_confinement");
+        assert!(fault.message.contains("a limit of namespaces"), "{}", fault.message);
+    }
 
     #[test]
     fn the_parent_is_found_behind_any_name() {

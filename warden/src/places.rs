@@ -110,6 +110,9 @@ impl Place {
             Source::Path { path, flags } => libc::open(path.as_ptr(), flags | libc::O_CLOEXEC, 0o600),
             Source::Socket { address, .. } => listen(address),
         };
+        if opened < 0 {
+            return false;
+        }
         self.held = libc::fcntl(opened, libc::F_DUPFD_CLOEXEC, LAST_FREE_FD as c_int + 1);
         self.held >= 0
     }

@@ -54,7 +54,7 @@ export const ERROR_CODES = {
   SANDBOX_PAUSED: { status: 409, hint: "Resume it first." },
   SANDBOX_LOST: { status: 410, hint: "Fork another one from its snapshot." },
   LIMIT_REACHED: { status: 503, hint: "End sandboxes that are not needed, or raise the limit." },
-  LIMIT_UNAVAILABLE: { status: 422, hint: "Leave the limit out, or fork a snapshot whose memory is not larger than it." },
+  LIMIT_UNAVAILABLE: { status: 422, hint: "Leave the limit out; 'forkd status' says which can be applied." },
   BUSY: { status: 503, hint: "Try again in a moment." },
   STOPPING: { status: 503, hint: "The daemon is stopping; try again when it is back." },
   DAEMON_RUNNING: { status: 500, hint: "Use the one that runs ('forkd status'), or stop it with 'forkd down'." },

@@ -39,8 +39,9 @@ test("without anything, everything has its default", async (t) => {
   assert.equal(values.branchConcurrency, 4);
   assert.equal(values.maxMemoryMiB, null);
   assert.equal(values.drainSecs, 30);
+  assert.equal(values.confinement, "preferred");
   assert.deepEqual(entries["max_sandboxes"], { value: 1000, source: "default" });
-  assert.equal(Object.keys(entries).length, 16);
+  assert.equal(Object.keys(entries).length, 17);
   assert.deepEqual(warnings, []);
   assert.ok(Object.isFrozen(values));
 });
@@ -78,7 +79,7 @@ test("values that cannot be are refused", async (t) => {
   for (const bind of ["8889", "127.0.0.1", "127.0.0.1:99999", ":8889", "::1:8889", "a b:1", "", "http://x:1"]) {
     await refused(t, { options: { bind } }, /bind/);
   }
-  for (const file of ["{", "[]", "3", { bogus: 1 }, { insecure: "maybe" }, { max_sandboxes: 1.5 }, { default_image: "../x" }]) {
+  for (const file of ["{", "[]", "3", { bogus: 1 }, { insecure: "maybe" }, { max_sandboxes: 1.5 }, { default_image: "../x" }, { confinement: "off" }]) {
     await refused(t, { file });
   }
   await refused(t, { env: { FORKD_CONFIG: "/nowhere/config.json" } }, /nowhere/);

@@ -36,6 +36,7 @@ export type {
   GcOptions,
   ImageSource,
   KillSandboxesOptions,
+  LimitOptions,
   ListSandboxesOptions,
   ListSnapshotsOptions,
   LogsOptions,

@@ -1,12 +1,13 @@
 // What doctor needs to know about this host. Only looks; decides nothing, changes nothing.
 
 import { constants, type Stats } from "node:fs";
-import { access, copyFile, mkdtemp, open, readFile, rm, stat, statfs, writeFile } from "node:fs/promises";
+import { copyFile, mkdtemp, open, readFile, rm, stat, statfs, writeFile } from "node:fs/promises";
 import { release, userInfo } from "node:os";
 import { dirname, join } from "node:path";
 import { messageOf } from "../errors.ts";
 import { executable, findProgram } from "../util/find-program.ts";
 import { lookAtQemu } from "../vmm/qemu/binary.ts";
+import { HOST_PLACES, lookAtOwnGroup, type OwnGroup } from "./own-group.ts";
 import { run } from "./run.ts";
 
 import type { Home } from "../home.ts";
@@ -35,7 +36,10 @@ export type HostFacts = {
   /** whether /etc/subuid and /etc/subgid give this user a range */
   hasSubIds: boolean;
   userNamespaces: { usable: boolean; reason: string };
-  cgroup: { version: 0 | 1 | 2; path: string; controllers: string[]; isWritable: boolean };
+  /** what can forbid them to an ordinary user */
+  namespaceSettings: { clone: number | null; most: number | null; apparmor: number | null };
+  /** of this process; a daemon that it starts has the same */
+  group: OwnGroup;
   memoryAvailableMiB: number | null;
   diskFreeBytes: number | null;
   hasReflink: boolean | null;
@@ -84,7 +88,12 @@ export async function gatherHostFacts(home: Home, sources: FactSources, signal?:
     newuidmap,
     hasSubIds: (await hasRange("/etc/subuid", user, uid)) && (await hasRange("/etc/subgid", user, uid)),
     userNamespaces: await tryUserNamespace(signal),
-    cgroup: await readCgroup(),
+    namespaceSettings: {
+      clone: await readNumber("/proc/sys/kernel/unprivileged_userns_clone"),
+      most: await readNumber("/proc/sys/user/max_user_namespaces"),
+      apparmor: await readNumber("/proc/sys/kernel/apparmor_restrict_unprivileged_userns"),
+    },
+    group: await lookAtOwnGroup(HOST_PLACES, [process.pid]),
     memoryAvailableMiB: await readMemoryAvailable(),
     diskFreeBytes: await freeBytes(place),
     hasReflink: await tryReflink(place),
@@ -141,25 +150,6 @@ async function tryUserNamespace(signal: AbortSignal | undefined): Promise<HostFa
     signal?.throwIfAborted();
     return { usable: false, reason: messageOf(error).split("\n").at(-1) ?? "" };
   }
-}
-
-/** Our own cgroup and which controllers we may give to children */
-async function readCgroup(): Promise<HostFacts["cgroup"]> {
-  const lines = (await readText("/proc/self/cgroup")).split("\n");
-  const unified = lines.find((line) => line.startsWith("0::"))?.slice(3);
-  const hasUnified = (await readText("/sys/fs/cgroup/cgroup.controllers")) !== "";
-  if (unified === undefined || !hasUnified) {
-    return { version: lines.some(Boolean) ? 1 : 0, path: "", controllers: [], isWritable: false };
-  }
-  const path = join("/sys/fs/cgroup", unified);
-  const controllers = (await readText(join(path, "cgroup.controllers"))).trim().split(" ").filter(Boolean);
-  const isWritable = await access(path, constants.W_OK)
-    .then(() => access(join(path, "cgroup.procs"), constants.W_OK))
-    .then(
-      () => true,
-      () => false,
-    );
-  return { version: 2, path, controllers, isWritable };
 }
 
 async function readMemoryAvailable(): Promise<number | null> {

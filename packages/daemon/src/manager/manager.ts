@@ -19,6 +19,7 @@ import type { Core, Log, Meter, Settings } from "./core.ts";
 import { collectGarbage } from "./gc.ts";
 import { Images } from "./images.ts";
 import { Inside } from "./inside.ts";
+import { limitName } from "./limit-fields.ts";
 import { availableMemoryMiB, Limits } from "./limits.ts";
 import { Lineage } from "./lineage.ts";
 import { Reaper } from "./reaper.ts";
@@ -106,6 +107,7 @@ export class Manager {
       life: "durable",
       parallelism: opts.parallelism,
       guestKernel: opts.guestKernel,
+      confinement: settings.confinement,
       onWarning: (message) => log.warn({}, message),
       onGone: (sandbox: Sandbox) => noted(log, () => manager?.sandboxes.gone(sandbox)),
       onLost: (why) => {
@@ -113,6 +115,8 @@ export class Manager {
         noted(log, () => manager?.sandboxes.allLost(`the process that held the VMs is gone: ${why}`));
       },
     });
+    if (runtime.confinement.kind === "none")
+      log.warn({ confinement: settings.confinement, reason: runtime.confinement.reason }, "VMMs cannot be confined on this host");
     try {
       const core: Core = { home, db, tables, events, runtime, settings, meter, log };
       const registry = new Registry({ db, tables, events });
@@ -141,12 +145,16 @@ export class Manager {
   async status(): Promise<Omit<Status, "pid" | "uptime_secs" | "socket" | "bind" | "tls">> {
     const { home, runtime, settings } = this.#core;
     const { accelerator, reason } = runtime.accelerator;
+    const { limits, reason: limitsReason } = await runtime.groups.applicable();
     return {
       version: this.#version,
       home: home.root,
       accelerator,
       accelerator_reason: reason,
       isolation: accelerator === "kvm" ? "kvm" : "emulated",
+      confinement: runtime.confinement.kind,
+      confinement_policy: settings.confinement,
+      confinement_reason: runtime.confinement.reason,
       engine: `QEMU ${runtime.qemuVersion}`,
       sandboxes: this.#registry.live.length,
       snapshots: (await runtime.snapshots.tags()).size,
@@ -159,6 +167,7 @@ export class Manager {
         min_free_mib: settings.minFreeMiB,
         branch_concurrency: settings.branchConcurrency,
       },
+      sandbox_limits: { applicable: limits.map(limitName), reason: limitsReason },
       memory: { committed_mib: this.#limits.committedMiB(), available_mib: await availableMemoryMiB() },
     };
   }

@@ -1,9 +1,11 @@
 // A sandbox as the API shows it, and as a row.
 
 import type { CreateSandboxes, ForkSandbox, SandboxInfo } from "../api/sandbox.ts";
+import type { HostLimits } from "../host/control-groups.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
 import type { SandboxRow } from "../store/tables.ts";
 import { nowUnix } from "./core.ts";
+import { limitFields, type GivenLimits } from "./limit-fields.ts";
 import type { Entry } from "./registry.ts";
 
 export function sandboxInfo({ row, lastActive }: Pick<Entry, "row" | "lastActive">): SandboxInfo {
@@ -16,6 +18,7 @@ export function sandboxInfo({ row, lastActive }: Pick<Entry, "row" | "lastActive
     state: row.state,
     reason: row.reason,
     isolation: row.isolation,
+    confinement: row.confinement,
     memory_mib: row.memory_mib,
     vcpus: row.vcpus,
     kernels: row.kernels,
@@ -30,7 +33,7 @@ export function sandboxInfo({ row, lastActive }: Pick<Entry, "row" | "lastActive
     certificate: row.certificate,
     branch_count: row.branch_count,
     has_branched: row.branch_count > 0,
-    memory_limit_mib: row.memory_limit_mib,
+    ...limitFields(row),
     netns: null,
     guest_addr: "",
     last_branch_memory_path: row.last_branch_path,
@@ -39,14 +42,17 @@ export function sandboxInfo({ row, lastActive }: Pick<Entry, "row" | "lastActive
 }
 
 export type RowFacts = {
-  request: Partial<Pick<CreateSandboxes, "name" | "memory_limit_mib">> & Pick<ForkSandbox, "metadata" | "ttl_secs" | "idle_timeout_secs">;
+  request: Partial<Pick<CreateSandboxes, "name">> & Pick<ForkSandbox, "metadata" | "ttl_secs" | "idle_timeout_secs"> & GivenLimits;
+  limits: HostLimits;
+  confinement: SandboxRow["confinement"];
   snapshotTag: string;
   principal: string;
   bootId: string;
   warnings: string[];
 };
 
-export function sandboxRow(sandbox: Sandbox, { request, snapshotTag, principal, bootId, warnings }: RowFacts): SandboxRow {
+export function sandboxRow(sandbox: Sandbox, facts: RowFacts): SandboxRow {
+  const { request, confinement, snapshotTag, principal, bootId, warnings } = facts;
   const { manifest } = sandbox.snapshot;
   const now = nowUnix();
   return {
@@ -62,6 +68,7 @@ export function sandboxRow(sandbox: Sandbox, { request, snapshotTag, principal, 
     memory_mib: manifest.shape.memoryMiB,
     vcpus: manifest.shape.vcpus,
     isolation: sandbox.isolation,
+    confinement,
     kernels: sandbox.kernels,
     env: sandbox.env,
     certificate: sandbox.certificate,
@@ -73,7 +80,7 @@ export function sandboxRow(sandbox: Sandbox, { request, snapshotTag, principal, 
     idle_timeout_secs: request.idle_timeout_secs ?? null,
     branch_count: 0,
     last_branch_path: null,
-    memory_limit_mib: request.memory_limit_mib ?? null,
+    ...limitFields(request),
     created_by: principal,
     warnings,
   };

@@ -1,9 +1,10 @@
 // Takes over the VM of a sandbox that an earlier process had.
 
 import { join } from "node:path";
-import { ForkdError } from "../errors.ts";
+import { ForkdError, messageOf } from "../errors.ts";
 import { AgentConnection } from "../guest/connection.ts";
 import { Kernel, type Language } from "../guest/kernel.ts";
+import type { ControlGroups, HostLimits, VmGroup } from "../host/control-groups.ts";
 import type { FlatCache } from "../memory/flat.ts";
 import type { WardenSource } from "../memory/warden-source.ts";
 import type { Snapshot } from "../snapshot/store.ts";
@@ -20,6 +21,8 @@ export type AdoptContext = {
   warden: WardenSource;
   flats: FlatCache;
   runDir: string;
+  groups: ControlGroups;
+  onWarning: (message: string) => void;
   onGone: (sandbox: Sandbox) => void;
 };
 
@@ -33,6 +36,7 @@ export type SandboxRecord = {
   certificate: ForkCertificate;
   forkMs: number;
   createdAt: Date;
+  limits: HostLimits;
 };
 
 /** The sandbox, or why it is no more; then nothing of its VM remains but its folder */
@@ -56,12 +60,24 @@ export async function adoptSandbox(context: AdoptContext, record: SandboxRecord)
     }
     if (!record.paused) await agent.hello(ANSWER_WITHIN_MS);
     const { id, snapshot, env, certificate, forkMs, createdAt } = record;
-    return new Sandbox({ id, snapshot, env, certificate, forkMs, createdAt, vm, agent, kernels, memory, dir, onGone: context.onGone });
+    const group = await groupOf(context, record);
+    const { onGone } = context;
+    return new Sandbox({ id, snapshot, env, certificate, forkMs, createdAt, vm, agent, kernels, memory, dir, group, onGone });
   } catch (error) {
     agent.close();
     await vm.kill();
     memory?.release();
     if (error instanceof ForkdError) return error.message;
     throw error;
+  }
+}
+
+/** A sandbox whose limits cannot be set again goes on: they may still be in force, and it is nobody's fault inside it */
+async function groupOf({ groups, onWarning }: AdoptContext, { id, process, limits }: SandboxRecord): Promise<VmGroup | undefined> {
+  try {
+    return await groups.found(id, process.pid, limits);
+  } catch (error) {
+    onWarning(`The limits of sandbox ${id} could not be set again: ${messageOf(error)}`);
+    return undefined;
   }
 }

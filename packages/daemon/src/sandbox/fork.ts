@@ -7,6 +7,7 @@ import { ForkdError, messageOf } from "../errors.ts";
 import { AgentConnection, within } from "../guest/connection.ts";
 import { Kernel, type KernelFacts, type Language } from "../guest/kernel.ts";
 import { startResync } from "../guest/resync.ts";
+import { NO_LIMITS, type ControlGroups, type HostLimits, type VmGroup } from "../host/control-groups.ts";
 import type { FlatCache, FlatImage } from "../memory/flat.ts";
 import type { Snapshot } from "../snapshot/store.ts";
 import { newId } from "../util/id.ts";
@@ -25,19 +26,27 @@ export type ForkContext = {
   /** folder for the folders of VMs */
   runDir: string;
   rootfsOf: (snapshot: Snapshot) => Promise<string>;
+  groups: ControlGroups;
 };
 
 /** A VM with its folder and memory, not yet anybody's */
-export type RawChild = { id: string; dir: string; vm: Vm; agent: AgentConnection; memory: FlatImage };
+export type RawChild = { id: string; dir: string; vm: Vm; agent: AgentConnection; memory: FlatImage; group: VmGroup | undefined };
 
 /** Starts the VMM of a child; on failure nothing of it remains */
-export async function startRawChild(context: ForkContext, snapshot: Snapshot, start: RestoreSpec["start"]): Promise<RawChild> {
+export async function startRawChild(
+  context: ForkContext,
+  snapshot: Snapshot,
+  start: RestoreSpec["start"],
+  limits: HostLimits = NO_LIMITS,
+): Promise<RawChild> {
   const id = newId("sb");
   const dir = join(context.runDir, id);
   const rootfs = await context.rootfsOf(snapshot);
   const memory = await context.flats.acquire(snapshot);
+  let group: VmGroup | undefined;
   try {
     await mkdir(dir, { mode: 0o700 });
+    group = await context.groups.make(id, limits);
     const vm = await context.engine.restore({
       shape: snapshot.manifest.shape,
       dir,
@@ -45,11 +54,13 @@ export async function startRawChild(context: ForkContext, snapshot: Snapshot, st
       memory: memory.path,
       deviceState: snapshot.deviceState,
       start,
+      group: group?.dir,
     });
-    return { id, dir, vm, agent: new AgentConnection(vm.agentSocket), memory };
+    return { id, dir, vm, agent: new AgentConnection(vm.agentSocket), memory, group };
   } catch (error) {
     memory.release();
     await rm(dir, { recursive: true, force: true });
+    await group?.remove();
     throw error;
   }
 }
@@ -59,6 +70,7 @@ export async function discardRawChild(child: RawChild): Promise<void> {
   await child.vm.kill();
   child.memory.release();
   await rm(child.dir, { recursive: true, force: true });
+  await child.group?.remove();
 }
 
 export type HandOver = {

@@ -5,6 +5,7 @@ import { availableParallelism } from "node:os";
 import { join } from "node:path";
 import { ForkdError, messageOf } from "../errors.ts";
 import { prepareHome, resolveHome, type Home } from "../home.ts";
+import { ControlGroups, hasLimits, NO_LIMITS, type HostLimits } from "../host/control-groups.ts";
 import type { GuestKernel } from "../image/guest-kernel.ts";
 import { sweepStaging } from "../host/staging.ts";
 import { ImageStore } from "../image/store.ts";
@@ -13,8 +14,7 @@ import { SnapshotStore, type Snapshot } from "../snapshot/store.ts";
 import { DEFAULT_PARALLELISM } from "../util/parallelism.ts";
 import type { Progress } from "../util/progress.ts";
 import { Semaphore } from "../util/semaphore.ts";
-import type { ConfinementState, MachineShape } from "../vmm/driver.ts";
-import { BASELINE_CPU, MACHINE } from "../vmm/qemu/args.ts";
+import type { ConfinementState } from "../vmm/driver.ts";
 import { checkCompatible } from "../vmm/qemu/compatible.ts";
 import { QemuEngine } from "../vmm/qemu/engine.ts";
 import type { AcceleratorChoice } from "../vmm/qemu/probe.ts";
@@ -27,10 +27,9 @@ import { findGround, type ConfinementPolicy, type Ground } from "./ground.ts";
 import { Holds } from "./holds.ts";
 import { Pool } from "./pool.ts";
 import type { Sandbox } from "./sandbox.ts";
+import { machineShape } from "./shape.ts";
 import { durableWorkplace, endChildrenOf, ownWorkplace, type Workplace } from "./workplace.ts";
 
-const DEFAULT_MEMORY_MIB = 512;
-const MAX_MEMORY_MIB = 1024 * 1024;
 const MAX_FORK = 1000;
 
 export type RuntimeOptions = {
@@ -73,6 +72,7 @@ export type ForkOptions = {
   /** one failed child fails all */
   allOrNothing?: boolean;
   env?: Record<string, string> | undefined;
+  limits?: HostLimits | undefined;
   signal?: AbortSignal | undefined;
 };
 
@@ -102,8 +102,10 @@ export class Runtime {
   readonly guestKernel: GuestKernel;
   readonly runDir: string;
   readonly pool: Pool;
+  readonly groups: ControlGroups;
   readonly #workplace: Workplace;
   readonly #onGone: (sandbox: Sandbox) => void;
+  readonly #onWarning: (message: string) => void;
   readonly #engine: QemuEngine;
   readonly #forking: Semaphore;
   readonly #capturing: Semaphore;
@@ -131,6 +133,9 @@ export class Runtime {
     const { flatDir, warden } = parts.workplace;
     this.flats = new FlatCache({ dir: flatDir, warden, snapshots: this.snapshots });
     this.#engine = new QemuEngine({ qemu, warden, confinement: confinement.kind });
+    const parents = async (): Promise<number[]> => [(await (await warden()).info()).pid];
+    this.groups = new ControlGroups({ home: parts.home.root, parents });
+    this.#onWarning = parts.onWarning;
     this.#forking = new Semaphore(parts.parallelism);
     this.#capturing = new Semaphore(Math.max(1, availableParallelism()));
     const idleSince = (): number | undefined => (this.#requests === 0 ? this.#idleSince : undefined);
@@ -170,7 +175,8 @@ export class Runtime {
   /** Boots an image, warms it and freezes it under a tag */
   async createSnapshot(opts: CreateSnapshotOptions): Promise<{ snapshot: Snapshot; timings: SnapshotTimings }> {
     this.checkConfinement();
-    const shape = this.#shape(opts);
+    const host = { engineVersion: this.qemuVersion, accelerator: this.accelerator.accelerator };
+    const shape = machineShape(opts, host);
     const image = await this.images.get(opts.image);
     return this.#request(async () =>
       makeSnapshot(
@@ -264,7 +270,8 @@ export class Runtime {
   async adopt(record: SandboxRecord): Promise<Sandbox | string> {
     const { warden } = this.#workplace;
     const onGone = (gone: Sandbox): void => this.#forget(gone);
-    const context = { engine: this.#engine, warden, flats: this.flats, runDir: this.runDir, onGone };
+    const { groups, flats, runDir } = this;
+    const context = { engine: this.#engine, warden, flats, runDir, groups, onWarning: this.#onWarning, onGone };
     const adopted = await adoptSandbox(context, record);
     if (typeof adopted !== "string" && adopted.alive) this.#sandboxes.set(adopted.id, adopted);
     return adopted;
@@ -277,6 +284,7 @@ export class Runtime {
     for (const name of await readdir(this.runDir)) {
       if (name.startsWith("sb-") && !this.#sandboxes.has(name)) await rm(join(this.runDir, name), { recursive: true, force: true });
     }
+    await this.groups.sweep(new Set(this.#sandboxes.keys()));
     await this.flats.sweep();
     return ended;
   }
@@ -322,9 +330,11 @@ export class Runtime {
         opts.signal?.throwIfAborted();
         if (this.#closing) throw new ForkdError("CANCELLED", "Cannot fork: the runtime is closing.");
         const over: HandOver = { snapshot, env: opts.env ?? {}, startedAt, signal: opts.signal, onGone: (gone) => this.#forget(gone) };
-        const pooled = this.pool.take(snapshot);
+        const limits = opts.limits ?? NO_LIMITS;
+        // what waits in the pool was started outside any group
+        const pooled = hasLimits(limits) ? undefined : this.pool.take(snapshot);
         const sandbox = pooled && (await letGo(pooled, over));
-        return sandbox ?? handOver(await startRawChild(this.#forkContext(), snapshot, "run"), over);
+        return sandbox ?? handOver(await startRawChild(this.#forkContext(), snapshot, "run", limits), over);
       });
       // one that ended at once was already forgotten
       if (sandbox.alive) this.#sandboxes.set(sandbox.id, sandbox);
@@ -351,30 +361,13 @@ export class Runtime {
       engine: this.#engine,
       flats: this.flats,
       runDir: this.runDir,
+      groups: this.groups,
       rootfsOf: async (snapshot) => {
         const { imageId } = snapshot.manifest;
         const known = this.#rootfs.get(imageId) ?? (await this.images.get(imageId)).rootfsPath;
         this.#rootfs.set(imageId, known);
         return known;
       },
-    };
-  }
-
-  #shape(opts: CreateSnapshotOptions): MachineShape {
-    const memoryMiB = opts.memoryMiB ?? DEFAULT_MEMORY_MIB;
-    const vcpus = opts.vcpus ?? 1;
-    if (!Number.isInteger(memoryMiB) || memoryMiB < 64 || memoryMiB > MAX_MEMORY_MIB)
-      throw new ForkdError("BAD_REQUEST", `Cannot make a machine with ${memoryMiB} MiB: at least 64 are needed.`);
-    if (!Number.isInteger(vcpus) || vcpus < 1 || vcpus > 64)
-      throw new ForkdError("BAD_REQUEST", `Cannot make a machine with ${vcpus} CPUs: 1 to 64 are possible.`);
-    return {
-      engine: "qemu",
-      engineVersion: this.qemuVersion,
-      machine: MACHINE,
-      cpu: BASELINE_CPU,
-      accelerator: this.accelerator.accelerator,
-      vcpus,
-      memoryMiB,
     };
   }
 

@@ -11,6 +11,7 @@ import { T } from "../guest/protocol.ts";
 import { setClock } from "../guest/resync.ts";
 import { runProgram } from "../guest/run.ts";
 import { GuestSocket, type ConnectOptions } from "../guest/socket.ts";
+import type { VmGroup } from "../host/control-groups.ts";
 import type { FlatImage } from "../memory/flat.ts";
 import type { Snapshot } from "../snapshot/store.ts";
 import { Semaphore } from "../util/semaphore.ts";
@@ -52,6 +53,8 @@ export type SandboxParts = {
   certificate: ForkCertificate;
   memory: FlatImage;
   dir: string;
+  /** where its limits are, if it has any */
+  group: VmGroup | undefined;
   /** what every process in it gets; its branches begin with the same */
   env: Record<string, string>;
   forkMs: number;
@@ -71,6 +74,7 @@ export class Sandbox {
   readonly branching = new Semaphore(1);
   #killed: Promise<void> | undefined;
   #exit: VmExit | undefined;
+  #isOutOfMemory = false;
 
   constructor(parts: SandboxParts) {
     this.id = parts.id;
@@ -115,6 +119,11 @@ export class Sandbox {
   /** how its VMM ended, once it has */
   get exit(): VmExit | undefined {
     return this.#exit;
+  }
+
+  /** the kernel ended it because it went over its memory limit; known once it is gone */
+  get isOutOfMemory(): boolean {
+    return this.#isOutOfMemory;
   }
 
   get kernels(): Language[] {
@@ -221,9 +230,12 @@ export class Sandbox {
   }
 
   async #release(): Promise<void> {
+    const { group } = this.#parts;
     this.#parts.agent.close();
     await this.#parts.vm.kill();
     await rm(this.#parts.dir, { recursive: true, force: true });
+    this.#isOutOfMemory = (await group?.isOutOfMemory()) ?? false;
+    await group?.remove();
     this.#parts.memory.release();
     this.#parts.onGone(this);
   }

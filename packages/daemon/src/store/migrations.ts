@@ -106,6 +106,17 @@ const MIGRATIONS = [
 
   // the memory of a sandbox is found by its snapshot
   `ALTER TABLE sandboxes DROP COLUMN memory_path;`,
+
+  // whoever was started before was not confined; limits of the host are as they were asked for
+  `ALTER TABLE sandboxes ADD COLUMN confinement TEXT NOT NULL DEFAULT 'none';
+   ALTER TABLE sandboxes ADD COLUMN cpu_limit REAL;
+   ALTER TABLE sandboxes ADD COLUMN cpu_weight INTEGER;
+   ALTER TABLE sandboxes ADD COLUMN pids_limit INTEGER;
+   ALTER TABLE sandboxes ADD COLUMN io_limit_mbps REAL;
+   ALTER TABLE workspaces ADD COLUMN cpu_limit REAL;
+   ALTER TABLE workspaces ADD COLUMN cpu_weight INTEGER;
+   ALTER TABLE workspaces ADD COLUMN pids_limit INTEGER;
+   ALTER TABLE workspaces ADD COLUMN io_limit_mbps REAL;`,
 ];
 
 export function migrate(db: Db): void {

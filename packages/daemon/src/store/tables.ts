@@ -6,7 +6,10 @@ import type { SnapshotStatus } from "../api/snapshot.ts";
 import type { Db } from "./db.ts";
 import { Table } from "./rows.ts";
 
-export type SandboxRow = {
+/** null: none */
+type LimitColumns = Pick<SandboxInfo, "memory_limit_mib" | "cpu_limit" | "cpu_weight" | "pids_limit" | "io_limit_mbps">;
+
+export type SandboxRow = LimitColumns & {
   id: string;
   name: string | null;
   snapshot_id: string;
@@ -20,6 +23,7 @@ export type SandboxRow = {
   memory_mib: number;
   vcpus: number;
   isolation: SandboxInfo["isolation"];
+  confinement: SandboxInfo["confinement"];
   kernels: string[];
   env: Record<string, string>;
   certificate: SandboxInfo["certificate"];
@@ -31,7 +35,6 @@ export type SandboxRow = {
   idle_timeout_secs: number | null;
   branch_count: number;
   last_branch_path: string | null;
-  memory_limit_mib: number | null;
   created_by: string;
   warnings: string[];
 };
@@ -59,7 +62,7 @@ export type SnapshotRow = {
   created_at: number;
 };
 
-export type WorkspaceRow = {
+export type WorkspaceRow = LimitColumns & {
   id: string;
   name: string;
   source_snapshot_tag: string;
@@ -69,7 +72,6 @@ export type WorkspaceRow = {
   sandbox_id: string | null;
   created_at: number;
   last_active: number;
-  memory_limit_mib: number | null;
   warnings: string[];
 };
 

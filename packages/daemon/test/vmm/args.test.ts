@@ -58,6 +58,11 @@ test("parent and child are the same machine", () => {
   assert.deepEqual(devices(boot), devices(restore));
 });
 
+test("a booting guest's console is written where the VMM may write", () => {
+  assert.equal(valueOf(boot, "-chardev", "file,id=console"), "file,id=console,path=/run/x/vmm/console.log");
+  assert.match(valueOf(restore, "-chardev", "ringbuf,id=console") ?? "", /size=65536$/);
+});
+
 test("only a held child waits for its start", () => {
   assert.ok(restore.includes("-S"));
   assert.ok(!restoreArgs({ ...files, deviceState: "/store/d", start: "run" }, "7.2.22").includes("-S"));
