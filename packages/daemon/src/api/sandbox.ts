@@ -15,7 +15,12 @@ const limitInfo = {
     .meta({ description: "Memory of the host that it may take, its VMM included; from the machine's own memory on it is kept by itself" }),
   cpu_limit: z.number().min(0.01).max(4096).nullable().meta({ description: "CPUs' worth of time, such as 0.5" }),
   cpu_weight: z.int().min(1).max(10_000).nullable().meta({ description: "Share of the CPUs when several want them; 100 is usual" }),
-  pids_limit: z.int().min(1).max(4_194_304).nullable().meta({ description: "Threads of its VMM; what runs inside the guest does not count" }),
+  pids_limit: z
+    .int()
+    .min(1)
+    .max(4_194_304)
+    .nullable()
+    .meta({ description: "Threads of its VMM; what runs inside the guest does not count" }),
   io_limit_mbps: z
     .number()
     .min(0.001)

@@ -200,7 +200,7 @@ function pass(reason: string): Verdict {
   return { status: "pass", reason };
 }
 
-function warn(reason: string, fix?: string | undefined): Verdict {
+function warn(reason: string, fix?: string): Verdict {
   return fix === undefined ? { status: "warn", reason } : { status: "warn", reason, fix };
 }
 

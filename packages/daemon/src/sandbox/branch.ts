@@ -104,11 +104,7 @@ async function capture(context: BranchContext, sandbox: Sandbox, opts: BranchOpt
 type Pause = { pauseMs: number; recopiedPages: number; kernels: KernelFacts[] };
 
 /** The pause itself: device state and changed pages are saved at the same time, and the guest goes on whatever happens */
-async function pauseAndFinish(
-  sandbox: Sandbox,
-  opts: BranchOptions,
-  finish: () => Promise<{ recopied: number }>,
-): Promise<Pause> {
+async function pauseAndFinish(sandbox: Sandbox, opts: BranchOptions, finish: () => Promise<{ recopied: number }>): Promise<Pause> {
   const { vm } = sandbox;
   const from = performance.now();
   let recopiedPages = 0;

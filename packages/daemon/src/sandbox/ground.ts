@@ -48,6 +48,9 @@ export async function findGround(home: Home, opts: GroundOptions): Promise<Groun
 
   function checkConfinement(): void {
     if (isRefused)
-      throw new ForkdError("CONFINEMENT_UNAVAILABLE", `Cannot start a VM: it must be confined, and this host does not let it: ${confinement.reason}`);
+      throw new ForkdError(
+        "CONFINEMENT_UNAVAILABLE",
+        `Cannot start a VM: it must be confined, and this host does not let it: ${confinement.reason}`,
+      );
   }
 }

@@ -132,7 +132,7 @@ export class Runtime {
     this.snapshots = new SnapshotStore(parts.home);
     const { flatDir, warden } = parts.workplace;
     this.flats = new FlatCache({ dir: flatDir, warden, snapshots: this.snapshots });
-    this.#engine = new QemuEngine({ qemu, warden, confinement: confinement.kind });
+    this.#engine = new QemuEngine({ qemu, warden, confinement: confinement.kind, check: checkConfinement });
     const parents = async (): Promise<number[]> => [(await (await warden()).info()).pid];
     this.groups = new ControlGroups({ home: parts.home.root, parents });
     this.#onWarning = parts.onWarning;

@@ -13,7 +13,13 @@ const WARDEN = 4242;
 const VMM = 4243;
 const STRANGER = 77;
 
-type Host = AsyncDisposable & { places: GroupPlaces; group: string; groups: ControlGroups; home: string; remove: (dir: string) => Promise<void> };
+type Host = AsyncDisposable & {
+  places: GroupPlaces;
+  group: string;
+  groups: ControlGroups;
+  home: string;
+  remove: (dir: string) => Promise<void>;
+};
 
 /** A host whose own group is /unit, with these controllers and processes in it */
 async function makeHost(opts: { controllers?: string; procs?: number[]; own?: string; disk?: boolean } = {}): Promise<Host> {
@@ -147,10 +153,21 @@ test("a VM of an earlier daemon gets its limits again, and its group goes with i
 test("groups of VMs that are no more are swept, those of another store are not", async () => {
   await using host = await makeHost();
   for (const id of ["sb-1", "sb-2"]) await host.groups.make(id, limits({ pids: 5 }));
-  const other = new ControlGroups({ home: host.places.blocks, parents: async () => [WARDEN], places: host.places, removeGroup: host.remove });
+  const other = new ControlGroups({
+    home: host.places.blocks,
+    parents: async () => [WARDEN],
+    places: host.places,
+    removeGroup: host.remove,
+  });
   const others = await other.make("sb-3", limits({ pids: 5 }));
   await host.groups.sweep(new Set(["sb-2"]));
   const names = await readdir(host.group, { recursive: true });
-  assert.deepEqual(names.filter((name) => /sb-\d$/.test(name)).map((name) => name.slice(-4)).toSorted(), ["sb-2", "sb-3"]);
+  assert.deepEqual(
+    names
+      .filter((name) => /sb-\d$/.test(name))
+      .map((name) => name.slice(-4))
+      .toSorted(),
+    ["sb-2", "sb-3"],
+  );
   await others?.remove();
 });

@@ -113,7 +113,9 @@ test("no mount is left on the host, nor anything in the folders", async () => {
   await using scratch = await Scratch.make();
   const before = readFileSync("/proc/self/mountinfo", "utf8");
   const spec = confined(scratch, ["/usr/bin/true"]);
-  await (await scratch.warden.spawn(spec)).exited;
+  await (
+    await scratch.warden.spawn(spec)
+  ).exited;
   assert.equal(readFileSync("/proc/self/mountinfo", "utf8"), before);
   assert.equal(statSync(spec.cwd).mode & 0o777, 0o700);
 });

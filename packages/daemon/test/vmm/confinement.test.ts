@@ -54,7 +54,11 @@ test("/dev/kvm is there for those who use it", () => {
 });
 
 test("a QEMU that somebody built brings its files", () => {
-  const own = { path: "/opt/qemu/bin/qemu-system-x86_64", version: "9.0.0", files: ["/opt/qemu/bin/qemu-system-x86_64", "/opt/qemu/share/qemu"] };
+  const own = {
+    path: "/opt/qemu/bin/qemu-system-x86_64",
+    version: "9.0.0",
+    files: ["/opt/qemu/bin/qemu-system-x86_64", "/opt/qemu/share/qemu"],
+  };
   for (const file of own.files) assert.ok(restoreConfinement(child, own).readable.includes(file));
 });
 

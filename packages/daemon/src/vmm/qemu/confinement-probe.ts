@@ -40,7 +40,7 @@ async function tryConfined(home: Home, staging: string, opts: ConfinementProbeOp
   await mkdir(ownDir(dir), { mode: 0o700 });
   const memory = join(staging, "memory.ram");
   const deviceState = join(staging, "device.state");
-  for (const file of [memory, deviceState]) await writeFile(file, "", { mode: 0o400 });
+  for (const file of [memory, deviceState]) await writeFile(file, "", { mode: 0o600 });
   await truncate(memory, MEMORY_BYTES);
   const log = join(dir, "vmm.log");
   const socket = join(dir, "qmp");
@@ -72,8 +72,14 @@ async function tryConfined(home: Home, staging: string, opts: ConfinementProbeOp
 function machinelessArgs(memory: string, version: string): string[] {
   const share = privateShare(version);
   const backend = `memory-backend-file,id=ram0,size=${MEMORY_BYTES},mem-path=${optionValue(memory)},share=${share}`;
-  return [
-    ...["-machine", "none", "-nodefaults", "-no-user-config", "-display", "none", "-sandbox", SANDBOX],
-    ...["-object", backend, "-chardev", `socket,id=qmp,fd=${FD.qmp},server=on,wait=off`, "-mon", "chardev=qmp,mode=control"],
-  ];
+  const channel = `socket,id=qmp,fd=${FD.qmp},server=on,wait=off`;
+  const options = {
+    machine: "none",
+    display: "none",
+    sandbox: SANDBOX,
+    object: backend,
+    chardev: channel,
+    mon: "chardev=qmp,mode=control",
+  };
+  return ["-nodefaults", "-no-user-config", ...Object.entries(options).flatMap(([name, value]) => [`-${name}`, value])];
 }

@@ -24,11 +24,14 @@ export class QemuEngine implements Engine {
   readonly #qemu: QemuBinary;
   readonly #warden: WardenSource;
   readonly #isConfined: boolean;
+  readonly #check: () => void;
 
-  constructor(opts: { qemu: QemuBinary; warden: WardenSource; confinement: ConfinementState["kind"] }) {
+  /** @param opts.check throws where no VM may be started */
+  constructor(opts: { qemu: QemuBinary; warden: WardenSource; confinement: ConfinementState["kind"]; check?: () => void }) {
     this.#qemu = opts.qemu;
     this.#warden = opts.warden;
     this.#isConfined = opts.confinement === "namespaces";
+    this.#check = opts.check ?? (() => undefined);
   }
 
   async boot(spec: BootSpec): Promise<Vm> {
@@ -48,6 +51,7 @@ export class QemuEngine implements Engine {
   }
 
   async #start(dir: string, args: string[], start: Start): Promise<Vm> {
+    this.#check();
     const paths = pathsIn(dir);
     await mkdir(ownDir(dir), { mode: 0o700 });
     const warden = await this.#warden();

@@ -38,8 +38,8 @@ export type ProbeOptions = {
 export async function probeAccelerator(home: Home, opts: ProbeOptions): Promise<AcceleratorChoice> {
   const denied = await kvmDenied();
   if (denied) return { accelerator: "tcg", reason: denied };
-  const key = JSON.stringify([hostname(), release(), opts.qemu, process.getuid?.() ?? 0, opts.guestKernel.id, opts.confinement.kind]);
-  const file = join(home.cache, "accelerator.json");
+  const key = JSON.stringify([hostname(), release(), opts.qemu, process.getuid?.() ?? 0, opts.guestKernel.id]);
+  const file = join(home.cache, `accelerator-${opts.confinement.kind}.json`);
   const known = await readCached(file);
   if (known?.key === key) return { accelerator: known.accelerator, reason: known.reason };
   const failure = await tryKvm(home, opts);
