@@ -120,6 +120,8 @@ for path in ["/", "/tmp", "/usr", "/usr/lib", "/etc", "/var", "/run", "/dev", "/
     attempt(f"writes in {path}", lambda path=path: make(f"{path}/forkd-broken-vmm"))
 
 # sockets
+for path in [targets["daemon"], *targets["sockets"]]:
+    attempt(f"sees {path}", lambda path=path: os.stat(path), "user")
 attempt("connects to the daemon", lambda: connect(socket.AF_UNIX, targets["daemon"]), "user")
 for path in targets["sockets"]:
     attempt(f"connects to {path}", lambda path=path: connect(socket.AF_UNIX, path))

@@ -49,7 +49,7 @@ export async function lookAtOwnGroup(places: GroupPlaces, parents: readonly numb
 export async function groupOf(pid: number | "self", { root, proc }: GroupPlaces): Promise<string | null> {
   const lines = (await readText(join(proc, String(pid), "cgroup"))).split("\n");
   const name = lines.find((line) => line.startsWith("0::"))?.slice(3);
-  return name === undefined ? null : join(root, name);
+  return name === undefined ? null : join(root, name === "/" ? "" : name);
 }
 
 /** Moves our processes into the leaf and gives the controllers on; throws what the kernel says */
