@@ -17,7 +17,7 @@ import type { SandboxInfo } from "forkd";
 const run = promisify(execFile);
 const root = resolve(import.meta.dirname, "../..");
 const NODE = join(root, "node_modules/.bin/node");
-const BREAK_IN = ["--disable-warning=ExperimentalWarning", join(root, "tests/helpers/break-in.ts")];
+const BREAK_IN = ["--disable-warning=ExperimentalWarning", join(root, "tests/programs/break-in.ts")];
 const NAMESPACES = ["user", "mnt", "pid", "ipc", "uts", "net"];
 /** 0 to 2, the two channels and the device state */
 const DESCRIPTORS = [0, 1, 2, 3, 4, 5];

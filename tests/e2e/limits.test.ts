@@ -3,7 +3,7 @@
 
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
-import { readFile } from "node:fs/promises";
+import { readdir, readFile } from "node:fs/promises";
 import { join, resolve } from "node:path";
 import { after, before, describe, it } from "node:test";
 import { promisify } from "node:util";
@@ -15,6 +15,7 @@ import type { LimitOptions } from "forkd";
 
 const run = promisify(execFile);
 const root = resolve(import.meta.dirname, "../..");
+const PROGRAM = "tests/programs/limits-in-guest.ts";
 const MIB = 1024 * 1024;
 
 describe("limits that the host cannot apply", () => {
@@ -71,24 +72,11 @@ describe("limits on a host with cgroup v2", () => {
     for (const path of await programFiles("/usr/bin/mount")) await copy(path, `/tmp/mount/${path.split("/").at(-1)}`);
     await copy("/usr/bin/sleep", "/usr/bin/sleep");
     await copy(installation.warden, "/tmp/forkd-warden");
-    await copy(join(root, "tests/helpers/limits-in-guest.ts"), "/tmp/limits-in-guest.ts");
-    const { stdout: sources } = await run("git", [
-      "-C",
-      join(root, "packages/daemon/src"),
-      "ls-files",
-      "host",
-      "memory",
-      "guest",
-      "util",
-      "errors.ts",
-    ]);
-    for (const file of sources.trim().split("\n")) await copy(join(root, "packages/daemon/src", file), `/tmp/src/${file}`);
+    for (const file of [PROGRAM, ...(await sources())]) await copy(join(root, file), `/tmp/${file}`);
     const loader = ["/lib64/ld-linux-x86-64.so.2", "--library-path", "/tmp/mount"];
     const mounted = await sandbox.exec([...loader, "/tmp/mount/mount", "-t", "cgroup2", "none", "/sys/fs/cgroup"]);
     assert.equal(mounted.code, 0, mounted.stderr.toString());
-    const result = await sandbox.exec(["node", "--no-warnings", "/tmp/limits-in-guest.ts", "/tmp/src", "/tmp/forkd-warden"], {
-      timeoutMs: 200_000,
-    });
+    const result = await sandbox.exec(["node", "--no-warnings", `/tmp/${PROGRAM}`, "/tmp/forkd-warden"], { timeoutMs: 200_000 });
     assert.equal(result.code, 0, result.stderr.toString());
     assert.deepEqual(JSON.parse(result.stdout.toString()), {
       strangers: "other processes (1, 2, 3) are in the control group /sys/fs/cgroup",
@@ -103,6 +91,14 @@ describe("limits on a host with cgroup v2", () => {
     });
   });
 });
+
+/** Of what the program imports, and more */
+async function sources(): Promise<string[]> {
+  const src = "packages/daemon/src";
+  const folders = ["host", "memory", "guest", "util"].map((name) => join(src, name));
+  const names = await Promise.all(folders.map(async (folder) => (await readdir(join(root, folder))).map((name) => join(folder, name))));
+  return [join(src, "errors.ts"), ...names.flat()];
+}
 
 /** A program and its libraries */
 async function programFiles(path: string): Promise<string[]> {

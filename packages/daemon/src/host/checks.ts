@@ -112,7 +112,7 @@ function checkUserNamespaces(facts: HostFacts): Verdict {
 
 function checkConfinement(facts: HostFacts): Verdict {
   const { confinement } = facts;
-  if (!confinement) return warn("Not tried: that takes QEMU and the warden.");
+  if (!confinement) return warn("Not tried: that takes QEMU and a guest kernel.");
   if (confinement.kind === "namespaces") return pass("Each VMM sees only its own files, in namespaces of its own.");
   return warn(`A VMM that is broken into can do what ${facts.user} can: ${confinement.reason}`, mendConfinement(facts));
 }

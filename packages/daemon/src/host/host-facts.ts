@@ -112,12 +112,12 @@ async function tryProbe(
   sources: FactSources,
   signal: AbortSignal | undefined,
 ): Promise<Pick<HostFacts, "accelerator" | "confinement" | "probeFailure">> {
-  if (!qemu?.version || !(await executable(sources.installation.warden)))
-    return { accelerator: null, confinement: null, probeFailure: null };
+  // on a machine where nothing is set up nothing is made
+  if (!qemu?.version || !sources.guestKernel) return { accelerator: null, confinement: null, probeFailure: null };
   let confinement: ConfinementState | null = null;
   try {
     confinement = await sources.confine();
-    const accelerator = sources.guestKernel && (await sources.probe(sources.guestKernel, confinement));
+    const accelerator = await sources.probe(sources.guestKernel, confinement);
     return { accelerator, confinement, probeFailure: null };
   } catch (error) {
     signal?.throwIfAborted();

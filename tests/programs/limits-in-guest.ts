@@ -1,16 +1,14 @@
 // Run as root in a guest with cgroup v2: gives processes limits as the daemon does, and prints what the kernel made of it.
-// Usage: node limits-in-guest.ts SRC WARDEN
+// Usage: node limits-in-guest.ts WARDEN
 
 import { once } from "node:events";
 import { spawn } from "node:child_process";
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { ControlGroups, NO_LIMITS } from "../../packages/daemon/src/host/control-groups.ts";
+import { Warden } from "../../packages/daemon/src/memory/warden.ts";
 
-const [src = "", wardenBinary = ""] = process.argv.slice(2);
-const { ControlGroups, NO_LIMITS } = (await import(
-  `${src}/host/control-groups.ts`
-)) as typeof import("../../packages/daemon/src/host/control-groups.ts");
-const { Warden } = (await import(`${src}/memory/warden.ts`)) as typeof import("../../packages/daemon/src/memory/warden.ts");
+const [wardenBinary = ""] = process.argv.slice(2);
 
 // as a service manager does: a group of its own, with controllers
 const ROOT = "/sys/fs/cgroup";
