@@ -25,7 +25,7 @@ const SYSTEM: [&str; 7] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", 
 const LOADER_CACHE: &str = "/etc/ld.so.cache";
 const DEVICES: [&str; 3] = ["/dev/null", "/dev/zero", "/dev/urandom"];
 /// The new root holds folders, links and places for mounts, and then nothing more
-const ROOT_OPTIONS: &[u8] = b"size=256k,nr_inodes=512,mode=700\0";
+const ROOT_OPTIONS: &[u8] = b"size=1m,nr_inodes=4096,mode=700\0";
 const MAX_CAPABILITY: c_ulong = 63;
 
 const SHOWN: u64 = libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;

@@ -62,7 +62,7 @@ export type Applicable = { limits: (keyof HostLimits)[]; reason: string | null }
 export type ControlGroupsOptions = {
   /** the store, whose disk is limited and whose name the groups carry */
   home: string;
-  /** processes whose children belong to this daemon: itself and the warden */
+  /** processes whose children belong to this daemon beside its own: the warden */
   parents: () => Promise<number[]>;
   places?: GroupPlaces;
   /** for tests: removes a group, as rmdir does */
@@ -152,7 +152,7 @@ export class ControlGroups {
   }
 
   async #look(): Promise<OwnGroup> {
-    return lookAtOwnGroup(this.#opts.places, [process.pid, ...(await this.#opts.parents())]);
+    return lookAtOwnGroup(this.#opts.places, this.#opts.parents);
   }
 
   async #disk(): Promise<string | null> {

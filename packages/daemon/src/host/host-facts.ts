@@ -93,7 +93,7 @@ export async function gatherHostFacts(home: Home, sources: FactSources, signal?:
       most: await readNumber("/proc/sys/user/max_user_namespaces"),
       apparmor: await readNumber("/proc/sys/kernel/apparmor_restrict_unprivileged_userns"),
     },
-    group: await lookAtOwnGroup(HOST_PLACES, [process.pid]),
+    group: await lookAtOwnGroup(HOST_PLACES),
     memoryAvailableMiB: await readMemoryAvailable(),
     diskFreeBytes: await freeBytes(place),
     hasReflink: await tryReflink(place),

@@ -29,8 +29,8 @@ export type OwnGroup = {
   reason: string | null;
 };
 
-/** Looks, and changes nothing. @param parents processes whose children may be moved, this one among them */
-export async function lookAtOwnGroup(places: GroupPlaces, parents: readonly number[]): Promise<OwnGroup> {
+/** Looks, and changes nothing. @param parents processes whose children may be moved, beside this one and its own */
+export async function lookAtOwnGroup(places: GroupPlaces, parents: () => Promise<number[]> = async () => []): Promise<OwnGroup> {
   const group = await groupOf("self", places);
   if (group === null || (await readText(join(places.root, "cgroup.controllers"))) === "")
     return nothing("this host does not use cgroup v2 alone");
@@ -88,12 +88,16 @@ async function isWritable(path: string): Promise<boolean> {
   return results.every(({ status }) => status === "fulfilled");
 }
 
-/** Processes of the group that are neither these nor their children: not ours to move */
-async function strangersIn(path: string, { proc }: GroupPlaces, parents: readonly number[]): Promise<number[]> {
+/** Processes of the group that are neither ours nor children of these: not ours to move */
+async function strangersIn(path: string, { proc }: GroupPlaces, parents: () => Promise<number[]>): Promise<number[]> {
   const pids = words(await readText(join(path, "cgroup.procs"))).map(Number);
-  const strangers = [];
-  for (const pid of pids) if (!(await descends(pid, parents, proc))) strangers.push(pid);
-  return strangers;
+  const notOf = async (candidates: number[], known: number[]): Promise<number[]> => {
+    const strangers = [];
+    for (const pid of candidates) if (!(await descends(pid, known, proc))) strangers.push(pid);
+    return strangers;
+  };
+  const others = await notOf(pids, [process.pid]);
+  return others.length === 0 ? [] : notOf(others, await parents());
 }
 
 async function descends(pid: number, parents: readonly number[], proc: string): Promise<boolean> {

@@ -30,27 +30,25 @@ export type GroundOptions = {
 };
 
 export async function findGround(home: Home, opts: GroundOptions): Promise<Ground> {
-  const { signal } = opts;
+  const { signal, progress } = opts;
   const qemu = await findQemu();
   const { agent, kernelsDir, warden } = installation;
   const file = opts.guestKernel ?? (process.env["FORKD_GUEST_KERNEL"] || undefined);
-  const guestKernel = await ensureGuestKernel(home, { file, agent, kernelsDir, progress: opts.progress, signal });
+  const guestKernel = await ensureGuestKernel(home, { file, agent, kernelsDir, progress, signal });
   const confinement = await probeConfinement(home, { qemu, warden, signal });
   const isRefused = opts.confinement === "required" && confinement.kind === "none";
-  const accelerator = await chooseAccelerator(async () => probeAccelerator(home, { qemu, guestKernel, warden, confinement, signal }));
-  return { qemu, guestKernel, accelerator, confinement, checkConfinement };
-
-  async function chooseAccelerator(probe: () => Promise<AcceleratorChoice>): Promise<AcceleratorChoice> {
-    if (opts.accelerator) return { accelerator: opts.accelerator, reason: "asked for" };
-    // to try KVM means to start a VMM
-    return isRefused ? { accelerator: "tcg", reason: "not probed: VMMs must be confined and cannot be" } : probe();
-  }
-
-  function checkConfinement(): void {
+  const checkConfinement = (): void => {
     if (isRefused)
       throw new ForkdError(
         "CONFINEMENT_UNAVAILABLE",
         `Cannot start a VM: it must be confined, and this host does not let it: ${confinement.reason}`,
       );
-  }
+  };
+  const accelerator: AcceleratorChoice = opts.accelerator
+    ? { accelerator: opts.accelerator, reason: "asked for" }
+    : isRefused
+      ? // to try KVM means to start a VMM
+        { accelerator: "tcg", reason: "not probed: VMMs must be confined and cannot be" }
+      : await probeAccelerator(home, { qemu, guestKernel, warden, confinement, signal });
+  return { qemu, guestKernel, accelerator, confinement, checkConfinement };
 }

@@ -1,6 +1,6 @@
 // Whether this host lets VMMs run in namespaces of their own: found by starting one so, never by looking at settings.
 
-import { mkdir, rm, truncate, writeFile } from "node:fs/promises";
+import { mkdir, realpath, rm, truncate, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { ForkdError } from "../../errors.ts";
 import { within } from "../../guest/connection.ts";
@@ -16,6 +16,7 @@ import { confinedEnv, restoreConfinement } from "./confinement.ts";
 import { ownDir } from "./own-dir.ts";
 import { Qmp } from "./qmp.ts";
 
+const SYSTEM = /^\/(usr|bin|sbin|lib\w*)(\/|$)/;
 const MEMORY_BYTES = 1024 * 1024;
 const DEADLINE_MS = 10_000;
 
@@ -23,6 +24,8 @@ export type ConfinementProbeOptions = { qemu: QemuBinary; warden: string; signal
 
 /** A QEMU without a machine is started as a child of a snapshot would be, with files of the store; it takes some 50 ms */
 export async function probeConfinement(home: Home, opts: ConfinementProbeOptions): Promise<ConfinementState> {
+  const seen = await inSystem(home);
+  if (seen !== undefined) return { kind: "none", reason: `${seen} lies in a folder of the system, which every VMM sees` };
   try {
     await withStaging(home, async (staging) => tryConfined(home, staging, opts));
     return { kind: "namespaces", reason: null };
@@ -31,6 +34,12 @@ export async function probeConfinement(home: Home, opts: ConfinementProbeOptions
     if (!(error instanceof ForkdError)) throw error;
     return { kind: "none", reason: error.message };
   }
+}
+
+/** A folder of ours that could not be hidden */
+async function inSystem(home: Home): Promise<string | undefined> {
+  for (const dir of [home.root, home.run]) if (SYSTEM.test(await realpath(dir))) return dir;
+  return undefined;
 }
 
 async function tryConfined(home: Home, staging: string, opts: ConfinementProbeOptions): Promise<void> {
