@@ -155,6 +155,7 @@ impl Socket {
                 outbox.eof(stream, channel::STDIN);
             }
             Ok(count) => {
+                sys::acknowledge(&self.tcp);
                 outbox.data(stream, channel::STDIN, &scratch[..count]);
                 self.credit -= count;
             }

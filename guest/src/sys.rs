@@ -9,7 +9,7 @@ mod terminal;
 pub use bpf::{attach_socket_lookup, socket_map};
 pub use launch::{launch, Launch, LAUNCH_STEPS};
 pub use net::{netlink, receive, reply, transparent_datagrams, transparent_listener, Route};
-pub use tcp::{reset_on_close, tcp_connect};
+pub use tcp::{acknowledge, reset_on_close, tcp_connect};
 pub use terminal::{end_of_input, open_terminal, resize};
 
 use std::ffi::{CStr, CString};
