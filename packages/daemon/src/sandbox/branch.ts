@@ -85,12 +85,13 @@ async function captureAll(context: BranchContext, sandbox: Sandbox, opts: Branch
     deltaPath,
   });
   try {
-    const { pauseMs, recopiedPages, kernels } = await pauseAndFinish(sandbox, deviceState, opts, async () =>
+    const { pauseMs, recopiedPages, kernels } = await pauseAndFinish(sandbox, opts, async () =>
       step("memory", begun.finish(), begun.pages * PAGE_WITHIN_MS),
     );
     if (!opts.stayPaused) void sandbox.setClock();
     opts.onResumed?.(pauseMs);
     const disk = await saveDisk(sandbox, dir, opts);
+    await vm.takeDeviceState(deviceState);
     const { bytes, pages } = await begun.commit();
     const manifest: SnapshotManifest = {
       ...source.manifest,
@@ -120,12 +121,7 @@ async function captureAll(context: BranchContext, sandbox: Sandbox, opts: Branch
 type Pause = { pauseMs: number; recopiedPages: number; kernels: KernelFacts[] };
 
 /** The pause itself: disk, device state and changed pages are saved at the same time, and the guest goes on whatever happens */
-async function pauseAndFinish(
-  sandbox: Sandbox,
-  deviceState: string,
-  opts: BranchOptions,
-  finish: () => Promise<{ recopied: number }>,
-): Promise<Pause> {
+async function pauseAndFinish(sandbox: Sandbox, opts: BranchOptions, finish: () => Promise<{ recopied: number }>): Promise<Pause> {
   const { vm } = sandbox;
   const from = performance.now();
   let recopiedPages = 0;
@@ -138,7 +134,7 @@ async function pauseAndFinish(
     const wasBusy = new Set(before.filter((facts) => facts.busy).map((facts) => facts.language));
     kernels = sandbox.kernelFacts.map((facts) => ({ ...facts, busy: facts.busy || wasBusy.has(facts.language) }));
     const freeze = sandbox.disk?.freeze(vm.disk) ?? Promise.resolve();
-    const saves = [step("disk", freeze), step("device state", vm.saveDeviceState(deviceState))];
+    const saves = [step("disk", freeze), step("device state", vm.saveDeviceState())];
     const [finished] = await Promise.all([finish(), ...saves]);
     recopiedPages = finished.recopied;
     complete = true;

@@ -72,7 +72,7 @@ export class SandboxDisk {
 
   get spec(): VmDisk {
     const { below, active } = this.#stack();
-    return { below, active };
+    return { sizeMiB: this.sizeMiB, below, active };
   }
 
   /** What nobody else has of it */
