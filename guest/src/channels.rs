@@ -195,3 +195,6 @@ impl Input {
         more
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -225,3 +225,53 @@ fn look_up(program: &str, env: &Env) -> io::Result<String> {
         libc::ENOENT
     }))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::Writer;
+
+    fn request(flags: u8, tag: &str, more: &[u8]) -> Result<Request, Malformed> {
+        let payload = Writer::default().u8(flags).u64(0).str(tag).u32(1).str("sh");
+        let mut payload = payload.u32(0).str("").str("").0;
+        payload.extend_from_slice(more);
+        Request::read(&payload)
+    }
+
+    #[test]
+    fn reads_a_terminal_with_its_size_and_no_control_channel() {
+        let found = request(TERMINAL | EPHEMERAL, "shell", &[24, 0, 80, 0]).unwrap();
+        assert_eq!(found.terminal, Some((24, 80)));
+        assert!(found.is_ephemeral());
+        assert_eq!(found.cwd, "/");
+        assert!(request(TERMINAL, "", &[24, 0, 80]).is_err());
+        assert!(request(TERMINAL | CONTROL, "", &[24, 0, 80, 0]).is_err());
+    }
+
+    #[test]
+    fn refuses_flags_it_does_not_know_and_endless_tags() {
+        assert!(request(0, "", &[]).unwrap().terminal.is_none());
+        assert!(request(16, "", &[]).is_err());
+        assert!(request(0, &"t".repeat(LONGEST_TAG), &[]).is_ok());
+        assert!(request(0, &"t".repeat(LONGEST_TAG + 1), &[]).is_err());
+    }
+
+    #[test]
+    fn programs_at_a_terminal_know_its_type_unless_told_otherwise() {
+        let user = users::find("").unwrap();
+        let term = |env: &Env| {
+            env.iter()
+                .find(|(key, _)| key == "TERM")
+                .map(|(_, value)| value.clone())
+        };
+        let pipes = request(0, "", &[]).unwrap();
+        assert_eq!(term(&environment(&user, &Vec::new(), &pipes)), None);
+        let terminal = request(TERMINAL, "", &[24, 0, 80, 0]).unwrap();
+        assert_eq!(
+            term(&environment(&user, &Vec::new(), &terminal)).as_deref(),
+            Some(DEFAULT_TERM)
+        );
+        let shared = vec![("TERM".to_string(), "vt100".to_string())];
+        assert_eq!(term(&environment(&user, &shared, &terminal)).as_deref(), Some("vt100"));
+    }
+}

@@ -10,6 +10,8 @@ import { startVm, type TestVm } from "../helpers/vm.ts";
 
 import type { Sandbox } from "@forkd/daemon";
 
+type Watch = Awaited<ReturnType<Sandbox["start"]>>;
+
 const MIB = 1024 * 1024;
 const LARGE = 30 * MIB;
 
@@ -122,6 +124,23 @@ describe("a sandbox", () => {
       controller.abort(new Error("no more"));
       await assert.rejects(running, /no more/);
       assert.equal(await sh(sandbox, "grep -alE '^sleep.7780' /proc/[0-9]*/cmdline || true"), "");
+    });
+
+    it("that are to end with their stream do, and in a fork at once; the others go on", async () => {
+      const start = async (number: number, ephemeral: boolean): Promise<Watch> =>
+        sandbox.start(["sh", "-c", `sleep ${number}; true`], { ephemeral });
+      const alive = async (where: Sandbox): Promise<string> => sh(where, "grep -alE '^sleep.778[12]' /proc/[0-9]*/cmdline | wc -l");
+      const [short, long] = [await start(7781, true), await start(7782, false)];
+      while ((await alive(sandbox)) !== "2") await turn();
+      const { snapshot } = await vm.runtime.branch(sandbox, `${vm.tag}-ephemeral`);
+      const child = await vm.fork(snapshot);
+      assert.equal(await alive(child), "1");
+      await child.kill();
+      assert.equal(await alive(sandbox), "2");
+      short.close();
+      while ((await alive(sandbox)) !== "1") await turn();
+      long.signal("SIGKILL");
+      await long.finish();
     });
 
     it("lose nothing of 30 MB of output", async () => {

@@ -32,7 +32,7 @@ export async function serveProcess(upgrade: Upgrade, asked: Asked): Promise<void
   const tell = async (message: object): Promise<void> => send(socket, JSON.stringify(message));
   const closed = once(socket, "close");
   const stopHeartbeat = keepAlive(socket, services.limits.heartbeatMs);
-  const leave = (): void => closeSoon(socket, services.daemon.stopping.aborted ? CLOSE.goingAway : CLOSE.done);
+  const leave = (): void => closeSoon(socket, services.daemon.stopping.aborted ? CLOSE.goingAway : CLOSE.refused);
   over.addEventListener("abort", leave, { once: true });
   let process: WatchedProcess | undefined;
   try {

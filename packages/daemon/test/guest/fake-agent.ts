@@ -33,19 +33,21 @@ export class FakeAgent implements AsyncDisposable {
   readonly #dir: string;
   readonly #server: Server;
   readonly #behave: Behaviour;
+  readonly #protocol: number;
   readonly #connections: AgentConnection[] = [];
   readonly #credit = new Map<number, number>();
   #onCredit: (() => void) | undefined;
   #socket: Socket | undefined;
 
-  static async listen(behave: Behaviour): Promise<FakeAgent> {
-    const agent = new FakeAgent(await mkdtemp(join(tmpdir(), "forkd-fake-agent-")), behave);
+  static async listen(behave: Behaviour, opts: { protocol?: number } = {}): Promise<FakeAgent> {
+    const agent = new FakeAgent(await mkdtemp(join(tmpdir(), "forkd-fake-agent-")), behave, opts.protocol ?? PROTOCOL_VERSION);
     await new Promise<void>((resolve) => agent.#server.listen(agent.path, resolve));
     return agent;
   }
 
-  private constructor(dir: string, behave: Behaviour) {
+  private constructor(dir: string, behave: Behaviour, protocol: number) {
     this.#dir = dir;
+    this.#protocol = protocol;
     this.path = join(dir, "agent");
     this.#behave = behave;
     this.#server = createServer((socket) => this.#serve(socket));
@@ -128,7 +130,7 @@ export class FakeAgent implements AsyncDisposable {
         const nonce = before.subarray(32, ATTACH_BYTES);
         if (!before.subarray(0, ATTACH_BYTES).equals(attachRecord(KEY, nonce))) throw new Error("no attach record");
         socket.write(attachedRecord(nonce));
-        this.send(T.HELLO, 0, new Writer().u32(PROTOCOL_VERSION).str("fake").str("6.1").u32(1).u64(1n).done());
+        this.send(T.HELLO, 0, new Writer().u32(this.#protocol).str("fake").str("6.1").u32(1).u64(1n).done());
         bytes = before.subarray(ATTACH_BYTES);
         before = undefined;
       }

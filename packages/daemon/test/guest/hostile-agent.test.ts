@@ -14,11 +14,11 @@ import { ProcessHub } from "../../src/guest/hub.ts";
 import { GuestProcess } from "../../src/guest/process.ts";
 import { listProcesses } from "../../src/guest/process-list.ts";
 import type { ExitStatus } from "../../src/guest/program.ts";
-import { CHANNEL, T, WINDOW } from "../../src/guest/protocol.ts";
+import { CHANNEL, PROTOCOL_VERSION, T, WINDOW } from "../../src/guest/protocol.ts";
 import { setClock, startResync } from "../../src/guest/resync.ts";
 import { runProgram as runIn, type RunOptions } from "../../src/guest/run.ts";
 import { Sandbox, type SandboxParts } from "../../src/sandbox/sandbox.ts";
-import { FakeAgent, type Behaviour, watchUnhandled } from "./fake-agent.ts";
+import { FakeAgent, KEY, type Behaviour, watchUnhandled } from "./fake-agent.ts";
 
 after(watchUnhandled());
 
@@ -74,6 +74,16 @@ describe("malformed answers", { timeout: 60_000 }, () => {
     startedBytes = 28;
     await rejection(runProgram(agent, ["x"]), "AGENT_PROTOCOL");
     await ping(agent);
+  });
+
+  test("an agent of another protocol is refused, with everything that was asked of it", async () => {
+    await using fake = await FakeAgent.listen(() => undefined, { protocol: PROTOCOL_VERSION - 1 });
+    const agent = fake.connection().attach(KEY);
+    const resync = startResync(agent, identity, 5000);
+    const error = await rejection(resync, "AGENT_PROTOCOL");
+    assert.match(error.message, /speaks protocol 1, this host 2/);
+    assert.match(error.hint, /make the snapshot again/);
+    await rejection(agent.hello(5000), "AGENT_PROTOCOL");
   });
 
   test("an end before STARTED rejects the start", async () => {
