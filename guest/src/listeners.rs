@@ -2,15 +2,15 @@
 
 use crate::files::Failure;
 use crate::protocol::{Reader, Writer};
-use crate::sys;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// As many fit in a frame.
 const MOST: usize = 512;
-/// How long owners are looked for: the agent does nothing else meanwhile.
-const LOOK_MS: u64 = 50;
+/// Among how many processes and descriptors owners are looked for: the agent does nothing else meanwhile.
+const MOST_PROCESSES: usize = 1024;
+const MOST_DESCRIPTORS: usize = 4096;
 const LISTENING: &str = "0A";
 
 #[derive(Debug, PartialEq)]
@@ -96,17 +96,18 @@ fn parse_address(hex: &str) -> Option<IpAddr> {
     }
 }
 
-/// The first process of each socket, as far as the time suffices.
+/// The first process of each socket.
 fn find_owners(found: &mut [Listener]) {
-    let until = sys::monotonic_ms() + LOOK_MS;
+    let mut left = MOST_DESCRIPTORS;
     let mut pids: Vec<u32> = names("/proc").filter_map(|name| name.parse().ok()).collect();
     pids.sort_unstable();
-    for pid in pids {
-        if sys::monotonic_ms() > until || found.iter().all(|listener| listener.pid != 0) {
-            return;
-        }
+    for pid in pids.into_iter().take(MOST_PROCESSES) {
         let folder = format!("/proc/{}/fd", pid);
         for fd in names(&folder) {
+            if left == 0 || found.iter().all(|listener| listener.pid != 0) {
+                return;
+            }
+            left -= 1;
             // it may be closed already
             let inode = match fs::read_link(format!("{}/{}", folder, fd)) {
                 Ok(target) => inode_of(&target.to_string_lossy()),
