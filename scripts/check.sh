@@ -28,7 +28,12 @@ skip() {
 }
 
 rust_check() {
-  cargo clippy --locked --quiet --all-targets -- -D warnings
+  cargo clippy --locked --quiet --all-targets -- -D warnings &&
+    clippy-driver --edition 2021 --crate-type cdylib -C panic=abort -D warnings -o "$results/preload.so" warden/preload/read_only.rs
+}
+
+rust_format() {
+  cargo fmt --all --check && rustfmt --edition 2021 --check warden/preload/read_only.rs
 }
 
 check types tsc -p tsconfig.json
@@ -38,7 +43,7 @@ check dead-code knip --no-progress --no-config-hints
 check docs node scripts/check-docs.ts
 check generated node scripts/gen.ts --check
 if cargo fmt --version >/dev/null 2>&1; then
-  check rust-format cargo fmt --all --check
+  check rust-format rust_format
 else
   skip rust-format "cargo fmt is not installed"
 fi

@@ -98,7 +98,7 @@ node_packages() {
 
 rust_is_current() {
   local binary
-  for binary in dist/bin/forkd-agent dist/bin/forkd-warden; do
+  for binary in dist/bin/forkd-agent dist/bin/forkd-warden dist/bin/forkd-read-only.so; do
     [ -x "$binary" ] || return 1
     [ -z "$(find Cargo.toml Cargo.lock .cargo guest warden -name target -prune -o -type f -newer "$binary" -print -quit)" ] || return 1
   done
@@ -115,6 +115,8 @@ rust_binaries() {
     cp "${CARGO_TARGET_DIR:-target}/release/$name" "dist/bin/$name.new"
     mv -f "dist/bin/$name.new" "dist/bin/$name"
   done
+  rustc --edition 2021 --crate-type cdylib -O -C panic=abort -C strip=symbols -o dist/bin/read-only.new warden/preload/read_only.rs
+  mv -f dist/bin/read-only.new dist/bin/forkd-read-only.so
 }
 
 guest_kernel() {

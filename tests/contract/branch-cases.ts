@@ -130,6 +130,18 @@ export const branchCases: Case[] = [
     expect: gives(null),
   },
   {
+    what: "a fork of a running one with a limit that cannot be kept makes nothing",
+    route: "forkSandbox",
+    args: (c) => ({ params: { id: c.name("one") }, body: { tag: c.name("limited"), pids_limit: 64 } }),
+    expect: fails("LIMIT_UNAVAILABLE"),
+  },
+  {
+    what: "not even its snapshot",
+    route: "getSnapshot",
+    args: (c) => ({ params: { tag: c.name("limited") } }),
+    expect: fails("NOT_FOUND"),
+  },
+  {
     what: "a fork of a running one to a tag that is taken makes nothing",
     route: "forkSandbox",
     args: (c) => ({ params: { id: c.name("one") }, body: { tag: "python" } }),

@@ -20,6 +20,14 @@ type Line = {
 };
 type Lines = { [N in RouteName]?: (said: Said) => Line };
 
+const LIMITS = {
+  memory_limit_mib: "--memory-limit-mib",
+  cpu_limit: "--cpu-limit",
+  cpu_weight: "--cpu-weight",
+  pids_limit: "--pids-limit",
+  io_limit_mbps: "--io-limit-mbps",
+};
+
 /** Routes without a verb of their own */
 export const WITHOUT_VERB: { readonly [N in RouteName]?: string } = {
   getHealth: "a probe for machines; `status` tells people",
@@ -164,7 +172,7 @@ const LINES: Lines = {
       "fork",
       "--from-sandbox",
       text(params["id"]),
-      ...options(body, { n: "-n", tag: "--tag", ttl_secs: "--ttl" }),
+      ...options(body, { n: "-n", tag: "--tag", ttl_secs: "--ttl", ...LIMITS }),
       ...pairs("--metadata", body["metadata"]),
       ...network(body["network"], "--network"),
     ],
@@ -178,7 +186,7 @@ const LINES: Lines = {
         name: "--name",
         ttl_secs: "--ttl",
         idle_timeout_secs: "--idle-timeout",
-        memory_limit_mib: "--memory-limit-mib",
+        ...LIMITS,
       }),
       ...pairs("--metadata", body["metadata"]),
       ...pairs("--env", body["env"]),
@@ -270,7 +278,7 @@ const LINES: Lines = {
       "workspace",
       "create",
       text(body["name"]),
-      ...options(body, { snapshot_tag: "--snapshot", memory_limit_mib: "--memory-limit-mib" }),
+      ...options(body, { snapshot_tag: "--snapshot", ...LIMITS }),
       ...when(body["per_child_netns"], "--per-child-netns"),
     ],
   }),

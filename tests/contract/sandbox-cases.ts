@@ -32,10 +32,11 @@ export const sandboxCases: Case[] = [
         disk_mib: null,
         kernels: ["python"],
         isolation: /^(kvm|emulated)$/,
+        confinement: /^(namespaces|none)$/,
         pid: above(1),
         fork_ms: above(0),
       };
-      const life = { expires_at_unix: within(3600), idle_timeout_secs: 1800, created_by: "local", memory_limit_mib: 256 };
+      const life = { expires_at_unix: within(3600), idle_timeout_secs: 1800, created_by: "local", memory_limit_mib: 256, cpu_limit: null };
       const older = { netns: null, guest_addr: "", has_branched: false, branch_count: 0, last_branch_memory_path: null };
       const certificate = {
         guest_rng: "reseeded",
@@ -97,7 +98,13 @@ export const sandboxCases: Case[] = [
     what: "a limit that cannot be kept is refused",
     route: "createSandboxes",
     args: () => ({ body: { snapshot_tag: "python", memory_limit_mib: 100 } }),
-    expect: fails("LIMIT_UNAVAILABLE"),
+    expect: fails("LIMIT_UNAVAILABLE", { message: () => /memory_limit_mib/ }),
+  },
+  {
+    what: "and so are several, all of them named",
+    route: "createSandboxes",
+    args: () => ({ body: { snapshot_tag: "python", cpu_limit: 0.5, cpu_weight: 50, pids_limit: 64, io_limit_mbps: 1.5 } }),
+    expect: fails("LIMIT_UNAVAILABLE", { message: () => /cpu_limit, cpu_weight, pids_limit, io_limit_mbps/ }),
   },
   {
     what: "sandboxes are found by their metadata",

@@ -46,8 +46,8 @@ export const workspaceCases: Case[] = [
   {
     what: "a limit that cannot be kept is refused",
     route: "createWorkspace",
-    args: (c) => ({ body: { name: c.name("ws2"), snapshot_tag: "python", memory_limit_mib: 100 } }),
-    expect: fails("LIMIT_UNAVAILABLE"),
+    args: (c) => ({ body: { name: c.name("ws2"), snapshot_tag: "python", memory_limit_mib: 100, cpu_limit: 2 } }),
+    expect: fails("LIMIT_UNAVAILABLE", { message: () => /memory_limit_mib, cpu_limit/ }),
   },
   { what: "only one was made", route: "listWorkspaces", expect: (c) => gives([{ name: c.name("ws"), status: "running" }]) },
   {

@@ -2,15 +2,18 @@
 
 mod capture;
 mod children;
+mod confine;
 mod crew;
 mod delta;
 mod door;
 mod fault;
+mod filter;
 mod image;
 mod jobs;
 mod link;
 mod listen;
 mod maps;
+mod places;
 mod recopy;
 mod scan;
 mod server;

@@ -23,7 +23,7 @@ const COPY_THREADS: usize = 2;
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 mod op {
-    pub const SPAWN: u8 = 1;
+    // 1 was a SPAWN that knew no confinement: a client that asks for it, or a warden that has it, is of another version
     pub const SIGNAL: u8 = 2;
     pub const CAPTURE_BEGIN: u8 = 3;
     pub const CAPTURE_FINISH: u8 = 4;
@@ -34,6 +34,7 @@ mod op {
     pub const TRIM: u8 = 9;
     pub const LIST: u8 = 10;
     pub const END: u8 = 11;
+    pub const SPAWN: u8 = 12;
 }
 
 pub struct Server {

@@ -100,6 +100,15 @@ impl<'a> Reader<'a> {
         Ok(PathBuf::from(OsString::from_vec(bytes)))
     }
 
+    /// A byte that says whether it follows
+    pub fn optional<T>(&mut self, item: impl FnOnce(&mut Self) -> Outcome<T>) -> Outcome<Option<T>> {
+        match self.u8()? {
+            0 => Ok(None),
+            1 => item(self).map(Some),
+            other => Err(Fault::new("EINVAL", format!("{other} where 0 or 1 is expected"))),
+        }
+    }
+
     pub fn list<T>(&mut self, mut item: impl FnMut(&mut Self) -> Outcome<T>) -> Outcome<Vec<T>> {
         let count = self.u32()?;
         // not reserved ahead: the count is only a claim

@@ -128,6 +128,8 @@ test("status is 0 when it runs and 3 when it does not, also for an address", asy
   assert.equal(up.code, 0);
   assert.match(up.stdout, /^daemon +0\.1\.0, pid 4242, up 1m$/m);
   assert.match(up.stdout, /^sandboxes +2 of at most 1000$/m);
+  assert.match(up.stdout, /^confinement +namespaces$/m);
+  assert.match(up.stdout, /^limits +none for single sandboxes: this host does not use cgroup v2 alone$/m);
   const down = await forkd(["status", "--json"], { FORKD_RUN: `${daemon.folder}/none` });
   assert.deepEqual([down.code, JSON.parse(down.stdout)], [3, { running: false }]);
   assert.equal((await forkd(["status", "--daemon-url", "http://127.0.0.1:9"], daemon.env)).code, 3);

@@ -131,8 +131,14 @@ const CASES: Case[] = [
     answers: { "POST /v1/sandboxes": { status: 207, json: { results: [{ sandbox: SB }] } } },
   },
   {
-    args: ["fork", "--from-sandbox", "sb-1", "-n", "2", "--tag", "kept", "--ttl", "1m"],
-    requests: [["POST /v1/sandboxes/sb-1/fork", { n: 2, tag: "kept", ttl_secs: 60 }]],
+    args: ["fork", "python", "--cpu-limit", "0.5", "--cpu-weight", "50", "--pids-limit", "64", "--io-limit-mbps", "1.5"],
+    requests: [
+      ["POST /v1/sandboxes", { snapshot_tag: "python", n: 1, cpu_limit: 0.5, cpu_weight: 50, pids_limit: 64, io_limit_mbps: 1.5 }],
+    ],
+  },
+  {
+    args: ["fork", "--from-sandbox", "sb-1", "-n", "2", "--tag", "kept", "--ttl", "1m", "--memory-limit-mib", "64"],
+    requests: [["POST /v1/sandboxes/sb-1/fork", { n: 2, tag: "kept", ttl_secs: 60, memory_limit_mib: 64 }]],
     answers: { "POST /v1/sandboxes/sb-1/fork": { status: 201, json: { snapshot: samples.snapshot("kept"), sandboxes: [SB] } } },
   },
   { args: ["inspect", "sb-1"], requests: [["GET /v1/sandboxes/sb-1"]] },
@@ -339,8 +345,8 @@ const CASES: Case[] = [
     requests: [["GET /v1/images/debian-13"], ["POST /v1/snapshots", { tag: "t", image: "debian-13", memory_mib: 300 }]],
   },
   {
-    args: ["workspace", "create", "w", "--snapshot", "python", "--per-child-netns"],
-    requests: [["POST /v1/workspaces", { name: "w", snapshot_tag: "python", per_child_netns: true }]],
+    args: ["workspace", "create", "w", "--snapshot", "python", "--per-child-netns", "--cpu-limit", "2"],
+    requests: [["POST /v1/workspaces", { name: "w", snapshot_tag: "python", per_child_netns: true, cpu_limit: 2 }]],
   },
   { args: ["workspace", "suspend", "w", "--diff"], requests: [["POST /v1/workspaces/w/suspend", { diff: true }]] },
   { args: ["workspace", "resume", "w"], requests: [["POST /v1/workspaces/w/resume"]] },

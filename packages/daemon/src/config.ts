@@ -10,6 +10,7 @@ import type { ParseArgsOptionDescriptor } from "node:util";
 import type { Config as ConfigAnswer } from "./api/daemon.ts";
 import type { Home } from "./home.ts";
 
+const CONFINEMENT = ["required", "preferred"] as const;
 const LOG_LEVELS = ["trace", "debug", "info", "warn", "error", "fatal", "silent"] as const;
 
 const BIND_DEFAULT = "127.0.0.1:8889";
@@ -41,6 +42,8 @@ export type Config = Readonly<{
   maxDiskMiB: number | null;
   /** what the host keeps free */
   minFreeMiB: number;
+  /** whether VMs may run where the host does not let VMMs be confined */
+  confinement: (typeof CONFINEMENT)[number];
   defaultImage: string;
   drainSecs: number;
   /** 0: never */
@@ -88,10 +91,11 @@ const SETTINGS: { [K in Key]: Setting<Config[K]> } = {
   maxMemoryMiB: { name: "max_memory_mib", parse: orNone(integer(1, 1 << 30)), fallback: () => null },
   maxDiskMiB: { name: "max_disk_mib", parse: orNone(integer(1, 1 << 30)), fallback: () => null },
   minFreeMiB: { name: "min_free_mib", parse: integer(0, 1 << 30), fallback: () => 512 },
+  confinement: { name: "confinement", parse: oneOf(CONFINEMENT), fallback: () => "preferred" },
   defaultImage: { name: "default_image", parse: imageName, fallback: () => "python-numpy" },
   drainSecs: { name: "drain_secs", parse: integer(0, 3600), fallback: () => 30 },
   exitWhenIdleSecs: { name: "exit_when_idle_secs", parse: integer(0, 31_536_000), fallback: () => 0 },
-  logLevel: { name: "log_level", parse: logLevel, fallback: () => "info" },
+  logLevel: { name: "log_level", parse: oneOf(LOG_LEVELS), fallback: () => "info" },
   parallelism: { name: "parallelism", parse: integer(1, 1024), fallback: () => DEFAULT_PARALLELISM },
   dnsServers: { name: "dns_servers", parse: orNone(servers), fallback: () => null },
 };
@@ -273,8 +277,10 @@ function imageName(raw: unknown): string {
   return raw;
 }
 
-function logLevel(raw: unknown): LogLevel {
-  const level = LOG_LEVELS.find((known) => known === raw);
-  if (!level) throw new Rule(`one of ${LOG_LEVELS.join(", ")}`);
-  return level;
+function oneOf<V extends string>(words: readonly V[]): (raw: unknown) => V {
+  return (raw) => {
+    const word = words.find((known) => known === raw);
+    if (word === undefined) throw new Rule(`one of ${words.join(", ")}`);
+    return word;
+  };
 }

@@ -42,6 +42,7 @@ export type {
   GcOptions,
   ImageSource,
   KillSandboxesOptions,
+  LimitOptions,
   ListSandboxesOptions,
   ListSnapshotsOptions,
   LogsOptions,

@@ -169,8 +169,22 @@ export type FileSource = {
   maxBytes?: number | undefined;
 };
 
+/** What the host holds a sandbox to. What cannot be applied there is refused: LIMIT_UNAVAILABLE */
+export type LimitOptions = {
+  /** Memory of the host that it may take, its VMM included */
+  memoryLimitMib?: number | null | undefined;
+  /** CPUs' worth of time, such as 0.5 */
+  cpuLimit?: number | null | undefined;
+  /** Share of the CPUs when several want them, 1 to 10000; 100 is usual */
+  cpuWeight?: number | null | undefined;
+  /** Threads of its VMM */
+  pidsLimit?: number | null | undefined;
+  /** Megabytes a second that it may read, and as many that it may write, on the disk of the store */
+  ioLimitMbps?: number | null | undefined;
+};
+
 /** What a new sandbox can be given */
-export type ForkFields = {
+export type ForkFields = LimitOptions & {
   /** Environment of every process */
   env?: Env | undefined;
   metadata?: Metadata | undefined;
@@ -185,7 +199,6 @@ export type ForkFields = {
 export type SpawnFields = ForkFields & {
   /** Only for a single one */
   name?: string | undefined;
-  memoryLimitMib?: number | null | undefined;
   /** Of the older API, without effect; so are the next three */
   perChildNetns?: boolean | undefined;
   prewarm?: boolean | undefined;
@@ -356,7 +369,7 @@ export type EventsOptions = {
   sandbox?: string | undefined;
 };
 
-export type CreateWorkspaceOptions = OnceOptions & { perChildNetns?: boolean | undefined; memoryLimitMib?: number | null | undefined };
+export type CreateWorkspaceOptions = OnceOptions & LimitOptions & { perChildNetns?: boolean | undefined };
 
 export type SuspendWorkspaceOptions = CallOptions & { diff?: boolean | undefined };
 

@@ -85,9 +85,18 @@ export type CreateSandboxes = {
   ttl_secs?: number | null | undefined;
   /** It ends when nobody used it for so long */
   idle_timeout_secs?: number | null | undefined;
+  /** Memory of the host that it may take, its VMM included; from the machine's own memory on it is kept by itself */
+  memory_limit_mib?: number | null | undefined;
+  /** CPUs' worth of time, such as 0.5 */
+  cpu_limit?: number | null | undefined;
+  /** Share of the CPUs when several want them; 100 is usual */
+  cpu_weight?: number | null | undefined;
+  /** Threads of its VMM; what runs inside the guest does not count */
+  pids_limit?: number | null | undefined;
+  /** Megabytes (10^6 bytes) a second that it may read, and as many that it may write, on the disk of FORKD_HOME */
+  io_limit_mbps?: number | null | undefined;
   /** Only with n = 1 */
   name?: Name | undefined;
-  memory_limit_mib?: number | null | undefined;
   /** Answer 207 with an outcome per child instead of all or nothing @default false */
   per_item?: boolean | undefined;
   per_child_netns?: boolean | undefined;
@@ -129,7 +138,16 @@ export type CreateWorkspace = {
   name: Name;
   snapshot_tag: Name;
   per_child_netns?: boolean | undefined;
+  /** Memory of the host that it may take, its VMM included; from the machine's own memory on it is kept by itself */
   memory_limit_mib?: number | null | undefined;
+  /** CPUs' worth of time, such as 0.5 */
+  cpu_limit?: number | null | undefined;
+  /** Share of the CPUs when several want them; 100 is usual */
+  cpu_weight?: number | null | undefined;
+  /** Threads of its VMM; what runs inside the guest does not count */
+  pids_limit?: number | null | undefined;
+  /** Megabytes (10^6 bytes) a second that it may read, and as many that it may write, on the disk of FORKD_HOME */
+  io_limit_mbps?: number | null | undefined;
 };
 
 export type CreatedImage = {
@@ -274,6 +292,16 @@ export type ForkSandbox = {
   ttl_secs?: number | null | undefined;
   /** It ends when nobody used it for so long */
   idle_timeout_secs?: number | null | undefined;
+  /** Memory of the host that it may take, its VMM included; from the machine's own memory on it is kept by itself */
+  memory_limit_mib?: number | null | undefined;
+  /** CPUs' worth of time, such as 0.5 */
+  cpu_limit?: number | null | undefined;
+  /** Share of the CPUs when several want them; 100 is usual */
+  cpu_weight?: number | null | undefined;
+  /** Threads of its VMM; what runs inside the guest does not count */
+  pids_limit?: number | null | undefined;
+  /** Megabytes (10^6 bytes) a second that it may read, and as many that it may write, on the disk of FORKD_HOME */
+  io_limit_mbps?: number | null | undefined;
   /** Keeps the snapshot under this tag; without it, it goes when nothing needs it any more */
   tag?: Name | undefined;
 };
@@ -502,6 +530,8 @@ export type Sandbox = {
   /** Why it ended or was lost */
   reason: string | null;
   isolation: "kvm" | "emulated";
+  /** namespaces: its VMM sees only its own files; none: it can do what the daemon's user can */
+  confinement: "namespaces" | "none";
   memory_mib: number;
   vcpus: number;
   /** null: what it writes stays in its memory */
@@ -519,7 +549,16 @@ export type Sandbox = {
   certificate: ForkCertificate;
   branch_count: number;
   has_branched: boolean;
+  /** Memory of the host that it may take, its VMM included; from the machine's own memory on it is kept by itself */
   memory_limit_mib: number | null;
+  /** CPUs' worth of time, such as 0.5 */
+  cpu_limit: number | null;
+  /** Share of the CPUs when several want them; 100 is usual */
+  cpu_weight: number | null;
+  /** Threads of its VMM; what runs inside the guest does not count */
+  pids_limit: number | null;
+  /** Megabytes (10^6 bytes) a second that it may read, and as many that it may write, on the disk of FORKD_HOME */
+  io_limit_mbps: number | null;
   network: NetworkPolicy;
   netns: null;
   /** Always empty: guests are reached through the daemon */
@@ -655,6 +694,11 @@ export type Status = {
   accelerator: "kvm" | "tcg";
   accelerator_reason: string;
   isolation: "kvm" | "emulated";
+  /** Of the VMMs that it starts */
+  confinement: "namespaces" | "none";
+  confinement_policy: "required" | "preferred";
+  /** Why VMMs are not confined */
+  confinement_reason: string | null;
   engine: string;
   sandboxes: number;
   snapshots: number;
@@ -667,6 +711,13 @@ export type Status = {
     max_disk_mib: number | null;
     min_free_mib: number;
     branch_concurrency: number;
+  };
+  /** Limits that a fork can be given here */
+  sandbox_limits: {
+    /** Such as memory_limit_mib, cpu_limit */
+    applicable: string[];
+    /** Why the others are not */
+    reason: string | null;
   };
   memory: {
     committed_mib: number;

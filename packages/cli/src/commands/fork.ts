@@ -6,33 +6,34 @@ import { ABORTABLE, connect } from "../daemon.ts";
 import { usageError } from "../errors.ts";
 import { EXIT_FAILURE, printProblem } from "../exit.ts";
 import { acceptNetwork, networkOf, type NetworkFlags } from "../network-options.ts";
+import { acceptLimits, limitsOf } from "../limits.ts";
 import { addPair, duration, positiveInteger, positiveNumber } from "../options.ts";
 import { printJson, printLine, printNote, printWarnings } from "../output.ts";
 import { acceptPlumbing, notePlumbing } from "../plumbing.ts";
 import { working } from "../progress.ts";
 import { printForks } from "../sandbox-table.ts";
 
-import type { Controller, ForkedSandboxes, ForkOutcome, SandboxInfo, SpawnOptions } from "forkd";
+import type { Controller, ForkedSandboxes, ForkOutcome, LimitOptions, SandboxInfo, SpawnOptions } from "forkd";
 import type { Cli } from "../cli.ts";
 
-type Options = NetworkFlags & {
-  tag?: string;
-  fromSandbox?: string;
-  count: number;
-  name?: string;
-  env?: Record<string, string>;
-  metadata?: Record<string, string>;
-  ttl?: number;
-  idleTimeout?: number;
-  perItem?: boolean;
-  settleSecs?: number;
-  memoryLimitMib?: number;
-  perChildNetns?: boolean;
-  liveFork?: boolean;
-  hugepages?: boolean;
-  prewarm?: boolean;
-  quiet?: boolean;
-};
+type Options = LimitOptions &
+  NetworkFlags & {
+    tag?: string;
+    fromSandbox?: string;
+    count: number;
+    name?: string;
+    env?: Record<string, string>;
+    metadata?: Record<string, string>;
+    ttl?: number;
+    idleTimeout?: number;
+    perItem?: boolean;
+    settleSecs?: number;
+    perChildNetns?: boolean;
+    liveFork?: boolean;
+    hugepages?: boolean;
+    prewarm?: boolean;
+    quiet?: boolean;
+  };
 
 /** Sent to the daemon, which answers that they have no effect */
 const SENT_PLUMBING = ["--per-child-netns", "--live-fork", "--hugepages", "--prewarm"];
@@ -59,12 +60,11 @@ function build(cli: Cli, name: string, about: string): Command {
     .option("--metadata <key=value>", "kept for you; may be repeated", addPair)
     .option("--ttl <time>", "ends after this time: 90, 90s, 10m, 2h, 1d", duration)
     .option("--idle-timeout <time>", "ends when nobody used it for this time", duration)
-    .option("--memory-limit-mib <mib>", "limit of its memory", positiveInteger)
     .option("--per-item", "keep those that worked when others failed; exit code 1 then")
     .option("--settle-secs <secs>", "end them again after so many seconds", positiveNumber)
     .option("-q, --quiet", "print ids only")
     .option("--json", "print JSON");
-  return acceptPlumbing(acceptNetwork(command), [...SENT_PLUMBING, ...OWN_PLUMBING]).action(
+  return acceptPlumbing(acceptLimits(acceptNetwork(command)), [...SENT_PLUMBING, ...OWN_PLUMBING]).action(
     async (snapshot: string | undefined, opts: Options) => {
       notePlumbing(command, OWN_PLUMBING);
       const { fromSandbox } = opts;
@@ -89,8 +89,8 @@ async function spawned(cli: Cli, forkd: Controller, tag: string, opts: Options):
 
 async function branched(cli: Cli, forkd: Controller, id: string, opts: Options): Promise<ForkedSandboxes> {
   const { count: n, env, metadata, ttl: ttlSecs, idleTimeout: idleTimeoutSecs, tag } = opts;
-  const network = networkOf(opts);
-  return forkd.forkSandbox(id, { n, env, metadata, network, ttlSecs, idleTimeoutSecs, tag, ...ABORTABLE, signal: cli.signal });
+  const fields = { n, env, metadata, network: networkOf(opts), ttlSecs, idleTimeoutSecs, tag, ...limitsOf(opts) };
+  return forkd.forkSandbox(id, { ...fields, ...ABORTABLE, signal: cli.signal });
 }
 
 /** JSON: the snapshot between, and the sandboxes */
@@ -107,8 +107,7 @@ function printTips(cli: Cli, answer: ForkedSandboxes, opts: Options): SandboxInf
 
 function checkFromSandbox(snapshot: string | undefined, opts: Options): void {
   if (snapshot) throw usageError("Name a snapshot or --from-sandbox, not both.");
-  if (opts.perItem || opts.name !== undefined || opts.memoryLimitMib !== undefined)
-    throw usageError("--per-item, --name and --memory-limit-mib are not possible with --from-sandbox.");
+  if (opts.perItem || opts.name !== undefined) throw usageError("--per-item and --name are not possible with --from-sandbox.");
 }
 
 function tagOf(snapshot: string | undefined, opts: Options): string {
@@ -128,7 +127,7 @@ function requestOf(opts: Options): SpawnOptions {
     network: networkOf(opts),
     ttlSecs: opts.ttl,
     idleTimeoutSecs: opts.idleTimeout,
-    memoryLimitMib: opts.memoryLimitMib,
+    ...limitsOf(opts),
     perChildNetns: opts.perChildNetns,
     liveFork: opts.liveFork,
     hugepages: opts.hugepages,

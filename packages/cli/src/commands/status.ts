@@ -45,12 +45,24 @@ function factsOf(status: Status): [string, string][] {
     ["store", status.home],
     ["accelerator", `${status.accelerator}: ${status.accelerator_reason}`],
     ["isolation", status.isolation],
+    ["confinement", confinementOf(status)],
     ["engine", status.engine],
     ["sandboxes", `${status.sandboxes} of at most ${limits.max_sandboxes}`],
     ["snapshots", String(status.snapshots)],
     ["images", String(status.images)],
     ["pool", String(status.pool_waiting)],
     ["branches", `${status.branches_in_flight} of at most ${limits.branch_concurrency} at a time`],
+    ["limits", limitsOf(status)],
     ["memory", `${memory.committed_mib} MiB given to guests of ${limits.max_memory_mib ?? "any"}, ${memory.available_mib} MiB free`],
   ];
+}
+
+function confinementOf({ confinement, confinement_reason: reason, confinement_policy: policy }: Status): string {
+  return reason === null ? confinement : `${confinement}, although it is ${policy}: ${reason}`;
+}
+
+/** What a single sandbox can be held to */
+function limitsOf({ sandbox_limits: { applicable, reason } }: Status): string {
+  const names = applicable.length === 0 ? "none for single sandboxes" : applicable.join(", ");
+  return reason === null ? names : `${names}: ${reason}`;
 }

@@ -24,6 +24,7 @@ const SETTINGS: [flags: string, about: string][] = [
   ["--min-free-mib <mib>", "memory that the host keeps free (default: 512)"],
   ["--branch-concurrency <count>", "branches at a time (default: 4)"],
   ["--parallelism <count>", "VMs that start at a time (default: cores + 1)"],
+  ["--confinement <policy>", "required: no VM runs where its VMM cannot be confined; preferred: it runs without (default: preferred)"],
   ["--default-image <name>", "image of snapshots that name none (default: python-numpy)"],
   ["--drain-secs <secs>", "how long a stop waits for requests (default: 30)"],
   ["--exit-when-idle-secs <secs>", "end after so long without work; 0 for never (default: 0)"],

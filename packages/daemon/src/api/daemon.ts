@@ -30,6 +30,9 @@ export const status = z
     accelerator: z.enum(["kvm", "tcg"]),
     accelerator_reason: z.string(),
     isolation: z.enum(["kvm", "emulated"]),
+    confinement: z.enum(["namespaces", "none"]).meta({ description: "Of the VMMs that it starts" }),
+    confinement_policy: z.enum(["required", "preferred"]),
+    confinement_reason: z.string().nullable().meta({ description: "Why VMMs are not confined" }),
     engine: z.string(),
     sandboxes: z.int(),
     snapshots: z.int(),
@@ -43,6 +46,12 @@ export const status = z
       min_free_mib: z.int(),
       branch_concurrency: z.int(),
     }),
+    sandbox_limits: z
+      .strictObject({
+        applicable: z.array(z.string()).meta({ description: "Such as memory_limit_mib, cpu_limit" }),
+        reason: z.string().nullable().meta({ description: "Why the others are not" }),
+      })
+      .meta({ description: "Limits that a fork can be given here" }),
     memory: z.strictObject({ committed_mib: z.int(), available_mib: z.int() }),
   })
   .meta({ id: "Status" });

@@ -7,6 +7,32 @@ import { env, flag, metadata, metadataFilter, name, page, plumbing, problem, uni
 const MAX_FORK = 1000;
 const MAX_SECS = 366 * 24 * 3600;
 
+/** What the host holds a sandbox to; null: no limit */
+const limitInfo = {
+  memory_limit_mib: z
+    .int()
+    .min(1)
+    .nullable()
+    .meta({ description: "Memory of the host that it may take, its VMM included; from the machine's own memory on it is kept by itself" }),
+  cpu_limit: z.number().min(0.01).max(4096).nullable().meta({ description: "CPUs' worth of time, such as 0.5" }),
+  cpu_weight: z.int().min(1).max(10_000).nullable().meta({ description: "Share of the CPUs when several want them; 100 is usual" }),
+  pids_limit: z
+    .int()
+    .min(1)
+    .max(4_194_304)
+    .nullable()
+    .meta({ description: "Threads of its VMM; what runs inside the guest does not count" }),
+  io_limit_mbps: z
+    .number()
+    .min(0.001)
+    .max(1_000_000)
+    .nullable()
+    .meta({ description: "Megabytes (10^6 bytes) a second that it may read, and as many that it may write, on the disk of FORKD_HOME" }),
+};
+
+/** Those that cannot be applied are refused with LIMIT_UNAVAILABLE, before anything is made */
+export const limits = z.strictObject(limitInfo).partial().shape;
+
 const sandboxState = z.enum(["running", "paused", "ended", "lost"]).meta({
   id: "SandboxState",
   description: "ended: its VMM ended by itself; lost: it was running when the host, or the process that holds the VMs, went down",
@@ -34,6 +60,9 @@ export const sandboxInfo = z
     state: sandboxState,
     reason: z.string().nullable().meta({ description: "Why it ended or was lost" }),
     isolation: z.enum(["kvm", "emulated"]),
+    confinement: z
+      .enum(["namespaces", "none"])
+      .meta({ description: "namespaces: its VMM sees only its own files; none: it can do what the daemon's user can" }),
     memory_mib: z.int(),
     vcpus: z.int(),
     disk_mib: z.int().nullable().meta({ description: "null: what it writes stays in its memory" }),
@@ -49,7 +78,7 @@ export const sandboxInfo = z
     certificate,
     branch_count: z.int(),
     has_branched: z.boolean(),
-    memory_limit_mib: z.int().nullable(),
+    ...limitInfo,
     network: networkPolicy,
     netns: z.null(),
     guest_addr: z.string().meta({ description: "Always empty: guests are reached through the daemon" }),
@@ -69,6 +98,7 @@ const forkFields = {
   metadata: metadata.optional(),
   network: setNetwork.optional().meta({ description: "Without it, what the snapshot says" }),
   ...lifetime,
+  ...limits,
 };
 
 export const createSandboxes = z
@@ -76,7 +106,6 @@ export const createSandboxes = z
     snapshot_tag: name,
     ...forkFields,
     name: name.optional().meta({ description: "Only with n = 1" }),
-    memory_limit_mib: z.int().min(1).nullable().optional(),
     per_item: z.boolean().default(false).meta({ description: "Answer 207 with an outcome per child instead of all or nothing" }),
     ...plumbing,
   })

@@ -2,6 +2,7 @@
 
 import * as z from "zod";
 import { name, plumbing, unixSeconds, warnings } from "./common.ts";
+import { limits } from "./sandbox.ts";
 
 export const workspaceInfo = z
   .strictObject({
@@ -23,7 +24,7 @@ export const createWorkspace = z
     name,
     snapshot_tag: name,
     per_child_netns: plumbing.per_child_netns,
-    memory_limit_mib: z.int().min(1).nullable().optional(),
+    ...limits,
   })
   .meta({ id: "CreateWorkspace" });
 

@@ -1,5 +1,7 @@
 // The checks of doctor: pure functions from host facts to a verdict, its reason and the command that mends it.
 
+import { CONTROLLERS } from "./own-group.ts";
+
 import type { HostFacts } from "./host-facts.ts";
 
 export type CheckStatus = "pass" | "warn" | "fail";
@@ -41,7 +43,8 @@ const CHECKS: Record<string, (facts: HostFacts) => Verdict> = {
   "disk-tools": checkDiskTools,
   "sub-ids": checkSubIds,
   "user-namespaces": checkUserNamespaces,
-  cgroup: checkCgroup,
+  confinement: checkConfinement,
+  cgroup: checkGroup,
   memory: checkMemory,
   disk: checkDisk,
   reflink: (facts) => {
@@ -114,15 +117,28 @@ function checkUserNamespaces(facts: HostFacts): Verdict {
   );
 }
 
-function checkCgroup(facts: HostFacts): Verdict {
-  const { version, path, controllers, isWritable } = facts.cgroup;
-  if (version !== 2) return warn("There is no cgroup v2; memory, cpu, pids and io limits of the host cannot be applied.");
-  const fix = "systemd-run --user --scope -p Delegate=yes forkd …";
-  if (!isWritable)
-    return warn(`${path} is not delegated to ${facts.user}; memory, cpu, pids and io limits of the host cannot be applied.`, fix);
-  const missing = ["memory", "cpu", "pids", "io"].filter((name) => !controllers.includes(name));
-  if (missing.length > 0) return warn(`${path} lacks ${missing.join(", ")}; these limits cannot be applied.`, fix);
-  return pass(`${path} is delegated with memory, cpu, pids, io.`);
+function checkConfinement(facts: HostFacts): Verdict {
+  const { confinement } = facts;
+  if (!confinement) return warn("Not tried: that takes QEMU and a guest kernel.");
+  if (confinement.kind === "namespaces") return pass("Each VMM sees only its own files, in namespaces of its own.");
+  return warn(`A VMM that is broken into can do what ${facts.user} can: ${confinement.reason}`, mendConfinement(facts));
+}
+
+/** What most often forbids it */
+function mendConfinement({ namespaceSettings: { clone, most, apparmor } }: HostFacts): string | undefined {
+  if (clone === 0) return "sudo sysctl -w kernel.unprivileged_userns_clone=1";
+  if (most === 0) return "sudo sysctl -w user.max_user_namespaces=10000";
+  return apparmor === 1 ? "Let AppArmor allow user namespaces to the warden: see docs/operations.md, Confinement." : undefined;
+}
+
+function checkGroup(facts: HostFacts): Verdict {
+  const { path, controllers, reason } = facts.group;
+  if (reason === null) return pass(`${path} is delegated with ${controllers.join(", ")}.`);
+  const missing = CONTROLLERS.filter((name) => !controllers.includes(name));
+  return warn(
+    `Limits of ${missing.join(", ")} cannot be applied to sandboxes: ${reason}.`,
+    "systemd-run --user --scope -p Delegate=yes forkd up",
+  );
 }
 
 function checkMemory(facts: HostFacts): Verdict {

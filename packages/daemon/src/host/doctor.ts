@@ -4,6 +4,8 @@ import { access } from "node:fs/promises";
 import { join } from "node:path";
 import { prepareHome } from "../home.ts";
 import { ensureGuestKernel } from "../image/guest-kernel.ts";
+import { findQemu } from "../vmm/qemu/binary.ts";
+import { probeConfinement } from "../vmm/qemu/confinement-probe.ts";
 import { probeAccelerator } from "../vmm/qemu/probe.ts";
 import { gatherHostFacts } from "./host-facts.ts";
 import { installation } from "./installation.ts";
@@ -16,16 +18,22 @@ import type { DoctorReport } from "./report.ts";
 
 export async function runDoctor(home: Home, opts: { signal?: AbortSignal; progress?: Progress } = {}): Promise<DoctorReport> {
   opts.progress?.({ step: "Checking this host" });
+  const { warden } = installation;
   const guestKernel = await findGuestKernel(home, opts.signal);
   const facts = await gatherHostFacts(
     home,
     {
       installation,
       guestKernel,
-      probe: async (qemu, kernel) => {
-        opts.progress?.({ step: "Booting a tiny guest to see whether KVM works" });
+      confine: async () => {
+        opts.progress?.({ step: "Starting a VMM to see whether it can be confined" });
         await prepareHome(home);
-        return probeAccelerator(home, { qemu, guestKernel: kernel, warden: installation.warden, signal: opts.signal });
+        return probeConfinement(home, { qemu: await findQemu(opts.signal), warden, signal: opts.signal });
+      },
+      probe: async (kernel, confinement) => {
+        opts.progress?.({ step: "Booting a tiny guest to see whether KVM works" });
+        const qemu = await findQemu(opts.signal);
+        return probeAccelerator(home, { qemu, guestKernel: kernel, warden, confinement, signal: opts.signal });
       },
     },
     opts.signal,

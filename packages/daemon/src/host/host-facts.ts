@@ -1,17 +1,18 @@
 // What doctor needs to know about this host. Only looks; decides nothing, changes nothing.
 
 import { constants, type Stats } from "node:fs";
-import { access, copyFile, mkdtemp, open, readFile, rm, stat, statfs, writeFile } from "node:fs/promises";
+import { copyFile, mkdtemp, open, readFile, rm, stat, statfs, writeFile } from "node:fs/promises";
 import { release, userInfo } from "node:os";
 import { dirname, join } from "node:path";
 import { messageOf } from "../errors.ts";
 import { executable, findProgram } from "../util/find-program.ts";
 import { lookAtQemu } from "../vmm/qemu/binary.ts";
+import { HOST_PLACES, lookAtOwnGroup, type OwnGroup } from "./own-group.ts";
 import { run } from "./run.ts";
 
 import type { Home } from "../home.ts";
 import type { GuestKernel } from "../image/guest-kernel.ts";
-import type { QemuBinary } from "../vmm/qemu/binary.ts";
+import type { ConfinementState } from "../vmm/driver.ts";
 import type { AcceleratorChoice } from "../vmm/qemu/probe.ts";
 import type { Installation } from "./installation.ts";
 
@@ -23,8 +24,10 @@ export type HostFacts = {
   user: string;
   hostKernel: string;
   qemu: { path: string; version: string | null } | null;
+  /** of VMMs */
+  confinement: ConfinementState | null;
   accelerator: AcceleratorChoice | null;
-  /** why the accelerator could not be probed although all that is needed is there */
+  /** why these two could not be probed although all that is needed is there */
   probeFailure: string | null;
   guestKernel: string | null;
   mmdebstrap: string | null;
@@ -35,7 +38,10 @@ export type HostFacts = {
   /** whether /etc/subuid and /etc/subgid give this user a range */
   hasSubIds: boolean;
   userNamespaces: { usable: boolean; reason: string };
-  cgroup: { version: 0 | 1 | 2; path: string; controllers: string[]; isWritable: boolean };
+  /** what can forbid them to an ordinary user */
+  namespaceSettings: { clone: number | null; most: number | null; apparmor: number | null };
+  /** of this process; a daemon that it starts has the same */
+  group: OwnGroup;
   memoryAvailableMiB: number | null;
   diskFreeBytes: number | null;
   hasReflink: boolean | null;
@@ -53,8 +59,10 @@ export type FactSources = {
   installation: Installation;
   /** null when none is installed */
   guestKernel: GuestKernel | null;
+  /** starts a VMM to see whether it can be confined */
+  confine: () => Promise<ConfinementState>;
   /** boots a tiny guest to see whether KVM really works */
-  probe: (qemu: QemuBinary, guestKernel: GuestKernel) => Promise<AcceleratorChoice>;
+  probe: (guestKernel: GuestKernel, confinement: ConfinementState) => Promise<AcceleratorChoice>;
 };
 
 export async function gatherHostFacts(home: Home, sources: FactSources, signal?: AbortSignal): Promise<HostFacts> {
@@ -86,7 +94,12 @@ export async function gatherHostFacts(home: Home, sources: FactSources, signal?:
     qemuImg,
     hasSubIds: (await hasRange("/etc/subuid", user, uid)) && (await hasRange("/etc/subgid", user, uid)),
     userNamespaces: await tryUserNamespace(signal),
-    cgroup: await readCgroup(),
+    namespaceSettings: {
+      clone: await readNumber("/proc/sys/kernel/unprivileged_userns_clone"),
+      most: await readNumber("/proc/sys/user/max_user_namespaces"),
+      apparmor: await readNumber("/proc/sys/kernel/apparmor_restrict_unprivileged_userns"),
+    },
+    group: await lookAtOwnGroup(HOST_PLACES),
     memoryAvailableMiB: await readMemoryAvailable(),
     diskFreeBytes: await freeBytes(place),
     hasReflink: await tryReflink(place),
@@ -104,13 +117,17 @@ async function tryProbe(
   qemu: HostFacts["qemu"],
   sources: FactSources,
   signal: AbortSignal | undefined,
-): Promise<Pick<HostFacts, "accelerator" | "probeFailure">> {
-  if (!qemu?.version || !sources.guestKernel) return { accelerator: null, probeFailure: null };
+): Promise<Pick<HostFacts, "accelerator" | "confinement" | "probeFailure">> {
+  // on a machine where nothing is set up nothing is made
+  if (!qemu?.version || !sources.guestKernel) return { accelerator: null, confinement: null, probeFailure: null };
+  let confinement: ConfinementState | null = null;
   try {
-    return { accelerator: await sources.probe({ path: qemu.path, version: qemu.version }, sources.guestKernel), probeFailure: null };
+    confinement = await sources.confine();
+    const accelerator = await sources.probe(sources.guestKernel, confinement);
+    return { accelerator, confinement, probeFailure: null };
   } catch (error) {
     signal?.throwIfAborted();
-    return { accelerator: null, probeFailure: messageOf(error) };
+    return { accelerator: null, confinement, probeFailure: messageOf(error) };
   }
 }
 
@@ -139,25 +156,6 @@ async function tryUserNamespace(signal: AbortSignal | undefined): Promise<HostFa
     signal?.throwIfAborted();
     return { usable: false, reason: messageOf(error).split("\n").at(-1) ?? "" };
   }
-}
-
-/** Our own cgroup and which controllers we may give to children */
-async function readCgroup(): Promise<HostFacts["cgroup"]> {
-  const lines = (await readText("/proc/self/cgroup")).split("\n");
-  const unified = lines.find((line) => line.startsWith("0::"))?.slice(3);
-  const hasUnified = (await readText("/sys/fs/cgroup/cgroup.controllers")) !== "";
-  if (unified === undefined || !hasUnified) {
-    return { version: lines.some(Boolean) ? 1 : 0, path: "", controllers: [], isWritable: false };
-  }
-  const path = join("/sys/fs/cgroup", unified);
-  const controllers = (await readText(join(path, "cgroup.controllers"))).trim().split(" ").filter(Boolean);
-  const isWritable = await access(path, constants.W_OK)
-    .then(() => access(join(path, "cgroup.procs"), constants.W_OK))
-    .then(
-      () => true,
-      () => false,
-    );
-  return { version: 2, path, controllers, isWritable };
 }
 
 async function readMemoryAvailable(): Promise<number | null> {

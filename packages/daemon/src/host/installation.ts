@@ -9,6 +9,8 @@ export type Installation = {
   agent: string;
   /** the helper that starts VMMs and copies guest memory */
   warden: string;
+  /** loaded into a QEMU that would open the memory image of a child for writing */
+  readOnlyPreload: string;
   /** sources of the warm interpreters */
   kernelsDir: string;
 };
@@ -16,5 +18,6 @@ export type Installation = {
 export const installation: Installation = {
   agent: join(root, "dist", "bin", "forkd-agent"),
   warden: join(root, "dist", "bin", "forkd-warden"),
+  readOnlyPreload: join(root, "dist", "bin", "forkd-read-only.so"),
   kernelsDir: join(root, "guest", "kernels"),
 };

@@ -11,6 +11,8 @@ export type DoctorReport = {
   /** null when it could not be probed */
   accelerator: "kvm" | "tcg" | null;
   isolation: "kvm" | "emulated" | null;
+  /** of VMMs; null when it could not be tried */
+  confinement: "namespaces" | "none" | null;
   summary: string;
   checks: Check[];
 };
@@ -19,7 +21,9 @@ export function reportOf(facts: HostFacts): DoctorReport {
   const checks = runChecks(facts);
   const accelerator = facts.accelerator?.accelerator ?? null;
   const isolation = accelerator === null ? null : accelerator === "kvm" ? "kvm" : "emulated";
-  return { ok: checks.every((check) => check.status !== "fail"), accelerator, isolation, summary: summarise(facts, checks), checks };
+  const confinement = facts.confinement?.kind ?? null;
+  const ok = checks.every((check) => check.status !== "fail");
+  return { ok, accelerator, isolation, confinement, summary: summarise(facts, checks), checks };
 }
 
 function summarise(facts: HostFacts, checks: Check[]): string {

@@ -5,6 +5,7 @@ import { bootId } from "../util/boot-id.ts";
 import { Semaphore } from "../util/semaphore.ts";
 import type { SnapshotRow } from "../store/tables.ts";
 import { nowUnix, type Core } from "./core.ts";
+import { hostLimits } from "./limit-fields.ts";
 import type { Entry, Registry } from "./registry.ts";
 
 const AT_ONCE = 8;
@@ -51,6 +52,7 @@ async function adopt({ runtime, log }: Core, entry: Entry): Promise<string | und
       certificate: row.certificate,
       forkMs: row.fork_ms,
       createdAt: new Date(row.created_at * 1000),
+      limits: hostLimits(row, row.memory_mib),
     });
     if (typeof adopted === "string") return adopted;
     entry.sandbox = adopted;

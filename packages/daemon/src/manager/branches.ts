@@ -71,7 +71,8 @@ export class Branches {
     const { sandboxes, lineage, snapshots } = this.#parts;
     const row = this.#row(id, { tag: request.tag ?? newTag(), ephemeral: request.tag === undefined ? 1 : 0 }, caller);
     const { n } = request;
-    // looked at before the source is stopped for it
+    // both are looked at before the source is stopped for it
+    await sandboxes.possibleLimits(request, row.memory_mib);
     return sandboxes.admit({ n, memoryMiB: row.memory_mib, diskMiB: row.disk_mib, caller }, async () =>
       lineage.pinned(row.id, async () => {
         const snapshot = await this.#capture(id, { row, caller, remember: () => undefined });

@@ -1,6 +1,7 @@
 // What the parts of the manager share.
 
 import type { Home } from "../home.ts";
+import type { ConfinementPolicy } from "../sandbox/ground.ts";
 import type { Runtime } from "../sandbox/runtime.ts";
 import type { Db } from "../store/db.ts";
 import type { EventLog } from "../store/events.ts";
@@ -15,6 +16,8 @@ export type Settings = {
   /** what the host must keep free */
   minFreeMiB: number;
   branchConcurrency: number;
+  /** whether VMs may run where the host does not let VMMs be confined */
+  confinement: ConfinementPolicy;
   defaultImage: string;
   /** who is asked for names; null: whom the host asks */
   dnsServers: string | null;

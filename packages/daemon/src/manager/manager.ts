@@ -22,6 +22,7 @@ import type { Core, Log, Meter, Settings } from "./core.ts";
 import { collectGarbage } from "./gc.ts";
 import { Images } from "./images.ts";
 import { Inside } from "./inside.ts";
+import { limitName } from "./limit-fields.ts";
 import { availableMemoryMiB, Limits } from "./limits.ts";
 import { connectionEntry, Networks } from "./networks.ts";
 import { Lineage } from "./lineage.ts";
@@ -122,6 +123,7 @@ export class Manager {
       parallelism: opts.parallelism,
       guestKernel: opts.guestKernel,
       network: networkOptions(opts, () => registry),
+      confinement: settings.confinement,
       onWarning: (message) => log.warn({}, message),
       onGone: (sandbox: Sandbox) => noted(log, () => manager?.sandboxes.gone(sandbox)),
       onLost: (why) => {
@@ -129,6 +131,8 @@ export class Manager {
         noted(log, () => manager?.sandboxes.allLost(`the process that held the VMs is gone: ${why}`));
       },
     });
+    if (runtime.confinement.kind === "none")
+      log.warn({ confinement: settings.confinement, reason: runtime.confinement.reason }, "VMMs cannot be confined on this host");
     try {
       const core: Core = { home, db, tables, events, runtime, settings, meter, log };
       registry = new Registry({ db, tables, events });
@@ -163,12 +167,16 @@ export class Manager {
   async status(): Promise<Omit<Status, "pid" | "uptime_secs" | "socket" | "bind" | "tls" | "proxy_url">> {
     const { home, runtime, settings } = this.#core;
     const { accelerator, reason } = runtime.accelerator;
+    const { limits, reason: limitsReason } = await runtime.groups.applicable();
     return {
       version: this.#version,
       home: home.root,
       accelerator,
       accelerator_reason: reason,
       isolation: accelerator === "kvm" ? "kvm" : "emulated",
+      confinement: runtime.confinement.kind,
+      confinement_policy: settings.confinement,
+      confinement_reason: runtime.confinement.reason,
       engine: `QEMU ${runtime.qemuVersion}`,
       sandboxes: this.#registry.live.length,
       snapshots: (await runtime.snapshots.tags()).size,
@@ -182,6 +190,7 @@ export class Manager {
         min_free_mib: settings.minFreeMiB,
         branch_concurrency: settings.branchConcurrency,
       },
+      sandbox_limits: { applicable: limits.map(limitName), reason: limitsReason },
       memory: { committed_mib: this.#limits.committedMiB(), available_mib: await availableMemoryMiB() },
     };
   }

@@ -1,9 +1,11 @@
 // A sandbox as the API shows it, and as a row.
 
 import type { CreateSandboxes, ForkSandbox, SandboxInfo } from "../api/sandbox.ts";
+import type { HostLimits } from "../host/control-groups.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
 import type { SandboxRow } from "../store/tables.ts";
 import { nowUnix } from "./core.ts";
+import { limitFields, type GivenLimits } from "./limit-fields.ts";
 import { policyInfo } from "./network-policy.ts";
 import type { Entry } from "./registry.ts";
 
@@ -17,6 +19,7 @@ export function sandboxInfo({ row, lastActive }: Pick<Entry, "row" | "lastActive
     state: row.state,
     reason: row.reason,
     isolation: row.isolation,
+    confinement: row.confinement,
     memory_mib: row.memory_mib,
     vcpus: row.vcpus,
     disk_mib: row.disk_mib,
@@ -32,7 +35,7 @@ export function sandboxInfo({ row, lastActive }: Pick<Entry, "row" | "lastActive
     certificate: row.certificate,
     branch_count: row.branch_count,
     has_branched: row.branch_count > 0,
-    memory_limit_mib: row.memory_limit_mib,
+    ...limitFields(row),
     network: policyInfo(row.network),
     netns: null,
     guest_addr: "",
@@ -42,14 +45,17 @@ export function sandboxInfo({ row, lastActive }: Pick<Entry, "row" | "lastActive
 }
 
 export type RowFacts = {
-  request: Partial<Pick<CreateSandboxes, "name" | "memory_limit_mib">> & Pick<ForkSandbox, "metadata" | "ttl_secs" | "idle_timeout_secs">;
+  request: Partial<Pick<CreateSandboxes, "name">> & Pick<ForkSandbox, "metadata" | "ttl_secs" | "idle_timeout_secs"> & GivenLimits;
+  limits: HostLimits;
+  confinement: SandboxRow["confinement"];
   snapshotTag: string;
   principal: string;
   bootId: string;
   warnings: string[];
 };
 
-export function sandboxRow(sandbox: Sandbox, { request, snapshotTag, principal, bootId, warnings }: RowFacts): SandboxRow {
+export function sandboxRow(sandbox: Sandbox, facts: RowFacts): SandboxRow {
+  const { request, confinement, snapshotTag, principal, bootId, warnings } = facts;
   const { manifest } = sandbox.snapshot;
   const now = nowUnix();
   return {
@@ -66,6 +72,7 @@ export function sandboxRow(sandbox: Sandbox, { request, snapshotTag, principal, 
     vcpus: manifest.shape.vcpus,
     disk_mib: manifest.disk?.sizeMiB ?? null,
     isolation: sandbox.isolation,
+    confinement,
     kernels: sandbox.kernels,
     env: sandbox.env,
     certificate: sandbox.certificate,
@@ -77,7 +84,7 @@ export function sandboxRow(sandbox: Sandbox, { request, snapshotTag, principal, 
     idle_timeout_secs: request.idle_timeout_secs ?? null,
     branch_count: 0,
     last_branch_path: null,
-    memory_limit_mib: request.memory_limit_mib ?? null,
+    ...limitFields(request),
     network: sandbox.network.policy,
     egress_bytes: sandbox.network.leased,
     created_by: principal,

@@ -11,12 +11,14 @@ import type {
   UpdateSandbox,
 } from "../api/sandbox.ts";
 import { ForkdError, type ErrorCode } from "../errors.ts";
+import type { HostLimits } from "../host/control-groups.ts";
 import type { ForkOutcome } from "../sandbox/runtime.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
 import type { Snapshot } from "../snapshot/store.ts";
 import { bootId } from "../util/boot-id.ts";
 import type { Caller } from "./caller.ts";
 import { nowUnix, plumbingWarnings, type Core } from "./core.ts";
+import { hostLimits, limitName, type GivenLimits } from "./limit-fields.ts";
 import { availableMemoryMiB, type Admission, type Limits } from "./limits.ts";
 import { policyOf } from "./network-policy.ts";
 import { hasMetadata, pageOf, type Page } from "./paging.ts";
@@ -87,7 +89,7 @@ export class Sandboxes {
   async createEach(request: CreateSandboxes, caller: Caller): Promise<ForkOutcomes> {
     const { snapshot, facts } = await this.#prepare(request, caller);
     return this.#limits.admit({ n: request.n, ...sizesOf(snapshot), caller }, async () => {
-      const outcomes = await this.#fork(snapshot, request, caller);
+      const outcomes = await this.#fork(snapshot, request, facts.limits, caller);
       const sandboxes = outcomes.flatMap(({ sandbox }) => sandbox ?? []);
       const answer = (infos: SandboxInfo[]): ForkOutcomes => {
         const byId = new Map(infos.map((info) => [info.id, info]));
@@ -120,7 +122,7 @@ export class Sandboxes {
   /** The same for one that has its places */
   async forkAdmitted(snapshot: Snapshot, opts: ForkOptions): Promise<SandboxInfo[]> {
     const { request, facts, caller } = opts;
-    const outcomes = await this.#fork(snapshot, request, caller);
+    const outcomes = await this.#fork(snapshot, request, facts.limits, caller);
     const sandboxes = outcomes.flatMap(({ sandbox }) => sandbox ?? []);
     const failed = outcomes.find(({ error }) => error)?.error ?? sandboxes.filter(({ alive }) => !alive).map(gone)[0];
     if (failed) {
@@ -260,12 +262,19 @@ export class Sandboxes {
 
   /** What is written down of a fork; throws LIMIT_UNAVAILABLE for a limit that cannot be kept */
   async facts(request: RowFacts["request"], snapshot: Snapshot, caller: Caller, warnings: string[] = []): Promise<RowFacts> {
-    const limit = request.memory_limit_mib ?? null;
-    const { memoryMiB } = snapshot.manifest.shape;
-    // a guest cannot have more memory than its machine, so a limit at or above that is kept by itself
-    if (limit !== null && limit < memoryMiB)
-      throw new ForkdError("LIMIT_UNAVAILABLE", `Cannot limit the sandbox to ${limit} MiB: its machine has ${memoryMiB} MiB.`);
-    return { request, snapshotTag: snapshot.manifest.tag, principal: caller.principal, bootId: await bootId(), warnings };
+    const { tag, shape } = snapshot.manifest;
+    const limits = await this.possibleLimits(request, shape.memoryMiB);
+    const { kind: confinement } = this.#core.runtime.confinement;
+    return { request, limits, confinement, snapshotTag: tag, principal: caller.principal, bootId: await bootId(), warnings };
+  }
+
+  /** Throws LIMIT_UNAVAILABLE, or CONFINEMENT_UNAVAILABLE where no VM may be started at all; nothing has been touched then */
+  async possibleLimits(request: GivenLimits, memoryMiB: number): Promise<HostLimits> {
+    const { runtime } = this.#core;
+    runtime.checkConfinement();
+    const limits = hostLimits(request, memoryMiB);
+    await runtime.groups.check(limits, limitName);
+    return limits;
   }
 
   #refuseTaken(name: string | null | undefined): void {
@@ -274,11 +283,11 @@ export class Sandboxes {
       throw new ForkdError("EXISTS", `Cannot name the sandbox ${name}: another one has that name.`);
   }
 
-  async #fork(snapshot: Snapshot, request: ForkRequest, caller: Caller): Promise<ForkOutcome[]> {
+  async #fork(snapshot: Snapshot, request: ForkRequest, limits: HostLimits, caller: Caller): Promise<ForkOutcome[]> {
     const { runtime, meter } = this.#core;
     const { n, env } = request;
     const network = request.network && policyOf(request.network);
-    const outcomes = await runtime.fork(snapshot, { n, env, network, signal: caller.signal });
+    const outcomes = await runtime.fork(snapshot, { n, env, network, limits, signal: caller.signal });
     for (const { sandbox } of outcomes) meter.forked(sandbox?.forkMs ?? 0, sandbox !== undefined);
     return outcomes;
   }
@@ -345,6 +354,7 @@ function gone(sandbox: Sandbox | undefined): ForkdError {
 
 function endingOf(sandbox: Sandbox): string {
   const { exit } = sandbox;
+  if (sandbox.isOutOfMemory) return "it went over its memory limit";
   if (!exit) return "its VMM ended";
   const log = exit.log.trim().split("\n").slice(-3).join(" ");
   if (exit.code === 0) return "the guest powered off";

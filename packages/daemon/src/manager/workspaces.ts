@@ -7,6 +7,7 @@ import { newId } from "../util/id.ts";
 import type { Branches } from "./branches.ts";
 import type { Caller } from "./caller.ts";
 import { nowUnix, plumbingWarnings, type Core } from "./core.ts";
+import { limitFields } from "./limit-fields.ts";
 import type { Lineage } from "./lineage.ts";
 import type { Entry, Registry } from "./registry.ts";
 import type { Sandboxes } from "./sandboxes.ts";
@@ -39,7 +40,7 @@ export class Workspaces {
   }
 
   async create(request: CreateWorkspace, caller: Caller): Promise<WorkspaceInfo> {
-    const { name, snapshot_tag, memory_limit_mib } = request;
+    const { name, snapshot_tag } = request;
     if (name.length > MAX_NAME) throw new ForkdError("BAD_NAME", `Workspace ${JSON.stringify(name)} has more than ${MAX_NAME} characters.`);
     return this.#alone(name, async () => {
       if (this.#core.tables.workspaces.where("name", name).length > 0)
@@ -53,7 +54,7 @@ export class Workspaces {
         sandbox_id: null,
         created_at: nowUnix(),
         last_active: nowUnix(),
-        memory_limit_mib: memory_limit_mib ?? null,
+        ...limitFields(request),
         warnings: plumbingWarnings(request, ["per_child_netns"]),
       };
       await this.#parts.snapshots.usable(snapshot_tag);
@@ -117,7 +118,7 @@ export class Workspaces {
     const { db, tables, events } = this.#core;
     const { caller } = opts;
     const snapshot = await this.#core.runtime.snapshots.get(from);
-    const request = { n: 1, memory_limit_mib: row.memory_limit_mib, metadata: { workspace: row.name } };
+    const request = { n: 1, ...limitFields(row), metadata: { workspace: row.name } };
     const facts = await this.#parts.sandboxes.facts(request, snapshot, caller, row.warnings);
     await this.#parts.sandboxes.fork(snapshot, {
       request,

@@ -159,5 +159,6 @@ function failed(failure: Failure, code: string, message: string): ForkdError {
 
 function publicCode(failure: ErrorCode, code: string): ErrorCode {
   if (code === "ENOSPC" || code === "EDQUOT") return "NO_SPACE";
+  if (code === "no_confinement") return "CONFINEMENT_UNAVAILABLE";
   return code === "bad_delta" ? "SNAPSHOT_INVALID" : failure;
 }

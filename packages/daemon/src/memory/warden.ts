@@ -1,6 +1,7 @@
 // Client of the warden, the small host process that is the parent of all VMMs and does the memory work of branches.
 
 import { constants } from "node:os";
+import path from "node:path";
 import { ForkdError, type ErrorCode } from "../errors.ts";
 import { Writer, type Reader } from "../guest/codec.ts";
 import { signalName } from "../util/signal-name.ts";
@@ -8,7 +9,6 @@ import { WardenChannel, WardenFault, type Failure } from "./warden-channel.ts";
 import { dial, startAtPipes, startListening, type ListenOptions, type Transport } from "./warden-transport.ts";
 
 const OP = {
-  spawn: 1,
   signal: 2,
   captureBegin: 3,
   captureFinish: 4,
@@ -19,6 +19,7 @@ const OP = {
   trim: 9,
   list: 10,
   end: 11,
+  spawn: 12,
 } as const;
 const FILE_MODE = { read: 0, "read-write": 1, create: 2, listen: 3 } as const;
 
@@ -31,6 +32,18 @@ const CONNECT_ATTEMPTS = 3;
 /** A file the child finds open at `fd` (3 to 255); "listen" makes a Unix socket at the path, connectable at once */
 export type ChildFile = { fd: number; path: string; mode: keyof typeof FILE_MODE };
 
+/** What a process sees of the host that runs in namespaces of its own; all paths are absolute and the same inside */
+export type Confinement = {
+  /** folders and files */
+  writable: readonly string[];
+  /** folders and files, beside the programs and libraries of the system */
+  readable: readonly string[];
+  /** beside null, zero and urandom */
+  devices: readonly string[];
+  /** the longest file that it may write */
+  maxFileBytes: number;
+};
+
 export type SpawnSpec = {
   /** argv[0] is an absolute path */
   argv: readonly string[];
@@ -39,6 +52,10 @@ export type SpawnSpec = {
   /** stdout and stderr are appended there */
   log: string;
   files?: readonly ChildFile[];
+  /** folder of the control group in which it starts */
+  group?: string | undefined;
+  /** without it, it can do whatever this process can */
+  confinement?: Confinement | undefined;
 };
 
 export type Exit = { code: number | null; signal: string | null };
@@ -128,7 +145,10 @@ export class Warden implements AsyncDisposable {
       .list(Object.entries(spec.env), (writer, [key, value]) => void writer.str(`${key}=${value}`))
       .str(spec.cwd)
       .str(spec.log)
-      .list(spec.files ?? [], (writer, file) => void writer.u32(file.fd).str(file.path).u8(FILE_MODE[file.mode]));
+      .list(spec.files ?? [], (writer, file) => void writer.u32(file.fd).str(file.path).u8(FILE_MODE[file.mode]))
+      .u8(spec.group === undefined ? 0 : 1);
+    if (spec.group !== undefined) payload.str(path.join(spec.group, "cgroup.procs"));
+    putConfinement(payload, spec.confinement);
     const what = `Cannot start ${spec.argv[0]}`;
     return this.#channel.request(OP.spawn, payload, { code: failure, what }, (reader) =>
       this.#processOf(reader.u32(), String(reader.u64())),
@@ -297,6 +317,14 @@ async function join(opts: ListenOptions, greet: (transport: Transport, adopted: 
   const started = await dial(opts.socket);
   if (!started) throw new ForkdError("WARDEN_FAILED", `Cannot connect to the warden at ${opts.socket}: it ended at once.`);
   return greet(started, false);
+}
+
+function putConfinement(payload: Writer, confinement: Confinement | undefined): void {
+  payload.u8(confinement ? 1 : 0);
+  if (!confinement) return;
+  for (const paths of [confinement.writable, confinement.readable, confinement.devices])
+    payload.list(paths, (writer, path) => void writer.str(path));
+  payload.u64(BigInt(confinement.maxFileBytes));
 }
 
 function readChild(reader: Reader): WardenChild {

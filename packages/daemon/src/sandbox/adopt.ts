@@ -1,10 +1,11 @@
 // Takes over the VM of a sandbox that an earlier process had.
 
 import { join } from "node:path";
-import { ForkdError } from "../errors.ts";
+import { ForkdError, messageOf } from "../errors.ts";
 import { AgentConnection } from "../guest/connection.ts";
 import { Kernel, type Language } from "../guest/kernel.ts";
 import { switchNetwork } from "../guest/network.ts";
+import type { ControlGroups, HostLimits, VmGroup } from "../host/control-groups.ts";
 import type { FlatCache } from "../memory/flat.ts";
 import type { WardenSource } from "../memory/warden-source.ts";
 import { Egress } from "../net/egress.ts";
@@ -27,6 +28,8 @@ export type AdoptContext = {
   runDir: string;
   vmsDir: string;
   network: Network;
+  groups: ControlGroups;
+  onWarning: (message: string) => void;
   onGone: (sandbox: Sandbox) => void;
 };
 
@@ -43,6 +46,7 @@ export type SandboxRecord = {
   certificate: ForkCertificate;
   forkMs: number;
   createdAt: Date;
+  limits: HostLimits;
 };
 
 /** The sandbox, or why it is no more; then nothing of its VM remains but its folder */
@@ -74,8 +78,9 @@ export async function adoptSandbox(context: AdoptContext, record: SandboxRecord)
     }
     if (!record.paused) await agent.hello(ANSWER_WITHIN_MS);
     const { id, snapshot, env, certificate, forkMs, createdAt } = record;
+    const group = await groupOf(context, record);
     const { onGone } = context;
-    const parts = { id, snapshot, env, certificate, forkMs, createdAt, vm, agent, network, kernels, memory, disk, dir, onGone };
+    const parts = { id, snapshot, env, certificate, forkMs, createdAt, vm, agent, network, kernels, memory, disk, dir, group, onGone };
     return new Sandbox(parts);
   } catch (error) {
     agent.close();
@@ -83,5 +88,15 @@ export async function adoptSandbox(context: AdoptContext, record: SandboxRecord)
     memory?.release();
     if (error instanceof ForkdError) return error.message;
     throw error;
+  }
+}
+
+/** A sandbox whose limits cannot be set again goes on: they may still be in force, and it is nobody's fault inside it */
+async function groupOf({ groups, onWarning }: AdoptContext, { id, process, limits }: SandboxRecord): Promise<VmGroup | undefined> {
+  try {
+    return await groups.found(id, process.pid, limits);
+  } catch (error) {
+    onWarning(`The limits of sandbox ${id} could not be set again: ${messageOf(error)}`);
+    return undefined;
   }
 }

@@ -23,7 +23,6 @@ import { SNAPSHOT_VERSION, type SnapshotManifest } from "../snapshot/manifest.ts
 import type { Snapshot, SnapshotStore } from "../snapshot/store.ts";
 import { newId } from "../util/id.ts";
 import type { Progress } from "../util/progress.ts";
-import { tailOf } from "../util/tail.ts";
 import type { Engine, MachineShape, Vm } from "../vmm/driver.ts";
 import { SandboxDisk } from "./disk.ts";
 import { unlessEnded } from "./vmm-end.ts";
@@ -122,7 +121,7 @@ async function bootWarmFreeze(
   cleanup.defer(async () => vm.kill());
   const agent = new AgentConnection(vm.agentSocket).attach(key);
   cleanup.defer(() => agent.close());
-  await unlessEnded(agent.hello(BOOT_WITHIN_MS, signal), failOnExit(vm, runDir));
+  await unlessEnded(agent.hello(BOOT_WITHIN_MS, signal), failOnExit(vm));
   const env = { ...image.manifest.config.env, ...request.env };
   await startResync(agent, { sandboxId: newId("sb"), hostname: "forkd", machineId: randomBytes(16).toString("hex"), env }, CALL_WITHIN_MS);
   const { policy } = request;
@@ -136,8 +135,9 @@ async function bootWarmFreeze(
 
   progress?.({ step: "Freezing" });
   await vm.pause();
-  await vm.saveDeviceState(deviceState);
+  await vm.saveDeviceState();
   await vm.kill();
+  await vm.takeDeviceState(deviceState);
   const warden = await context.warden();
   await warden.trim(memory);
   const layers = await disk?.saveAll(dir);
@@ -239,11 +239,8 @@ async function warmEval(kernel: Kernel, code: string, timeoutMs: number, signal:
   }
 }
 
-async function failOnExit(vm: Vm, runDir: string): Promise<never> {
+async function failOnExit(vm: Vm): Promise<never> {
   const exit = await vm.exited;
   const ending = exit.signal ?? `exit code ${exit.code}`;
-  throw new ForkdError(
-    "BOOT_FAILED",
-    `The VM ended (${ending}) before its agent was ready.\n${exit.log}\n${await tailOf(join(runDir, "console.log"))}`,
-  );
+  throw new ForkdError("BOOT_FAILED", `The VM ended (${ending}) before its agent was ready.\n${exit.log}\n${exit.console}`);
 }

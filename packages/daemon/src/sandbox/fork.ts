@@ -8,13 +8,13 @@ import { AgentConnection, within } from "../guest/connection.ts";
 import { Kernel, type KernelFacts, type Language } from "../guest/kernel.ts";
 import { switchNetwork } from "../guest/network.ts";
 import { startResync } from "../guest/resync.ts";
+import { NO_LIMITS, type ControlGroups, type HostLimits, type VmGroup } from "../host/control-groups.ts";
 import type { FlatCache, FlatImage } from "../memory/flat.ts";
 import { Egress } from "../net/egress.ts";
 import type { Network } from "../net/network.ts";
 import type { NetworkPolicy } from "../net/policy.ts";
 import type { Snapshot } from "../snapshot/store.ts";
 import { newId } from "../util/id.ts";
-import { tailOf } from "../util/tail.ts";
 import type { Engine, RestoreSpec, Vm } from "../vmm/driver.ts";
 import type { ForkCertificate, KernelState } from "./certificate.ts";
 import { SandboxDisk } from "./disk.ts";
@@ -33,22 +33,38 @@ export type ForkContext = {
   /** folder for the disks of VMs */
   vmsDir: string;
   rootfsOf: (snapshot: Snapshot) => Promise<string>;
+  groups: ControlGroups;
 };
 
 /** A VM with its folder and memory, not yet anybody's */
-export type RawChild = { id: string; dir: string; vm: Vm; agent: AgentConnection; memory: FlatImage; disk: SandboxDisk | null };
+export type RawChild = {
+  id: string;
+  dir: string;
+  vm: Vm;
+  agent: AgentConnection;
+  memory: FlatImage;
+  disk: SandboxDisk | null;
+  group: VmGroup | undefined;
+};
 
 /** Starts the VMM of a child; on failure nothing of it remains */
-export async function startRawChild(context: ForkContext, snapshot: Snapshot, start: RestoreSpec["start"]): Promise<RawChild> {
+export async function startRawChild(
+  context: ForkContext,
+  snapshot: Snapshot,
+  start: RestoreSpec["start"],
+  limits: HostLimits = NO_LIMITS,
+): Promise<RawChild> {
   const id = newId("sb");
   const dir = join(context.runDir, id);
   const rootfs = await context.rootfsOf(snapshot);
   const memory = await context.flats.acquire(snapshot);
   let disk: SandboxDisk | null = null;
+  let group: VmGroup | undefined;
   try {
     await mkdir(dir, { mode: 0o700 });
     const { disk: wanted } = snapshot.manifest;
     if (wanted) disk = await SandboxDisk.above(join(context.vmsDir, id), wanted.sizeMiB, snapshot);
+    group = await context.groups.make(id, limits);
     const vm = await context.engine.restore({
       shape: snapshot.manifest.shape,
       dir,
@@ -57,12 +73,14 @@ export async function startRawChild(context: ForkContext, snapshot: Snapshot, st
       disk: disk?.spec ?? null,
       deviceState: snapshot.deviceState,
       start,
+      group: group?.dir,
     });
-    return { id, dir, vm, agent: new AgentConnection(vm.agentSocket), memory, disk };
+    return { id, dir, vm, agent: new AgentConnection(vm.agentSocket), memory, disk, group };
   } catch (error) {
     memory.release();
     await rm(dir, { recursive: true, force: true });
     await disk?.remove();
+    await group?.remove();
     throw error;
   }
 }
@@ -73,6 +91,7 @@ export async function discardRawChild(child: RawChild): Promise<void> {
   child.memory.release();
   await rm(child.dir, { recursive: true, force: true });
   await child.disk?.remove();
+  await child.group?.remove();
 }
 
 export type HandOver = {
@@ -186,11 +205,7 @@ async function reseedState({ language, reseed, busy }: KernelFacts, reseeded: Pr
 async function failOnExit(child: RawChild): Promise<never> {
   const exit = await child.vm.exited;
   const ending = exit.signal ?? `exit code ${exit.code}`;
-  const console = await tailOf(join(child.dir, "console.log"));
-  throw new ForkdError(
-    "FORK_FAILED",
-    `The child's VMM ended (${ending}) before it was ready.\n${exit.log}${console ? `\n${console}` : ""}`,
-  );
+  throw new ForkdError("FORK_FAILED", `The child's VMM ended (${ending}) before it was ready.\n${exit.log}`);
 }
 
 /** It may have been removed between being looked up and being held */

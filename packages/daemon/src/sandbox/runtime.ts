@@ -5,8 +5,8 @@ import { availableParallelism } from "node:os";
 import { join } from "node:path";
 import { ForkdError, messageOf } from "../errors.ts";
 import { prepareHome, resolveHome, type Home } from "../home.ts";
-import { installation } from "../host/installation.ts";
-import { ensureGuestKernel, type GuestKernel } from "../image/guest-kernel.ts";
+import { ControlGroups, hasLimits, NO_LIMITS, type HostLimits } from "../host/control-groups.ts";
+import type { GuestKernel } from "../image/guest-kernel.ts";
 import { sweepStaging } from "../host/staging.ts";
 import { ImageStore } from "../image/store.ts";
 import { FlatCache } from "../memory/flat.ts";
@@ -16,15 +16,16 @@ import { SnapshotStore, type Snapshot } from "../snapshot/store.ts";
 import { DEFAULT_PARALLELISM } from "../util/parallelism.ts";
 import type { Progress } from "../util/progress.ts";
 import { Semaphore } from "../util/semaphore.ts";
-import { findQemu, type QemuBinary } from "../vmm/qemu/binary.ts";
+import type { ConfinementState } from "../vmm/driver.ts";
 import { checkCompatible } from "../vmm/qemu/compatible.ts";
 import { QemuEngine } from "../vmm/qemu/engine.ts";
-import { probeAccelerator, type AcceleratorChoice } from "../vmm/qemu/probe.ts";
+import type { AcceleratorChoice } from "../vmm/qemu/probe.ts";
 import { adoptSandbox, type SandboxRecord } from "./adopt.ts";
 import { makeSnapshot, type SnapshotTimings, type WarmUp } from "./boot.ts";
 import { branchSandbox, type BranchOptions, type BranchResult } from "./branch.ts";
 import { checkThere, handOver, letGo, startRawChild, type ForkContext, type HandOver } from "./fork.ts";
 import { compactSnapshot } from "./compact.ts";
+import { findGround, type ConfinementPolicy, type Ground } from "./ground.ts";
 import { Holds } from "./holds.ts";
 import { Pool } from "./pool.ts";
 import type { Sandbox } from "./sandbox.ts";
@@ -43,6 +44,8 @@ export type RuntimeOptions = {
   accelerator?: "kvm" | "tcg" | undefined;
   /** how names are looked up, and who hears of connections */
   network?: NetworkOptions | undefined;
+  /** "preferred" (the default): where the host does not let VMMs be confined, they run without; "required": they do not run */
+  confinement?: ConfinementPolicy | undefined;
   onWarning?: (message: string) => void;
   /** "own": VMs end with this process. "durable": they outlive it and are adopted; one such runtime at a time, the caller sees to it */
   life?: "own" | "durable";
@@ -79,6 +82,7 @@ export type ForkOptions = {
   env?: Record<string, string> | undefined;
   /** without it, what the snapshot says */
   network?: NetworkPolicy | undefined;
+  limits?: HostLimits | undefined;
   signal?: AbortSignal | undefined;
 };
 
@@ -87,9 +91,7 @@ export type ForkOutcome = { sandbox: Sandbox; error?: undefined } | { sandbox?: 
 
 type RuntimeParts = {
   home: Home;
-  qemu: QemuBinary;
-  guestKernel: GuestKernel;
-  accelerator: AcceleratorChoice;
+  ground: Ground;
   workplace: Workplace;
   parallelism: number;
   network: Network;
@@ -103,13 +105,19 @@ export class Runtime {
   readonly snapshots: SnapshotStore;
   readonly flats: FlatCache;
   readonly accelerator: AcceleratorChoice;
+  /** of the VMMs that this runtime starts */
+  readonly confinement: ConfinementState;
+  /** Throws CONFINEMENT_UNAVAILABLE where no VM may be started */
+  readonly checkConfinement: () => void;
   readonly qemuVersion: string;
   readonly guestKernel: GuestKernel;
   readonly runDir: string;
   readonly pool: Pool;
   readonly network: Network;
+  readonly groups: ControlGroups;
   readonly #workplace: Workplace;
   readonly #onGone: (sandbox: Sandbox) => void;
+  readonly #onWarning: (message: string) => void;
   readonly #engine: QemuEngine;
   readonly #forking: Semaphore;
   readonly #capturing: Semaphore;
@@ -123,9 +131,12 @@ export class Runtime {
 
   private constructor(parts: RuntimeParts) {
     this.home = parts.home;
-    this.accelerator = parts.accelerator;
-    this.qemuVersion = parts.qemu.version;
-    this.guestKernel = parts.guestKernel;
+    const { qemu, guestKernel, accelerator, confinement, checkConfinement } = parts.ground;
+    this.accelerator = accelerator;
+    this.confinement = confinement;
+    this.checkConfinement = checkConfinement;
+    this.qemuVersion = qemu.version;
+    this.guestKernel = guestKernel;
     this.runDir = parts.workplace.runDir;
     this.#workplace = parts.workplace;
     this.network = parts.network;
@@ -134,7 +145,10 @@ export class Runtime {
     this.snapshots = new SnapshotStore(parts.home);
     const { flatDir, warden } = parts.workplace;
     this.flats = new FlatCache({ dir: flatDir, warden, snapshots: this.snapshots });
-    this.#engine = new QemuEngine({ qemu: parts.qemu, warden });
+    this.#engine = new QemuEngine({ qemu, warden, confinement: confinement.kind, check: checkConfinement });
+    const parents = async (): Promise<number[]> => [(await (await warden()).info()).pid];
+    this.groups = new ControlGroups({ home: parts.home.root, parents });
+    this.#onWarning = parts.onWarning;
     this.#forking = new Semaphore(parts.parallelism);
     this.#capturing = new Semaphore(Math.max(1, availableParallelism()));
     const idleSince = (): number | undefined => (this.#requests === 0 ? this.#idleSince : undefined);
@@ -145,26 +159,14 @@ export class Runtime {
   static async start(opts: RuntimeOptions = {}): Promise<Runtime> {
     const home = await prepareHome(opts.home ?? resolveHome());
     const onWarning = opts.onWarning ?? (() => undefined);
-    const qemu = await findQemu();
-    const guestKernel = await ensureGuestKernel(home, {
-      file: opts.guestKernel ?? (process.env["FORKD_GUEST_KERNEL"] || undefined),
-      agent: installation.agent,
-      kernelsDir: installation.kernelsDir,
-      progress: opts.progress,
-      signal: opts.signal,
-    });
-    const accelerator: AcceleratorChoice = opts.accelerator
-      ? { accelerator: opts.accelerator, reason: "asked for" }
-      : await probeAccelerator(home, { qemu, guestKernel, warden: installation.warden, signal: opts.signal });
+    const ground = await findGround(home, opts);
     const durable = opts.life === "durable";
     const workplace = durable ? await durableWorkplace(home, opts.onLost ?? (() => undefined)) : await ownWorkplace(home, onWarning);
     try {
       const parallelism = opts.parallelism ?? DEFAULT_PARALLELISM;
       const runtime = new Runtime({
         home,
-        qemu,
-        guestKernel,
-        accelerator,
+        ground,
         workplace,
         parallelism,
         network: new Network(opts.network),
@@ -186,6 +188,7 @@ export class Runtime {
 
   /** Boots an image, warms it and freezes it under a tag */
   async createSnapshot(opts: CreateSnapshotOptions): Promise<{ snapshot: Snapshot; timings: SnapshotTimings }> {
+    this.checkConfinement();
     const host = { engineVersion: this.qemuVersion, accelerator: this.accelerator.accelerator };
     const shape = machineShape(opts, host);
     const diskMiB = diskSize(opts.diskMiB);
@@ -215,6 +218,7 @@ export class Runtime {
     const n = opts.n ?? 1;
     if (!Number.isInteger(n) || n < 1 || n > MAX_FORK)
       throw new ForkdError("BAD_REQUEST", `Cannot fork ${n} children: the number must be between 1 and ${MAX_FORK}.`);
+    this.checkConfinement();
     const snapshot = typeof from === "string" ? await this.snapshots.get(from) : from;
     checkCompatible(snapshot.manifest.tag, snapshot.manifest.shape, {
       qemuVersion: this.qemuVersion,
@@ -245,14 +249,16 @@ export class Runtime {
     if (!sandbox.alive) throw new ForkdError("VMM_EXITED", `Cannot branch sandbox ${sandbox.id}: it has ended.`);
     const opts = typeof tag === "string" ? { tag } : tag;
     const { warden } = this.#workplace;
-    const context = { home: this.home, warden, snapshots: this.snapshots, engineVersion: this.qemuVersion };
+    const { home, snapshots, qemuVersion: engineVersion } = this;
+    const context = { home, warden, snapshots, engineVersion, confinement: this.confinement.kind };
     const capture = async (): Promise<BranchResult> => this.#capturing.run(async () => branchSandbox(context, sandbox, opts));
     return this.#request(async () => this.#holds.whileMaking(sandbox.snapshot, capture));
   }
 
   /** A copy of a snapshot that builds on no other */
   async compact(from: Snapshot, opts: { tag: string; id?: string | undefined }): Promise<Snapshot> {
-    const context = { home: this.home, snapshots: this.snapshots, flats: this.flats, warden: this.#workplace.warden };
+    const { home, snapshots, flats } = this;
+    const context = { home, snapshots, flats, warden: this.#workplace.warden, confinement: this.confinement.kind };
     return this.#request(async () => this.#holds.whileMaking(from, async () => compactSnapshot(context, from, opts)));
   }
 
@@ -283,8 +289,8 @@ export class Runtime {
   async adopt(record: SandboxRecord): Promise<Sandbox | string> {
     const { warden, vmsDir } = this.#workplace;
     const onGone = (gone: Sandbox): void => this.#forget(gone);
-    const { flats, runDir, network } = this;
-    const context = { engine: this.#engine, warden, flats, runDir, vmsDir, network, onGone };
+    const { flats, runDir, network, groups } = this;
+    const context = { engine: this.#engine, warden, flats, runDir, vmsDir, network, groups, onWarning: this.#onWarning, onGone };
     const adopted = await adoptSandbox(context, record);
     if (typeof adopted !== "string" && adopted.alive) this.#sandboxes.set(adopted.id, adopted);
     return adopted;
@@ -298,6 +304,7 @@ export class Runtime {
       for (const name of await readdir(dir)) {
         if (name.startsWith("sb-") && !this.#sandboxes.has(name)) await rm(join(dir, name), { recursive: true, force: true });
       }
+    await this.groups.sweep(new Set(this.#sandboxes.keys()));
     await this.flats.sweep();
     return ended;
   }
@@ -351,9 +358,11 @@ export class Runtime {
           signal: opts.signal,
           onGone: (gone) => this.#forget(gone),
         };
-        const pooled = this.pool.take(snapshot);
+        const limits = opts.limits ?? NO_LIMITS;
+        // what waits in the pool was started outside any group
+        const pooled = hasLimits(limits) ? undefined : this.pool.take(snapshot);
         const sandbox = pooled && (await letGo(pooled, over));
-        return sandbox ?? handOver(await startRawChild(this.#forkContext(), snapshot, "run"), over);
+        return sandbox ?? handOver(await startRawChild(this.#forkContext(), snapshot, "run", limits), over);
       });
       // one that ended at once was already forgotten
       if (sandbox.alive) this.#sandboxes.set(sandbox.id, sandbox);
@@ -376,13 +385,13 @@ export class Runtime {
   }
 
   #forkContext(): ForkContext {
-    const { flats, runDir } = this;
+    const { flats, runDir, groups } = this;
     const rootfsOf: ForkContext["rootfsOf"] = async ({ manifest: { imageId } }) => {
       const known = this.#rootfs.get(imageId) ?? (await this.images.get(imageId)).rootfsPath;
       this.#rootfs.set(imageId, known);
       return known;
     };
-    return { engine: this.#engine, flats, runDir, vmsDir: this.#workplace.vmsDir, rootfsOf };
+    return { engine: this.#engine, flats, runDir, vmsDir: this.#workplace.vmsDir, groups, rootfsOf };
   }
 
   async #request<V>(work: () => Promise<V>): Promise<V> {

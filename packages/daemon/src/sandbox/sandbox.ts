@@ -15,6 +15,7 @@ import { runProgram, type RunOptions } from "../guest/run.ts";
 import { switchNetwork } from "../guest/network.ts";
 import { GuestSocket, type ConnectOptions } from "../guest/socket.ts";
 import type { Watch } from "../guest/watch.ts";
+import type { VmGroup } from "../host/control-groups.ts";
 import type { FlatImage } from "../memory/flat.ts";
 import type { Egress } from "../net/egress.ts";
 import type { NetworkPolicy } from "../net/policy.ts";
@@ -60,6 +61,8 @@ export type SandboxParts = {
   /** null: what it writes is in its memory */
   disk: SandboxDisk | null;
   dir: string;
+  /** where its limits are, if it has any */
+  group: VmGroup | undefined;
   /** what every process in it gets; its branches begin with the same */
   env: Record<string, string>;
   network: Egress;
@@ -82,6 +85,7 @@ export class Sandbox {
   readonly #processes: ProcessHub;
   #killed: Promise<void> | undefined;
   #exit: VmExit | undefined;
+  #isOutOfMemory = false;
 
   constructor(parts: SandboxParts) {
     this.id = parts.id;
@@ -136,6 +140,11 @@ export class Sandbox {
   /** how its VMM ended, once it has */
   get exit(): VmExit | undefined {
     return this.#exit;
+  }
+
+  /** the kernel ended it because it went over its memory limit; known once it is gone */
+  get isOutOfMemory(): boolean {
+    return this.#isOutOfMemory;
   }
 
   get kernels(): Language[] {
@@ -255,10 +264,13 @@ export class Sandbox {
   }
 
   async #release(): Promise<void> {
+    const { group } = this.#parts;
     this.#parts.agent.close();
     await this.#parts.vm.kill();
     await rm(this.#parts.dir, { recursive: true, force: true });
     await this.#parts.disk?.remove();
+    this.#isOutOfMemory = (await group?.isOutOfMemory()) ?? false;
+    await group?.remove();
     this.#parts.memory.release();
     this.#parts.onGone(this);
   }

@@ -113,6 +113,16 @@ const MIGRATIONS = [
   // a sandbox that goes on has the rules that it had
   `ALTER TABLE sandboxes ADD COLUMN network TEXT NOT NULL DEFAULT '{"mode":"none","allow":[],"egressLimitBytes":null}';
    ALTER TABLE sandboxes ADD COLUMN egress_bytes INTEGER NOT NULL DEFAULT 0;`,
+  // whoever was started before was not confined; limits of the host are as they were asked for
+  `ALTER TABLE sandboxes ADD COLUMN confinement TEXT NOT NULL DEFAULT 'none';
+   ALTER TABLE sandboxes ADD COLUMN cpu_limit REAL;
+   ALTER TABLE sandboxes ADD COLUMN cpu_weight INTEGER;
+   ALTER TABLE sandboxes ADD COLUMN pids_limit INTEGER;
+   ALTER TABLE sandboxes ADD COLUMN io_limit_mbps REAL;
+   ALTER TABLE workspaces ADD COLUMN cpu_limit REAL;
+   ALTER TABLE workspaces ADD COLUMN cpu_weight INTEGER;
+   ALTER TABLE workspaces ADD COLUMN pids_limit INTEGER;
+   ALTER TABLE workspaces ADD COLUMN io_limit_mbps REAL;`,
 ];
 
 export function migrate(db: Db): void {

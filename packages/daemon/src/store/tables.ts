@@ -7,7 +7,10 @@ import type { NetworkPolicy } from "../net/policy.ts";
 import type { Db } from "./db.ts";
 import { Table } from "./rows.ts";
 
-export type SandboxRow = {
+/** null: none */
+type LimitColumns = Pick<SandboxInfo, "memory_limit_mib" | "cpu_limit" | "cpu_weight" | "pids_limit" | "io_limit_mbps">;
+
+export type SandboxRow = LimitColumns & {
   id: string;
   name: string | null;
   snapshot_id: string;
@@ -22,6 +25,7 @@ export type SandboxRow = {
   vcpus: number;
   disk_mib: number | null;
   isolation: SandboxInfo["isolation"];
+  confinement: SandboxInfo["confinement"];
   kernels: string[];
   env: Record<string, string>;
   certificate: SandboxInfo["certificate"];
@@ -33,7 +37,6 @@ export type SandboxRow = {
   idle_timeout_secs: number | null;
   branch_count: number;
   last_branch_path: string | null;
-  memory_limit_mib: number | null;
   network: NetworkPolicy;
   /** what left it, or may have by now, where that is limited */
   egress_bytes: number;
@@ -65,7 +68,7 @@ export type SnapshotRow = {
   created_at: number;
 };
 
-export type WorkspaceRow = {
+export type WorkspaceRow = LimitColumns & {
   id: string;
   name: string;
   source_snapshot_tag: string;
@@ -75,7 +78,6 @@ export type WorkspaceRow = {
   sandbox_id: string | null;
   created_at: number;
   last_active: number;
-  memory_limit_mib: number | null;
   warnings: string[];
 };
 

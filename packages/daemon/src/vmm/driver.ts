@@ -15,9 +15,15 @@ export type MachineShape = {
   memoryMiB: number;
 };
 
-/** Files and sockets one VM works with. It writes in its own folders only: `dir`, and the one of its disk's active layer */
+/** Whether VMMs are kept in namespaces of their own, or why not */
+export type ConfinementState = { kind: "namespaces"; reason: null } | { kind: "none"; reason: string };
+
+/**
+ * Files and sockets one VM works with. It writes in its own folders only: one inside `dir`, and the one of its disk's active layer.
+ * A confined VMM sees no others: an engine derives from these what it shows.
+ */
 export type VmFiles = {
-  /** folder of this VM: sockets, logs */
+  /** folder of this VM: sockets, logs; the VMM writes only in a folder inside it */
   dir: string;
   /** null: none, the guest stays in its initramfs */
   rootfs: string | null;
@@ -27,6 +33,7 @@ export type VmFiles = {
 };
 
 export type VmDisk = {
+  sizeMiB: number;
   /** only read, lowest first */
   below: readonly Layer[];
   /** takes the writes; in a folder of this VM alone, which later gets the layers that follow it */
@@ -38,6 +45,8 @@ export type BootSpec = VmFiles & { shape: MachineShape; guestKernel: string; ini
 export type RestoreSpec = VmFiles & {
   shape: MachineShape;
   deviceState: string;
+  /** folder of the control group in which it runs */
+  group?: string | undefined;
   /** "run": goes on by itself as soon as it is loaded; "hold": waits for resume() */
   start: "run" | "hold";
 };
@@ -56,7 +65,9 @@ export interface Vm {
   /** stops the CPUs; resolves when guest memory no longer changes */
   pause(): Promise<void>;
   /** device state only, no memory; the VM is paused */
-  saveDeviceState(path: string): Promise<void>;
+  saveDeviceState(): Promise<void>;
+  /** gives what was saved last to a file that does not exist; the VM need not be paused, nor alive */
+  takeDeviceState(to: string): Promise<void>;
   resume(): Promise<void>;
   /** resolves when a held VM has loaded its state */
   loaded(): Promise<void>;
@@ -90,7 +101,13 @@ export interface DiskControl {
   restack(active: Layer, onto: Layer): Promise<void>;
 }
 
-export type VmExit = { code: number | null; signal: string | null; log: string };
+export type VmExit = {
+  code: number | null;
+  signal: string | null;
+  log: string;
+  /** the end of what a booting guest wrote */
+  console: string;
+};
 
 export interface Engine {
   boot(spec: BootSpec): Promise<Vm>;

@@ -5,6 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, it } from "node:test";
 import { promisify } from "node:util";
+import { CONTROLLERS } from "../../src/host/own-group.ts";
 import { findProgram } from "../../src/util/find-program.ts";
 import { ABORT_SECS, readRepo, root, settingsOf, unknownVariables } from "./files.ts";
 
@@ -58,6 +59,20 @@ describe("systemd units", () => {
     assert.deepEqual(unit.get("NoNewPrivileges"), ["yes"]);
     assert.deepEqual(unit.get("CapabilityBoundingSet"), [""]);
     assert.deepEqual(unit.get("AmbientCapabilities"), [""]);
+  });
+
+  it("the units let forkd limit single sandboxes, and confine their VMMs", async () => {
+    for (const name of UNITS) {
+      const unit = await readUnit(name);
+      const [delegated = ""] = unit.get("Delegate");
+      for (const controller of CONTROLLERS)
+        assert.ok(delegated === "yes" || delegated.split(" ").includes(controller), `${name}: ${controller}`);
+      assert.ok(!unit.get("ProtectControlGroups").includes("yes"), name);
+      const [allowed = "user mnt pid net ipc uts"] = unit.get("RestrictNamespaces");
+      for (const namespace of ["user", "mnt", "pid", "net", "ipc", "uts"])
+        assert.ok(allowed.split(" ").includes(namespace), `${name}: ${namespace}`);
+      assert.doesNotMatch(unit.get("SystemCallFilter").join(" "), /@mount|@privileged|@sandbox/);
+    }
   });
 
   it("the system unit hides nothing that forkd needs", async () => {

@@ -24,7 +24,9 @@ const GOOD: HostFacts = {
   qemuImg: "/usr/bin/qemu-img",
   hasSubIds: true,
   userNamespaces: { usable: true, reason: "" },
-  cgroup: { version: 2, path: "/sys/fs/cgroup/user", controllers: ["cpu", "io", "memory", "pids"], isWritable: true },
+  namespaceSettings: { clone: null, most: 31000, apparmor: null },
+  confinement: { kind: "namespaces", reason: null },
+  group: { path: "/sys/fs/cgroup/user", controllers: ["memory", "cpu", "pids", "io"], reason: null },
   memoryAvailableMiB: 8000,
   diskFreeBytes: 50 * GIB,
   hasReflink: true,
@@ -36,6 +38,11 @@ const GOOD: HostFacts = {
   limits: { openFiles: 524288, processes: 31000 },
   overcommit: 0,
 };
+
+const REFUSED: HostFacts["confinement"] = { kind: "none", reason: "making namespaces: EPERM" };
+const NO_CLONE = { ...GOOD.namespaceSettings, clone: 0 };
+const NONE = { ...GOOD.namespaceSettings, most: 0 };
+const APPARMOR = { ...GOOD.namespaceSettings, apparmor: 1 };
 
 function check(id: string, facts: Partial<HostFacts>): Check {
   const found = reportOf({ ...GOOD, ...facts }).checks.find((entry) => entry.id === id);
@@ -51,6 +58,7 @@ test("a good host passes every check and is told that KVM isolates", () => {
   );
   assert.equal(report.ok, true);
   assert.equal(report.isolation, "kvm");
+  assert.equal(report.confinement, "namespaces");
   assert.match(report.summary, /^Ready\. VMs will use KVM/);
 });
 
@@ -85,9 +93,25 @@ const CASES: [title: string, id: string, facts: Partial<HostFacts>, status: Chec
   ["no sub-ids", "sub-ids", { hasSubIds: false }, "warn", /usermod --add-subuids .* ada$/],
   ["no sub-ids, as root", "sub-ids", { hasSubIds: false, uid: 0 }, "pass", /Not needed/],
   ["no user namespaces", "user-namespaces", { userNamespaces: { usable: false, reason: "EPERM" } }, "warn", /EPERM/],
-  ["cgroup v1", "cgroup", { cgroup: { version: 1, path: "", controllers: [], isWritable: false } }, "warn", /memory, cpu, pids and io/],
-  ["a cgroup that is not ours", "cgroup", { cgroup: { ...GOOD.cgroup, isWritable: false } }, "warn", /not delegated to ada/],
-  ["a cgroup without io", "cgroup", { cgroup: { ...GOOD.cgroup, controllers: ["cpu", "memory", "pids"] } }, "warn", /lacks io/],
+  ["no confinement", "confinement", { confinement: REFUSED }, "warn", /can do what ada can: making namespaces: EPERM/],
+  ["a sysctl in its way", "confinement", { confinement: REFUSED, namespaceSettings: NO_CLONE }, "warn", /unprivileged_userns_clone=1/],
+  ["no namespaces at all", "confinement", { confinement: REFUSED, namespaceSettings: NONE }, "warn", /max_user_namespaces=10000/],
+  ["AppArmor in its way", "confinement", { confinement: REFUSED, namespaceSettings: APPARMOR }, "warn", /AppArmor.*operations/],
+  ["confinement not tried", "confinement", { confinement: null }, "warn", /Not tried/],
+  [
+    "no control group",
+    "cgroup",
+    { group: { path: null, controllers: [], reason: "no cgroup v2" } },
+    "warn",
+    /memory, cpu, pids, io.*no cgroup v2/,
+  ],
+  [
+    "a group without io",
+    "cgroup",
+    { group: { ...GOOD.group, controllers: ["memory", "cpu", "pids"], reason: "it lacks io" } },
+    "warn",
+    /of io cannot/,
+  ],
   ["little memory", "memory", { memoryAvailableMiB: 1000 }, "warn", /1000 MiB/],
   ["no memory", "memory", { memoryAvailableMiB: 100 }, "fail", /not enough/],
   ["2 GiB of disk", "disk", { diskFreeBytes: 2 * GIB }, "warn", /5 GiB/],

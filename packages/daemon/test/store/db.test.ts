@@ -73,6 +73,10 @@ test("rows come back as they were written", () => {
     created_at: 1,
     last_active: 2,
     memory_limit_mib: null,
+    cpu_limit: null,
+    cpu_weight: null,
+    pids_limit: null,
+    io_limit_mbps: null,
     warnings: ["'; DROP"],
   };
   table.insert(row);

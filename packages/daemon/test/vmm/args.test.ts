@@ -74,7 +74,7 @@ const below = [
 const active = { id: "dk-c", format: "qcow2", path: "/vms/c.qcow2" } as const;
 
 test("of a disk's layers only the uppermost one is written, and no file says what lies below it", () => {
-  const args = restoreArgs({ ...files, disk: { below, active }, deviceState: "/store/d", start: "run" }, "7.2.22");
+  const args = restoreArgs({ ...files, disk: { sizeMiB: 64, below, active }, deviceState: "/store/d", start: "run" }, "7.2.22");
   const top = JSON.parse(valueOf(args, "-blockdev", "{") ?? "{}") as Node;
   const nodes = [top, top.backing, top.backing?.backing];
   assert.deepEqual(
@@ -90,13 +90,21 @@ test("of a disk's layers only the uppermost one is written, and no file says wha
 });
 
 test("a host that cannot write is the guest's error, and stops no VM", () => {
-  const args = bootArgs({ ...files, disk: { below: [], active: below[0] }, guestKernel: "/k", initrd: "/i", commandLine: "quiet" });
+  const args = bootArgs({
+    ...files,
+    disk: { sizeMiB: 64, below: [], active: below[0] },
+    guestKernel: "/k",
+    initrd: "/i",
+    commandLine: "quiet",
+  });
   assert.match(valueOf(args, "-device", "virtio-blk-pci,id=disk") ?? "", /drive=dk-a,werror=report,rerror=report$/);
 });
 
 test("with a disk a machine has one device more, and is else the same", () => {
   const devices = (args: string[]): string[] => args.filter((_, i) => args[i - 1] === "-device");
-  const withDisk = devices(restoreArgs({ ...files, disk: { below, active }, deviceState: "/store/d", start: "hold" }, "7.2.22"));
+  const withDisk = devices(
+    restoreArgs({ ...files, disk: { sizeMiB: 64, below, active }, deviceState: "/store/d", start: "hold" }, "7.2.22"),
+  );
   const others = withDisk.filter((device) => !device.includes("id=disk"));
   assert.deepEqual(others, devices(restore));
   assert.equal(withDisk.length, others.length + 1);
@@ -106,6 +114,11 @@ test("an empty layer is opened with nothing below it; what it is put onto is nam
   assert.equal(layerNode(active, "write", null)["backing"], null);
   assert.equal(layerNode(active, "write", "dk-b")["backing"], "dk-b");
   assert.throws(() => stackNode([], "read"));
+});
+
+test("a booting guest's console is written where the VMM may write", () => {
+  assert.equal(valueOf(boot, "-chardev", "file,id=console"), "file,id=console,path=/run/x/vmm/console.log");
+  assert.match(valueOf(restore, "-chardev", "ringbuf,id=console") ?? "", /size=65536$/);
 });
 
 test("only a held child waits for its start", () => {

@@ -2,6 +2,7 @@
 
 import type { BootSpec, MachineShape, RestoreSpec, VmDisk, VmFiles } from "../driver.ts";
 import { stackNode } from "./block-node.ts";
+import { consoleLog } from "./own-dir.ts";
 import { compareVersions } from "./version.ts";
 
 /** File descriptors that the VMM inherits */
@@ -24,14 +25,14 @@ export const CONSOLE_BYTES = 64 * 1024;
 /** From here on a private mapping of a file does not need the right to write the file */
 const OPENS_READ_ONLY = "8.2";
 
-const SANDBOX = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny";
+export const SANDBOX = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny";
 
 /** Arguments for a parent: memory is the file itself */
 export function bootArgs(spec: BootSpec): string[] {
   return [
     ...commonArgs(spec.shape),
     ...memoryArgs(spec, "on"),
-    ...deviceArgs(spec, `file,id=console,path=${optionValue(`${spec.dir}/console.log`)}`),
+    ...deviceArgs(spec, `file,id=console,path=${optionValue(consoleLog(spec.dir))}`),
     "-kernel",
     spec.guestKernel,
     "-initrd",
@@ -45,13 +46,23 @@ export function bootArgs(spec: BootSpec): string[] {
 export function restoreArgs(spec: RestoreSpec, qemuVersion: string): string[] {
   return [
     ...commonArgs(spec.shape),
-    ...memoryArgs(spec, compareVersions(qemuVersion, OPENS_READ_ONLY) >= 0 ? "off,readonly=on,rom=off" : "off"),
+    ...memoryArgs(spec, privateShare(qemuVersion)),
     // a guest could fill the host's disk with it, so QEMU keeps only the end of it
     ...deviceArgs(spec, `ringbuf,id=console,size=${CONSOLE_BYTES}`),
     ...(spec.start === "hold" ? ["-S"] : []),
     "-incoming",
     `fd:${FD.state}`,
   ];
+}
+
+/** Whether this QEMU opens a memory file that it maps privately for reading only */
+export function opensReadOnly(qemuVersion: string): boolean {
+  return compareVersions(qemuVersion, OPENS_READ_ONLY) >= 0;
+}
+
+/** A private view of a file */
+export function privateShare(qemuVersion: string): string {
+  return opensReadOnly(qemuVersion) ? "off,readonly=on,rom=off" : "off";
 }
 
 function commonArgs(shape: MachineShape): string[] {
@@ -125,6 +136,6 @@ function diskArgs({ below, active }: VmDisk): string[] {
 }
 
 /** A comma separates QEMU's options; doubled it stands for itself */
-function optionValue(value: string): string {
+export function optionValue(value: string): string {
   return value.replaceAll(",", ",,");
 }

@@ -1,5 +1,7 @@
 // Finds QEMU and asks for its version.
 
+import { access, realpath } from "node:fs/promises";
+import { dirname, join } from "node:path";
 import { ForkdError } from "../../errors.ts";
 import { run } from "../../host/run.ts";
 import { findProgram } from "../../util/find-program.ts";
@@ -7,8 +9,15 @@ import { compareVersions } from "./version.ts";
 
 const NAME = "qemu-system-x86_64";
 const OLDEST = "7.2";
+/** What a QEMU that somebody built brings with it, beside its bin folder */
+const BESIDE = ["share/qemu", "lib", "lib64"];
 
-export type QemuBinary = { path: string; version: string };
+export type QemuBinary = {
+  path: string;
+  version: string;
+  /** what it needs outside /usr: its program, firmware and libraries */
+  files: string[];
+};
 
 /** The QEMU on PATH, or the one FORKD_QEMU names; its version is null when it does not tell */
 export async function lookAtQemu(signal?: AbortSignal): Promise<{ path: string; version: string | null } | null> {
@@ -35,5 +44,24 @@ export async function findQemu(signal?: AbortSignal): Promise<QemuBinary> {
       hint: "Install QEMU 7.2 or newer.",
     });
   }
-  return { path: found.path, version: found.version };
+  // QEMU looks for its firmware from where its program really is
+  const path = await realpath(found.path);
+  return { path, version: found.version, files: await filesOf(path) };
+}
+
+/** Only what is known to be QEMU's: the folder above may be a home, with everything in it */
+async function filesOf(path: string): Promise<string[]> {
+  if (path.startsWith("/usr/")) return [];
+  const prefix = dirname(dirname(path));
+  const beside = await Promise.all(BESIDE.map(async (name) => existing(join(prefix, name))));
+  return [path, ...beside.flatMap((found) => found ?? [])];
+}
+
+async function existing(path: string): Promise<string | undefined> {
+  try {
+    await access(path);
+    return path;
+  } catch {
+    return undefined;
+  }
 }

@@ -13,6 +13,7 @@ import { makeRunDir } from "../../host/run-dir.ts";
 import type { GuestKernel } from "../../image/guest-kernel.ts";
 import { Warden } from "../../memory/warden.ts";
 import { writeFileAtomic } from "../../util/atomic-file.ts";
+import type { ConfinementState } from "../driver.ts";
 import { BASELINE_CPU, MACHINE } from "./args.ts";
 import type { QemuBinary } from "./binary.ts";
 import { QemuEngine } from "./engine.ts";
@@ -24,14 +25,21 @@ export type AcceleratorChoice = { accelerator: "kvm" | "tcg"; reason: string };
 
 const cached = z.strictObject({ key: z.string(), accelerator: z.enum(["kvm", "tcg"]), reason: z.string() });
 
-export type ProbeOptions = { qemu: QemuBinary; guestKernel: GuestKernel; warden: string; signal?: AbortSignal | undefined };
+export type ProbeOptions = {
+  qemu: QemuBinary;
+  guestKernel: GuestKernel;
+  warden: string;
+  /** the guest is tried as guests will run */
+  confinement: ConfinementState;
+  signal?: AbortSignal | undefined;
+};
 
-/** KVM where a guest boots with it, else QEMU's translator; remembered per host, host kernel, QEMU and user */
+/** KVM where a guest boots with it, else QEMU's translator; remembered per host, host kernel, QEMU, user and confinement */
 export async function probeAccelerator(home: Home, opts: ProbeOptions): Promise<AcceleratorChoice> {
   const denied = await kvmDenied();
   if (denied) return { accelerator: "tcg", reason: denied };
   const key = JSON.stringify([hostname(), release(), opts.qemu, process.getuid?.() ?? 0, opts.guestKernel.id]);
-  const file = join(home.cache, "accelerator.json");
+  const file = join(home.cache, `accelerator-${opts.confinement.kind}.json`);
   const known = await readCached(file);
   if (known?.key === key) return { accelerator: known.accelerator, reason: known.reason };
   const failure = await tryKvm(home, opts);
@@ -67,7 +75,7 @@ async function tryKvm(home: Home, opts: ProbeOptions): Promise<string | undefine
   const dir = await makeRunDir(home.run);
   cleanup.defer(async () => rm(dir, { recursive: true, force: true }));
   const warden = cleanup.use(await Warden.start({ binary: opts.warden }));
-  const engine = new QemuEngine({ qemu: opts.qemu, warden: async () => warden });
+  const engine = new QemuEngine({ qemu: opts.qemu, warden: async () => warden, confinement: opts.confinement.kind });
   const key = randomBytes(16);
   const vm = await engine.boot({
     shape: {

@@ -1,0 +1,176 @@
+"""Run in the place of a VMM: tries what somebody would try who broke into it, and prints what each attempt came to.
+
+Each line is JSON: {"what": …, "outcome": "done" or an errno's name, "who": who can do it without confinement}.
+`who` is "user" for anybody, "root" for root, "nobody" for what is tried only inside: it would harm, or depends on the host."""
+
+import ctypes
+import errno
+import json
+import mmap
+import os
+import socket
+import stat
+import sys
+
+targets = json.loads(sys.argv[1])
+is_confined = targets["confined"]
+own = os.getcwd()
+libc = ctypes.CDLL(None, use_errno=True)
+
+SYS = {
+    "ptrace": 101, "pivot_root": 155, "chroot": 161, "mount": 165, "clone": 56, "clone3": 435, "unshare": 272, "setns": 308,
+    "process_vm_readv": 310, "pidfd_open": 434, "pidfd_getfd": 438, "bpf": 321, "perf_event_open": 298, "userfaultfd": 323,
+    "io_uring_setup": 425, "add_key": 248, "keyctl": 250, "name_to_handle_at": 303, "open_by_handle_at": 304, "open_tree": 428,
+    "fsopen": 430, "kexec_load": 246, "init_module": 175, "capget": 125,
+}
+CLONE_NEWNS, CLONE_NEWUSER, CLONE_NEWNET, CLONE_NEWPID = 0x20000, 0x10000000, 0x40000000, 0x20000000
+
+
+def is_open(fd):
+    try:
+        os.fstat(fd)
+        return True
+    except OSError:
+        return False
+
+
+descriptors = [fd for fd in range(1024) if is_open(fd)]
+
+
+def call(name, *args):
+    result = libc.syscall(SYS[name], *[ctypes.c_long(a) if isinstance(a, int) else a for a in args])
+    if result < 0:
+        raise OSError(ctypes.get_errno(), name)
+    return result
+
+
+def attempt(what, work, who="nobody"):
+    if who == "nobody" and not is_confined:
+        return
+    try:
+        work()
+        outcome = "done"
+    except OSError as error:
+        outcome = errno.errorcode.get(error.errno, str(error.errno))
+    print(json.dumps({"what": what, "outcome": outcome, "who": who}), flush=True)
+
+
+def read(path):
+    with open(path, "rb") as file:
+        file.read(16)
+
+
+def open_with(path, flags):
+    os.close(os.open(path, flags, 0o600))
+
+
+def make(path):
+    open_with(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+    os.remove(path)
+
+
+def keep_mode(path):
+    os.chmod(path, stat.S_IMODE(os.stat(path).st_mode))
+
+
+def list_others(path):
+    """The folders on the way to its own files are there, and empty but for these."""
+    shown = [own, *targets["shared"], targets["preload"], "/etc/ld.so.cache"]
+    names = [os.path.join(path, name) for name in os.listdir(path)]
+    if all(any(file == name or file.startswith(name + "/") for file in shown) for name in names):
+        raise OSError(errno.ENOENT, path)
+
+
+def connect(family, address):
+    with socket.socket(family, socket.SOCK_STREAM) as client:
+        client.settimeout(5)
+        client.connect(address)
+
+
+def refuse_unless(holds):
+    if not holds:
+        raise OSError(errno.EPERM, "")
+
+
+# what it must be able to do
+attempt("own: writes its folder", lambda: make(f"{own}/file"), "user")
+attempt("own: reads the memory image", lambda: read(targets["memory"]), "user")
+attempt("own: reads the root file system", lambda: read(targets["rootfs"]), "user")
+attempt("own: reads its device state", lambda: os.pread(5, 16, 0), "user")
+attempt("own: has randomness", lambda: read("/dev/urandom"), "user")
+attempt("own: maps the image privately", lambda: mmap.mmap(os.open(targets["memory"], os.O_RDONLY), 4096, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_WRITE), "user")
+
+# files of others
+for path in targets["folders"]:
+    attempt(f"lists {path}", lambda path=path: list_others(path), "user")
+for path in targets["secrets"]:
+    attempt(f"reads {path}", lambda path=path: read(path), "user")
+for path in targets["shared"]:
+    attempt(f"opens {path} for writing", lambda path=path: open_with(path, os.O_RDWR), "user")
+    attempt(f"appends to {path}", lambda path=path: open_with(path, os.O_WRONLY | os.O_APPEND), "user")
+    attempt(f"changes the mode of {path}", lambda path=path: keep_mode(path), "user")
+    attempt(f"maps {path} for writing", lambda path=path: mmap.mmap(os.open(path, os.O_RDWR), 4096), "user")
+    attempt(f"cuts {path}", lambda path=path: os.truncate(path, 0))
+    attempt(f"removes {path}", lambda path=path: os.remove(path))
+    attempt(f"links {path}", lambda path=path: os.link(path, f"{own}/link"))
+    attempt(f"writes beside {path}", lambda path=path: make(f"{os.path.dirname(path)}/file"), "user")
+attempt("changes the mode of a descriptor's file", lambda: os.fchmod(5, stat.S_IMODE(os.fstat(5).st_mode)), "user")
+attempt("writes beside its folder", lambda: make(f"{own}/../file"), "user")
+for path in ["/", "/tmp", "/usr", "/usr/lib", "/etc", "/var", "/run", "/dev", "/home", "/root"]:
+    attempt(f"writes in {path}", lambda path=path: make(f"{path}/forkd-broken-vmm"))
+
+# sockets
+for path in [targets["daemon"], *targets["sockets"]]:
+    attempt(f"sees {path}", lambda path=path: os.stat(path), "user")
+attempt("connects to the daemon", lambda: connect(socket.AF_UNIX, targets["daemon"]), "user")
+for path in targets["sockets"]:
+    attempt(f"connects to {path}", lambda path=path: connect(socket.AF_UNIX, path))
+attempt("connects to an abstract socket", lambda: connect(socket.AF_UNIX, "\0" + targets["abstract"]), "user")
+attempt("connects to a port of the host", lambda: connect(socket.AF_INET, ("127.0.0.1", targets["port"])), "user")
+for family, name in [(1, "unix"), (2, "inet"), (10, "inet6"), (16, "netlink"), (17, "packet"), (38, "alg"), (40, "vsock")]:
+    attempt(f"makes a socket of {name}", lambda family=family: socket.socket(family, socket.SOCK_DGRAM).close())
+
+# other processes
+for pid in targets["pids"]:
+    attempt(f"signals {pid}", lambda pid=pid: os.kill(pid, 0), "user")
+    attempt(f"opens {pid}", lambda pid=pid: os.close(call("pidfd_open", pid, 0)), "user")
+    attempt(f"reads the memory of {pid}", lambda pid=pid: read(f"/proc/{pid}/maps"), "user")
+    attempt(f"seizes {pid}", lambda pid=pid: call("ptrace", 0x4206, pid, 0, 0))
+attempt("signals everybody", lambda: os.kill(-1, 0))
+attempt("sees processes", lambda: os.listdir("/proc"), "user")
+attempt("sees the host's devices", lambda: os.listdir("/sys"), "user")
+attempt("starts a process", lambda: refuse_unless((os.fork() or os._exit(0)) > 0), "user")
+
+# more rights
+header = (ctypes.c_uint32 * 2)(0x20080522, 0)
+sets = (ctypes.c_uint32 * 6)()
+call("capget", ctypes.byref(header), ctypes.byref(sets))
+attempt("has capabilities", lambda: refuse_unless(any(sets)), "root")
+attempt("can gain privileges", lambda: refuse_unless(libc.prctl(39, 0, 0, 0, 0) == 0))
+attempt("finds programs that change the user", lambda: refuse_unless(not os.statvfs("/usr/bin").f_flag & os.ST_NOSUID))
+attempt("becomes root", lambda: os.setuid(0), "root")
+attempt("becomes another group", lambda: os.setgid(0), "root")
+attempt("makes a device", lambda: os.mknod(f"{own}/mem", stat.S_IFCHR | 0o600, os.makedev(1, 1)), "root")
+for name, flag in [("user", CLONE_NEWUSER), ("mount", CLONE_NEWNS), ("network", CLONE_NEWNET), ("pid", CLONE_NEWPID)]:
+    attempt(f"makes a {name} namespace", lambda flag=flag: call("unshare", flag))
+    attempt(f"starts a process in a {name} namespace", lambda flag=flag: refuse_unless((call("clone", flag | 17, 0, 0, 0, 0) or os._exit(0)) > 0))
+attempt("makes a process the new way", lambda: call("clone3", 0, 0))
+attempt("mounts", lambda: call("mount", b"none", own.encode(), b"tmpfs", 0, 0))
+attempt("changes its root", lambda: call("chroot", own.encode()))
+attempt("turns its root round", lambda: call("pivot_root", own.encode(), own.encode()))
+attempt("joins a namespace", lambda: call("setns", 0, 0))
+for name in ["open_tree", "fsopen", "bpf", "perf_event_open", "userfaultfd", "io_uring_setup", "add_key", "keyctl",
+             "name_to_handle_at", "open_by_handle_at", "pidfd_getfd", "process_vm_readv", "kexec_load", "init_module"]:
+    attempt(f"calls {name}", lambda name=name: call(name, 0, 0, 0, 0, 0, 0))
+
+# devices
+for name in targets["devices"]:
+    attempt(f"opens /dev/{name}", lambda name=name: open_with(f"/dev/{name}", os.O_RDONLY | os.O_NONBLOCK))
+
+# what its own folder can be used for
+program = os.open(f"{own}/program", os.O_RDWR | os.O_CREAT, 0o700)
+os.write(program, b"\xc3" * 4096)
+attempt("runs code from its folder", lambda: mmap.mmap(program, 4096, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_EXEC), "user")
+attempt("makes an endless file", lambda: os.ftruncate(program, 1 << 40))
+
+print(json.dumps({"descriptors": descriptors}), flush=True)
