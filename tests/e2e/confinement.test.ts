@@ -172,6 +172,7 @@ describe("a host that does not let VMMs be confined", () => {
     try {
       await run(FORBIDDING[0] ?? "", [...FORBIDDING.slice(1), "true"]);
       daemon = await TestDaemon.make();
+      daemon.prefix = FORBIDDING;
     } catch (error) {
       obstacle = `no user namespace can be made: ${String(error)}`;
     }
@@ -180,7 +181,7 @@ describe("a host that does not let VMMs be confined", () => {
 
   it("runs them without, and says so, where confinement is preferred", async (t) => {
     if (!daemon) return t.skip(obstacle);
-    await daemon.up([], { through: FORBIDDING });
+    await daemon.up();
     const { controller } = daemon;
     const status = await controller.status();
     assert.equal(status.confinement, "none");
@@ -198,7 +199,7 @@ describe("a host that does not let VMMs be confined", () => {
 
   it("refuses to start VMs where confinement is required, and keeps those that run", async (t) => {
     if (!daemon) return t.skip(obstacle);
-    await daemon.up(["--confinement", "required"], { through: FORBIDDING });
+    await daemon.up(["--confinement", "required"]);
     const { controller } = daemon;
     const [kept] = (await controller.listSandboxes()).map(({ id }) => id);
     assert.ok(kept);

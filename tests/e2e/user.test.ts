@@ -100,7 +100,8 @@ describe("forkd demo", () => {
       if (!user) return t.skip(obstacle);
       const me = user;
       const as = async (...args: string[]): Promise<string> => me.as(forkd, args);
-      await as("snapshot", "create", "warm", "--image", "python-numpy", "--memory-mib", "256", "--disk-mib", "64", "-c", "kept = 41");
+      const machine = ["--memory-mib", "256", "--disk-mib", "64"];
+      await as("snapshot", "create", "warm", "--image", "python-numpy", ...machine, "-c", "kept = 41");
       await as("fork", "warm", "--name", "mine");
       await as("exec", "mine", "--", "sh", "-c", "echo mine > /srv/file && sync");
       assert.equal(await as("eval", "mine", "--", "kept += 1; kept"), "42\n");

@@ -5,8 +5,8 @@ import type { HostLimits } from "../host/control-groups.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
 import type { SandboxRow } from "../store/tables.ts";
 import { nowUnix } from "./core.ts";
-import { policyInfo } from "./network-policy.ts";
 import { limitFields, type GivenLimits } from "./limit-fields.ts";
+import { policyInfo } from "./network-policy.ts";
 import type { Entry } from "./registry.ts";
 
 export function sandboxInfo({ row, lastActive }: Pick<Entry, "row" | "lastActive">): SandboxInfo {

@@ -19,8 +19,8 @@ export type MachineShape = {
 export type ConfinementState = { kind: "namespaces"; reason: null } | { kind: "none"; reason: string };
 
 /**
- * Files and sockets one VM works with. It writes in its own folders only: `dir`, and the one of its disk's active layer. A confined VMM
- * sees no others: an engine derives from these what it shows.
+ * Files and sockets one VM works with. It writes in its own folders only: one inside `dir`, and the one of its disk's active layer.
+ * A confined VMM sees no others: an engine derives from these what it shows.
  */
 export type VmFiles = {
   /** folder of this VM: sockets, logs; the VMM writes only in a folder inside it */

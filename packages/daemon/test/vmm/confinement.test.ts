@@ -42,13 +42,16 @@ test("a child writes its own folder only", () => {
   assert.ok(shown.maxFileBytes < 1024 * MIB);
 });
 
-test("a disk's frozen layers are read, and the folder of the active one is written", () => {
-  const below = [{ id: "dk-a", format: "raw", path: "/store/a.raw" }] as const;
-  const active = { id: "dk-b", format: "qcow2", path: "/vms/sb-1/b.qcow2" } as const;
-  const shown = restoreConfinement({ ...child, disk: { sizeMiB: 4096, below, active } }, recent);
-  assert.deepEqual(shown.writable, ["/run/sb-1/vmm", "/vms/sb-1"]);
-  assert.ok(shown.readable.includes("/store/a.raw"));
-  assert.ok(shown.maxFileBytes > 4096 * MIB);
+test("a disk's layers are read but for the folder of the uppermost one, which can grow to the disk's size", () => {
+  const below = [
+    { id: "dk-a", format: "raw", path: "/store/sn/a.raw" },
+    { id: "dk-b", format: "qcow2", path: "/store/sn/b.qcow2" },
+  ] as const;
+  const disk = { sizeMiB: 2048, below, active: { id: "dk-c", format: "qcow2", path: "/vms/sb-1/vmm/c.qcow2" } as const };
+  const shown = restoreConfinement({ ...child, disk }, recent);
+  assert.deepEqual(shown.writable, ["/run/sb-1/vmm", "/vms/sb-1/vmm"]);
+  for (const { path } of below) assert.ok(shown.readable.includes(path));
+  assert.ok(shown.maxFileBytes > 2048 * MIB);
 });
 
 test("an older QEMU is made to open the memory for reading", () => {

@@ -9,10 +9,8 @@ import type { QemuBinary } from "./binary.ts";
 import { ownDir } from "./own-dir.ts";
 
 const MIB = 1024 * 1024;
-/** Logs and device state are far shorter */
+/** Logs and device state are far shorter, and so is what a layer of a disk has beside its content */
 const OWN_FILE_BYTES = 256 * MIB;
-/** A layer is as large as its disk, and a little more for its tables */
-const LAYER_PER_DISK = 1.1;
 
 type Files = VmFiles & { shape: Pick<MachineShape, "accelerator"> };
 
@@ -39,14 +37,12 @@ export function confinedEnv(memory: string, qemu: QemuBinary): Record<string, st
   return opensReadOnly(qemu.version) ? {} : { LD_PRELOAD: installation.readOnlyPreload, FORKD_READ_ONLY: memory };
 }
 
-function commonConfinement(spec: Files, qemu: QemuBinary): Confinement {
-  const { disk } = spec;
-  const below = disk?.below.map(({ path }) => path) ?? [];
+function commonConfinement({ dir, rootfs, disk, shape }: Files, qemu: QemuBinary): Confinement {
   return {
-    // a folder and not a file: the layers that follow come into it while the VM runs
-    writable: [ownDir(spec.dir), ...(disk ? [dirname(disk.active.path)] : [])],
-    readable: [...qemu.files, ...(spec.rootfs === null ? [] : [spec.rootfs]), ...below],
-    devices: spec.shape.accelerator === "kvm" ? ["/dev/kvm"] : [],
-    maxFileBytes: OWN_FILE_BYTES + Math.ceil((disk?.sizeMiB ?? 0) * LAYER_PER_DISK) * MIB,
+    // with the folder of the active layer: later ones are made in it
+    writable: [ownDir(dir), ...(disk === null ? [] : [dirname(disk.active.path)])],
+    readable: [...qemu.files, ...(rootfs === null ? [] : [rootfs]), ...(disk?.below ?? []).map(({ path }) => path)],
+    devices: shape.accelerator === "kvm" ? ["/dev/kvm"] : [],
+    maxFileBytes: OWN_FILE_BYTES + (disk?.sizeMiB ?? 0) * MIB,
   };
 }

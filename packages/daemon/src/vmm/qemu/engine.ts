@@ -10,8 +10,8 @@ import type { WardenSource } from "../../memory/warden-source.ts";
 import type { BootSpec, ConfinementState, Engine, RestoreSpec, Vm, VmExit } from "../driver.ts";
 import { bootArgs, CONSOLE_BYTES, FD, restoreArgs } from "./args.ts";
 import type { QemuBinary } from "./binary.ts";
-import { QemuDisk } from "./disk.ts";
 import { bootConfinement, confinedEnv, restoreConfinement } from "./confinement.ts";
+import { QemuDisk } from "./disk.ts";
 import { consoleLog, deviceStateFile, ownDir, takeDeviceState } from "./own-dir.ts";
 import { Qmp } from "./qmp.ts";
 
