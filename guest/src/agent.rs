@@ -1,6 +1,7 @@
 //! The loop: waits for the port, for signals and for processes, and does what the frames ask.
 
-use crate::files::{self, Download, Failure, Upload};
+use crate::failure::Failure;
+use crate::files::{self, Download, Upload};
 use crate::generators::Generators;
 use crate::outbox::Outbox;
 use crate::port::Port;
@@ -11,6 +12,7 @@ use crate::shutdown;
 use crate::spawn::Request;
 use crate::sys::{self, PollFd};
 use crate::table::Table;
+use crate::tools;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -25,6 +27,12 @@ enum Stream {
     Upload(Upload),
 }
 
+/// What a descriptor that is waited for belongs to.
+enum Source {
+    Process(u64, Part),
+    Stream(u32),
+}
+
 pub struct Agent {
     port: Port,
     signals: File,
@@ -36,11 +44,12 @@ pub struct Agent {
     generators: Generators,
     release: String,
     attached: u32,
-    uploads: u64,
     scratch: Vec<u8>,
     fds: Vec<PollFd>,
-    /// Which process and part the descriptors from the third on belong to.
-    parts: Vec<(u64, Part)>,
+    /// What the descriptors from the third on belong to.
+    sources: Vec<Source>,
+    /// The stream whose turn to send is next.
+    turn: u32,
 }
 
 impl Agent {
@@ -55,10 +64,10 @@ impl Agent {
             generators: Generators::default(),
             release: fs::read_to_string("/proc/sys/kernel/osrelease")?,
             attached: 0,
-            uploads: 0,
             scratch: vec![0; SCRATCH],
             fds: Vec::new(),
-            parts: Vec::new(),
+            sources: Vec::new(),
+            turn: 0,
             // last: from here on the host is served
             port: Port::open()?,
         })
@@ -80,14 +89,43 @@ impl Agent {
             if self.fds[1].revents != 0 {
                 self.read_signals();
             }
-            for (fd, (id, part)) in self.fds[2..].iter().zip(&self.parts) {
-                if fd.revents == 0 {
-                    continue;
-                }
-                if let Some(process) = self.table.get(*id) {
-                    process.ready(*part, fd.revents, &mut self.outbox, &mut self.scratch);
+            for at in 2..self.fds.len() {
+                if self.fds[at].revents != 0 {
+                    self.ready(at);
                 }
             }
+        }
+    }
+
+    /// A descriptor that was waited for is ready.
+    fn ready(&mut self, at: usize) {
+        let stream = match self.sources[at - 2] {
+            Source::Process(id, part) => {
+                if let Some(process) = self.table.get(id) {
+                    process.ready(part, self.fds[at].revents, &mut self.outbox, &mut self.scratch);
+                }
+                return;
+            }
+            Source::Stream(stream) => stream,
+        };
+        let ended = match self.streams.get_mut(&stream) {
+            Some(Stream::Download(download)) => {
+                download.ready();
+                return;
+            }
+            Some(Stream::Upload(upload)) => upload.ready(stream, &mut self.outbox),
+            _ => return,
+        };
+        self.end_upload(stream, ended);
+    }
+
+    /// What became of an upload after a step.
+    fn end_upload(&mut self, stream: u32, ended: Result<bool, Failure>) {
+        if let Err(failure) = &ended {
+            failure.report(stream, &mut self.outbox);
+        }
+        if !matches!(ended, Ok(false)) {
+            self.streams.remove(&stream);
         }
     }
 
@@ -97,30 +135,64 @@ impl Agent {
         self.table.pump(outbox, &mut self.scratch, |stream| {
             streams.remove(&stream);
         });
-        let scratch = &mut self.scratch;
-        streams.retain(|stream, state| match state {
-            Stream::Download(download) => !download.pump(*stream, outbox, scratch),
-            _ => true,
-        });
+        let more = self.send_files();
+        let outbox = &mut self.outbox;
         let was_full = outbox.is_full();
         if !outbox.is_empty() {
             // a port that fails has no host; the next attach begins anew
             let _ = outbox.write_to(&mut self.port);
         }
-        was_full && !outbox.is_full()
+        (was_full || more) && !outbox.is_full()
+    }
+
+    /// Files on their way to the host, each in its turn; `true` when one of them could send more.
+    fn send_files(&mut self) -> bool {
+        let (streams, outbox, scratch) = (&mut self.streams, &mut self.outbox, &mut self.scratch);
+        let mut more = false;
+        let mut ended = Vec::new();
+        let mut next = None;
+        for range in [self.turn..u32::MAX, 0..self.turn] {
+            for (stream, state) in streams.range_mut(range) {
+                if let Stream::Download(download) = state {
+                    if outbox.is_full() {
+                        next.get_or_insert(*stream);
+                    } else if download.pump(*stream, outbox, scratch) {
+                        ended.push(*stream);
+                    } else {
+                        more |= download.has_more();
+                    }
+                }
+            }
+        }
+        self.turn = next.unwrap_or(0);
+        for stream in ended {
+            streams.remove(&stream);
+        }
+        more
     }
 
     fn wait(&mut self, timeout: i32) -> io::Result<()> {
-        let (fds, parts) = (&mut self.fds, &mut self.parts);
+        let (fds, sources) = (&mut self.fds, &mut self.sources);
         fds.clear();
-        parts.clear();
+        sources.clear();
         let (read, write) = (!self.outbox.is_flooded(), !self.outbox.is_empty());
         fds.push(self.port.interest(read, write));
         fds.push(sys::poll_fd(self.signals.as_raw_fd(), sys::POLLIN));
         self.table.interests(&self.outbox, |id, part, fd, events| {
             fds.push(sys::poll_fd(fd, events));
-            parts.push((id, part));
+            sources.push(Source::Process(id, part));
         });
+        for (stream, state) in &self.streams {
+            let (fd, events) = match state {
+                Stream::Download(download) => (download.interest(&self.outbox), sys::POLLIN),
+                Stream::Upload(upload) => (upload.interest(), sys::POLLOUT),
+                Stream::Process(_) => continue,
+            };
+            if let Some(fd) = fd {
+                fds.push(sys::poll_fd(fd, events));
+                sources.push(Source::Stream(*stream));
+            }
+        }
         sys::poll(fds, timeout)
     }
 
@@ -171,9 +243,7 @@ impl Agent {
     /// Ends the host's interest in a stream.
     fn forget(&mut self, stream: u32) {
         if let Some(Stream::Process(id)) = self.streams.remove(&stream) {
-            if let Some(process) = self.table.get(id) {
-                process.stream = None;
-            }
+            self.table.detach(id);
         }
     }
 
@@ -199,10 +269,9 @@ impl Agent {
             (Stream::Upload(upload), kind::DATA) if channel == channel::STDIN => {
                 upload.data(number, reader.rest(), &mut self.outbox)?
             }
-            (Stream::Upload(_), kind::EOF) if channel == channel::STDIN => {
-                if let Some(Stream::Upload(upload)) = self.streams.remove(&number) {
-                    upload.finish(number, &mut self.outbox)?;
-                }
+            (Stream::Upload(upload), kind::EOF) if channel == channel::STDIN => {
+                let ended = upload.eof(number, &mut self.outbox);
+                self.end_upload(number, ended);
             }
             _ => return Err(Failure::Malformed),
         }
@@ -253,11 +322,18 @@ impl Agent {
                 self.streams.insert(stream, Stream::Download(download));
             }
             kind::WRITE => {
-                self.uploads += 1;
-                let upload = Upload::open(payload, self.uploads)?;
+                let upload = Upload::open(payload)?;
                 self.streams.insert(stream, Stream::Upload(upload));
             }
-            kind::STAT => files::stat(stream, payload, &mut self.outbox)?,
+            kind::STAT | kind::MKDIR | kind::MOVE | kind::REMOVE | kind::CHMOD | kind::CHOWN | kind::SYMLINK => {
+                let answer = files::quick(frame.kind, payload)?;
+                self.outbox.frame(kind::RESULT, stream, &answer);
+            }
+            kind::TOOL => {
+                let spawned = tools::start(&tools::Request::read(payload)?)?;
+                let id = self.table.tool(spawned, stream, &mut self.outbox);
+                self.streams.insert(stream, Stream::Process(id));
+            }
             kind::RESYNC => {
                 let answer = self.identity.resync(payload, &mut self.generators, &mut self.scratch)?;
                 self.outbox.frame(kind::RESULT, stream, &answer);

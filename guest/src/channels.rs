@@ -26,6 +26,8 @@ pub struct Output {
     pub last: Option<u64>,
     /// Whether the attached stream knows that the pipe is closed.
     pub eof_told: bool,
+    /// Whether somebody may attach later and want what was written before.
+    pub keeps: bool,
 }
 
 impl Output {
@@ -38,6 +40,7 @@ impl Output {
             credit: 0,
             last: None,
             eof_told: false,
+            keeps: true,
         }
     }
 
@@ -56,9 +59,9 @@ impl Output {
     }
 
     /// Reads once from the pipe.
-    pub fn read(&mut self, attached: bool, scratch: &mut [u8]) {
+    pub fn read(&mut self, stream: Option<u32>, outbox: &mut Outbox, scratch: &mut [u8]) {
         let mut most = scratch.len();
-        if attached {
+        if stream.is_some() {
             most = most.min(self.credit);
         }
         if let Some(last) = self.last {
@@ -69,7 +72,17 @@ impl Output {
             None => return,
         };
         match pipe.read(&mut scratch[..most]) {
-            Ok(count) if count > 0 => self.ring.push(&scratch[..count]),
+            Ok(count) if count > 0 => match stream {
+                Some(stream) if !self.keeps => {
+                    for piece in scratch[..count].chunks(PIECE) {
+                        outbox.data(stream, self.channel, piece);
+                    }
+                    self.credit -= count;
+                    self.ring.pass(count);
+                    self.sent = self.ring.end();
+                }
+                _ => self.ring.push(&scratch[..count]),
+            },
             Err(e) if e.kind() == ErrorKind::WouldBlock && self.last.is_none() => {}
             Err(e) if e.kind() == ErrorKind::Interrupted => {}
             _ => self.pipe = None,
@@ -103,14 +116,24 @@ pub struct Input {
 }
 
 impl Input {
-    pub fn accept(&mut self, bytes: &[u8]) -> bool {
+    /// `false`: more than the host may send. What the receiver takes at once never gets into the queue.
+    pub fn accept(&mut self, bytes: &[u8], sink: Option<&mut impl Write>) -> bool {
         if bytes.len() > self.window || self.queue.len() + bytes.len() > MOST_INPUT {
             return false;
         }
         self.window -= bytes.len();
-        if !self.closing {
-            self.queue.extend(bytes);
+        if self.closing {
+            return true;
         }
+        let mut rest = bytes;
+        if let (true, Some(sink)) = (self.queue.is_empty(), sink) {
+            // whatever it fails with is met again by flush
+            while let Ok(count @ 1..) = sink.write(rest) {
+                rest = &rest[count..];
+            }
+        }
+        self.consumed += bytes.len() - rest.len();
+        self.queue.extend(rest);
         true
     }
 

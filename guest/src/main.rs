@@ -4,6 +4,7 @@ mod agent;
 mod boot;
 mod channels;
 mod errno;
+mod failure;
 mod files;
 mod generators;
 mod outbox;
@@ -12,10 +13,13 @@ mod process;
 mod protocol;
 mod resync;
 mod ring;
+#[cfg(test)]
+mod scratch;
 mod shutdown;
 mod spawn;
 mod sys;
 mod table;
+mod tools;
 mod users;
 
 fn main() {
@@ -25,7 +29,7 @@ fn main() {
     }
     // a panic of PID 1 would leave a guest kernel that has panicked too, or hangs
     std::panic::set_hook(Box::new(|panic| shutdown::fatal(&panic.to_string())));
-    sys::set_umask();
+    sys::set_umask(0o022);
     sys::raise_file_limit();
     let options = match boot::boot() {
         Ok(options) => options,

@@ -1,6 +1,6 @@
-//! Frames of the agent protocol, version 1. The contract is spec/agent-protocol.md.
+//! Frames of the agent protocol, version 2. The contract is spec/agent-protocol.md.
 
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 pub const MAX_PAYLOAD: usize = 65536;
 pub const WINDOW: usize = 262_144;
 pub const HEADER: usize = 12;
@@ -27,9 +27,16 @@ pub mod kind {
     pub const SIGNAL: u8 = 0x13;
     pub const ATTACH: u8 = 0x14;
     pub const LIST: u8 = 0x15;
+    pub const TOOL: u8 = 0x18;
     pub const READ: u8 = 0x20;
     pub const WRITE: u8 = 0x21;
     pub const STAT: u8 = 0x22;
+    pub const MKDIR: u8 = 0x24;
+    pub const MOVE: u8 = 0x25;
+    pub const REMOVE: u8 = 0x26;
+    pub const CHMOD: u8 = 0x27;
+    pub const CHOWN: u8 = 0x28;
+    pub const SYMLINK: u8 = 0x29;
     pub const RESYNC: u8 = 0x30;
     pub const CLOCK: u8 = 0x31;
     pub const POWEROFF: u8 = 0x32;
@@ -281,10 +288,14 @@ impl Writer {
         self.u64(value as u64)
     }
 
-    pub fn str(self, value: &str) -> Writer {
+    pub fn bytes(self, value: &[u8]) -> Writer {
         let mut out = self.u32(value.len() as u32);
-        out.0.extend_from_slice(value.as_bytes());
+        out.0.extend_from_slice(value);
         out
+    }
+
+    pub fn str(self, value: &str) -> Writer {
+        self.bytes(value.as_bytes())
     }
 }
 

@@ -1,7 +1,16 @@
 //! The system calls that std does not offer. All `unsafe` of the agent is here.
 
+mod branch;
+mod files;
+mod inotify;
 mod launch;
 
+pub use branch::{branch, is_stopped, standard_stream};
+pub use files::{
+    become_user, chown, chown_file, chown_link, device, device_major, device_minor, go_to, is_root, link, make_node,
+    neighbour, next_part, rename_new, set_file_mtime, set_mtime, with_file_rights,
+};
+pub use inotify::{Change, Inotify};
 pub use launch::{launch, Launch, LAUNCH_STEPS};
 
 use std::ffi::{CStr, CString};
@@ -51,6 +60,12 @@ pub fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
         check(libc::pipe2(fds.as_mut_ptr(), libc::O_CLOEXEC))?;
         Ok((OwnedFd::from_raw_fd(fds[0]), OwnedFd::from_raw_fd(fds[1])))
     }
+}
+
+/// Lets a pipe hold more, so that its two sides wait for each other less often.
+pub fn widen_pipe(fd: &impl AsRawFd, bytes: usize) {
+    // SAFETY: fcntl with integer arguments on an open descriptor. A pipe that stays small is only slower.
+    unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETPIPE_SZ, bytes as libc::c_int) };
 }
 
 pub fn set_nonblocking(fd: &impl AsRawFd) -> io::Result<()> {
@@ -295,9 +310,9 @@ pub fn raise_file_limit() {
     unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) };
 }
 
-pub fn set_umask() {
+pub fn set_umask(mask: u32) {
     // SAFETY: umask touches no memory and cannot fail.
-    unsafe { libc::umask(0o022) };
+    unsafe { libc::umask(mask) };
 }
 
 pub fn sync() {

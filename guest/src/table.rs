@@ -3,7 +3,7 @@
 use crate::outbox::Outbox;
 use crate::process::{Part, Process};
 use crate::protocol::{kind, Writer, MAX_PAYLOAD};
-use crate::spawn::{self, Env, Refusal, Request};
+use crate::spawn::{self, Env, Refusal, Request, Spawned};
 use crate::sys;
 use std::collections::BTreeMap;
 
@@ -11,6 +11,8 @@ use std::collections::BTreeMap;
 const KEPT: usize = 64;
 /// From SIGTERM to SIGKILL after a time-out.
 const GRACE_MS: u64 = 500;
+/// How long a tool may clear up when nobody wants its result any more.
+const CLEAR_UP_MS: u64 = 10_000;
 /// How much of an argv a list shows.
 const LISTED_ARGV: usize = 512;
 
@@ -47,6 +49,16 @@ impl Table {
         Ok(self.last_id)
     }
 
+    /// Takes a tool that was started for a stream; its id.
+    pub fn tool(&mut self, spawned: Spawned, stream: u32, outbox: &mut Outbox) -> u64 {
+        self.last_id += 1;
+        let mut process = Process::tool(self.last_id, spawned);
+        process.attach(stream, [0, 0], outbox);
+        self.processes.insert(self.last_id, process);
+        self.live += 1;
+        self.last_id
+    }
+
     pub fn get(&mut self, id: u64) -> Option<&mut Process> {
         self.processes.get_mut(&id)
     }
@@ -54,7 +66,7 @@ impl Table {
     /// A process by id or, with id 0, by tag: the live one, else the one that ended last.
     pub fn find(&mut self, id: u64, tag: &str) -> Option<&mut Process> {
         if id != 0 {
-            return self.processes.get_mut(&id);
+            return self.processes.get_mut(&id).filter(|p| !p.is_tool);
         }
         self.processes
             .values_mut()
@@ -62,9 +74,24 @@ impl Table {
             .max_by_key(|p| (p.ended.is_none(), p.id))
     }
 
-    pub fn detach_all(&mut self) {
-        for process in self.processes.values_mut() {
+    /// The host has no interest in a process any more.
+    pub fn detach(&mut self, id: u64) {
+        if let Some(process) = self.processes.get_mut(&id) {
             process.stream = None;
+            if process.is_tool {
+                process.abandon();
+                if process.ended.is_none() {
+                    self.doomed.push((sys::monotonic_ms() + CLEAR_UP_MS, process.pid));
+                }
+            }
+        }
+    }
+
+    pub fn detach_all(&mut self) {
+        let attached = |p: &&Process| p.stream.is_some();
+        let ids: Vec<u64> = self.processes.values().filter(attached).map(|p| p.id).collect();
+        for id in ids {
+            self.detach(id);
         }
     }
 
@@ -79,10 +106,12 @@ impl Table {
             if process.pump(outbox, scratch) {
                 stream.map(&mut over);
             }
-            if !was_finished && process.is_finished() {
+            if !was_finished && process.is_finished() && !process.is_tool {
                 self.finished.push(process.id);
             }
         }
+        self.processes
+            .retain(|_, p| !p.is_tool || p.stream.is_some() || !p.is_finished());
         while self.finished.len() > KEPT {
             let processes = &self.processes;
             let detached = |id: &u64| processes.get(id).map_or(true, |p| p.stream.is_none());
@@ -107,8 +136,11 @@ impl Table {
                 process.end(code, signal, scratch);
                 process.deadline = None;
                 // without output left it is finished here and not in a later pump
-                if process.is_finished() {
+                if process.is_finished() && !process.is_tool {
                     self.finished.push(process.id);
+                }
+                if process.is_tool {
+                    self.doomed.retain(|(_, group)| *group != pid);
                 }
                 self.live -= 1;
             }
@@ -155,7 +187,8 @@ impl Table {
     pub fn list(&self, stream: u32, outbox: &mut Outbox) {
         let mut body = Vec::new();
         let mut count = 0;
-        let (live, ended): (Vec<_>, Vec<_>) = self.processes.values().partition(|p| p.ended.is_none());
+        let listed = self.processes.values().filter(|p| !p.is_tool);
+        let (live, ended): (Vec<_>, Vec<_>) = listed.partition(|p| p.ended.is_none());
         for process in live.into_iter().chain(ended.into_iter().rev()) {
             let (code, signal) = process.ended.unwrap_or((0, 0));
             let argv = shown(&process.argv);

@@ -47,7 +47,7 @@ fn all() -> Vec<(&'static str, Vec<u8>)> {
     let list = list.u32(2).str("python3").str("-u").u8(1).i32(0).u32(0);
     let list = list.u64(2).u32(81).str("").u32(2).str("schlaf");
     let list = list.str("über").u8(0).i32(-1).u32(9);
-    let hello = w().u32(1).str("0.1.0").str("6.1.0-54-cloud-amd64");
+    let hello = w().u32(2).str("0.1.0").str("6.1.0-54-cloud-amd64");
     let stat = w().u8(b'f').u32(0o640).u32(1000).u32(1001);
     let resynced = w().i64(1_731_657_600_000_000_001);
     let resynced = resynced.str("4d14c069-3b9c-4d98-90fd-0d45148c9033");
@@ -56,6 +56,7 @@ fn all() -> Vec<(&'static str, Vec<u8>)> {
     let exec = exec.u32(2).str("A").str("1").str("LEER").str("");
     let resync = raw(w().i64(-1).u32(32), &entropy).str("sandbox-1");
     let resync = resync.str("0123456789abcdef0123456789abcdef").str("sb-1");
+    let tool = w().u32(5).str("list").bytes(b"/tmp/\xff").str("1").str("1000").str("");
     let data = b"\x00\xff\r\nforkd";
     vec![
         ("hello", frame(kind::HELLO, 0, hello.u32(3).u64(4_294_967_297))),
@@ -65,7 +66,15 @@ fn all() -> Vec<(&'static str, Vec<u8>)> {
         ("result-read", frame(kind::RESULT, 3, w().u64(20_000_000))),
         (
             "result-stat",
-            frame(kind::RESULT, 4, stat.u64(1 << 33).i64(1_731_657_600_123_456_789)),
+            frame(
+                kind::RESULT,
+                4,
+                stat.u64(1 << 33)
+                    .i64(1_731_657_600_123_456_789)
+                    .str("ann")
+                    .str("")
+                    .bytes(b"../\xfe"),
+            ),
         ),
         (
             "result-resync",
@@ -102,9 +111,39 @@ fn all() -> Vec<(&'static str, Vec<u8>)> {
             frame(kind::ATTACH, 10, w().u64(0).str("kernel/node").u64(max).u64(7)),
         ),
         ("list", frame(kind::LIST, 11, w())),
-        ("read", frame(kind::READ, 12, w().str("/etc/hostname").u64(5).u64(max))),
-        ("write", frame(kind::WRITE, 13, w().str("/tmp/a/b").u32(0o755).u8(6))),
-        ("stat", frame(kind::STAT, 14, w().str("/"))),
+        (
+            "read",
+            frame(
+                kind::READ,
+                12,
+                w().bytes(b"/etc/host\xffname").u64(5).u64(max).str("ann"),
+            ),
+        ),
+        (
+            "write",
+            frame(
+                kind::WRITE,
+                13,
+                w().str("/tmp/a/b").u32(0o755).u8(12).u64(1 << 32).str(""),
+            ),
+        ),
+        ("stat", frame(kind::STAT, 14, w().str("/").u8(1).str("1000:1000"))),
+        ("tool", frame(kind::TOOL, 18, tool.str("ann"))),
+        (
+            "mkdir",
+            frame(kind::MKDIR, 19, w().str("/srv/a b").u32(0o755).u8(1).str("")),
+        ),
+        (
+            "move",
+            frame(kind::MOVE, 20, w().str("/a").str("/b\n").u8(0).str("ann")),
+        ),
+        ("remove", frame(kind::REMOVE, 21, w().str("/a").str(""))),
+        ("chmod", frame(kind::CHMOD, 22, w().str("/a").u32(0o4711).str(""))),
+        (
+            "chown",
+            frame(kind::CHOWN, 23, w().str("/a").str("ann").str("").str("")),
+        ),
+        ("symlink", frame(kind::SYMLINK, 24, w().str("../x").str("/a").str("0"))),
         ("resync", frame(kind::RESYNC, 15, resync.u32(1).str("FORKD").str("1"))),
         ("clock", frame(kind::CLOCK, 16, w().i64(1_731_657_600_000_000_000))),
         ("poweroff", frame(kind::POWEROFF, 17, w())),

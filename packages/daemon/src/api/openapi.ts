@@ -13,6 +13,8 @@ const DESCRIPTION = `fork() for virtual machines.
 Every error is a Problem with a stable code. The Unix socket belongs to its owner and needs no token; over TCP every request
 carries one. Fields may be added to answers at any time.`;
 
+const BYTES = "application/octet-stream";
+
 const REASONS: { [status: number]: string } = {
   200: "OK",
   201: "Created",
@@ -76,12 +78,12 @@ function operation(name: string, route: Route, schemas: Schemas): JsonObject {
     ...parametersOf(route.params, "path", schemas),
     ...parametersOf(route.query, "query", schemas),
     ...(route.method === "POST" ? [{ $ref: "#/components/parameters/IdempotencyKey" }] : []),
-    ...(Object.values(route.responses).includes("events") ? [{ $ref: "#/components/parameters/LastEventId" }] : []),
+    ...(Object.values(route.responses).includes("events") && !route.events ? [{ $ref: "#/components/parameters/LastEventId" }] : []),
   ];
   const isPaged = route.query instanceof z.ZodObject && "cursor" in route.query.shape;
   const responses: JsonObject = {};
   for (const [status, response] of Object.entries(route.responses)) {
-    const content = contentOf(response, schemas);
+    const content = contentOf(response, route, schemas);
     responses[status] = {
       description: REASONS[Number(status)] ?? status,
       headers: { ...requestId(), ...(isPaged ? { "X-Next-Cursor": { $ref: "#/components/headers/NextCursor" } } : {}) },
@@ -98,7 +100,7 @@ function operation(name: string, route: Route, schemas: Schemas): JsonObject {
     "x-scope": route.scope,
     ...(route.progress === true ? { "x-progress": true } : {}),
     ...(parameters.length > 0 ? { parameters } : {}),
-    ...(route.body === undefined ? {} : { requestBody: requestBody(route.body, schemas) }),
+    ...(route.body === undefined ? {} : { requestBody: requestBody(route.body, route, schemas) }),
     responses: { ...responses, "4XX": failure, "5XX": failure },
   };
 }
@@ -115,18 +117,18 @@ function parametersOf(schema: z.ZodType | undefined, where: "path" | "query", sc
   }));
 }
 
-function requestBody(body: z.ZodType | "bytes", schemas: Schemas): JsonObject {
-  if (body === "bytes") return { required: true, content: { "application/octet-stream": {} } };
+function requestBody(body: z.ZodType | "bytes", route: Route, schemas: Schemas): JsonObject {
+  if (body === "bytes") return { required: true, content: { [route.media ?? BYTES]: {} } };
   // A body of which nothing is required may be left out.
   const isRequired = !body.safeParse({}).success;
   return { required: isRequired, content: { "application/json": { schema: schemas.of(body, "input") } } };
 }
 
-function contentOf(response: z.ZodType | Body, schemas: Schemas): JsonObject | undefined {
+function contentOf(response: z.ZodType | Body, route: Route, schemas: Schemas): JsonObject | undefined {
   if (response === "empty") return undefined;
   if (response === "text") return { "text/plain": { schema: { type: "string" } } };
-  if (response === "bytes") return { "application/octet-stream": {} };
-  if (response === "events") return { "text/event-stream": { schema: schemas.of(event, "output") } };
+  if (response === "bytes") return { [route.media ?? BYTES]: {} };
+  if (response === "events") return { "text/event-stream": { schema: schemas.of(route.events ?? event, "output") } };
   return { "application/json": { schema: schemas.of(response, "output") } };
 }
 

@@ -17,6 +17,10 @@ export type Route = {
   query?: z.ZodType;
   body?: z.ZodType | "bytes";
   responses: Record<number, z.ZodType | Body>;
+  /** of "events" that are not the journal's */
+  events?: z.ZodType;
+  /** of "bytes", in both directions; without it application/octet-stream */
+  media?: string;
   /** long work: with Accept: application/x-ndjson, progress comes line by line before the result */
   progress?: true;
   /** where clients of the older API expect another status than that of the code */

@@ -2,11 +2,12 @@
 
 import type * as z from "zod";
 import { daemonRoutes } from "./routes/daemon.ts";
+import { fileRoutes } from "./routes/files.ts";
 import { sandboxRoutes } from "./routes/sandboxes.ts";
 import { snapshotRoutes } from "./routes/snapshots.ts";
 import { workspaceRoutes } from "./routes/workspaces.ts";
 
-export const routes = { ...daemonRoutes, ...snapshotRoutes, ...sandboxRoutes, ...workspaceRoutes } as const;
+export const routes = { ...daemonRoutes, ...snapshotRoutes, ...sandboxRoutes, ...fileRoutes, ...workspaceRoutes } as const;
 
 export type RouteName = keyof typeof routes;
 

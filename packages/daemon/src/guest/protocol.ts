@@ -2,7 +2,7 @@
 
 import { CodecError } from "./codec.ts";
 
-export const PROTOCOL_VERSION = 1;
+export const PROTOCOL_VERSION = 2;
 export const MAX_PAYLOAD = 65536;
 export const WINDOW = 262144;
 export const HEADER_BYTES = 12;
@@ -25,9 +25,16 @@ export const T = {
   SIGNAL: 0x13,
   ATTACH: 0x14,
   LIST: 0x15,
+  TOOL: 0x18,
   READ: 0x20,
   WRITE: 0x21,
   STAT: 0x22,
+  MKDIR: 0x24,
+  MOVE: 0x25,
+  REMOVE: 0x26,
+  CHMOD: 0x27,
+  CHOWN: 0x28,
+  SYMLINK: 0x29,
   RESYNC: 0x30,
   CLOCK: 0x31,
   POWEROFF: 0x32,

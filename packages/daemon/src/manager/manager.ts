@@ -16,6 +16,7 @@ import { tablesOf } from "../store/tables.ts";
 import { adoptAll } from "./adoption.ts";
 import { Branches } from "./branches.ts";
 import type { Core, Log, Meter, Settings } from "./core.ts";
+import { Files } from "./files.ts";
 import { collectGarbage } from "./gc.ts";
 import { Images } from "./images.ts";
 import { Inside } from "./inside.ts";
@@ -55,6 +56,7 @@ export class Manager {
   readonly events: EventLog;
   readonly sandboxes: Sandboxes;
   readonly inside: Inside;
+  readonly files: Files;
   readonly branches: Branches;
   readonly snapshots: Snapshots;
   readonly images: Images;
@@ -84,6 +86,7 @@ export class Manager {
     const usable = { usable: async (tag: string) => this.snapshots.usable(tag), collectAfter };
     this.sandboxes = new Sandboxes(core, { registry, limits: this.#limits, snapshots: usable });
     this.inside = new Inside({ sandboxes: this.sandboxes, registry, meter: core.meter });
+    this.files = new Files({ sandboxes: this.sandboxes, registry });
     const parts = { registry, sandboxes: this.sandboxes, snapshots: this.snapshots, lineage };
     this.branches = new Branches(core, parts);
     this.images = new Images(core);

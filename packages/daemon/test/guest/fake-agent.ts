@@ -8,7 +8,7 @@ import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { Reader, Writer } from "../../src/guest/codec.ts";
 import { AgentConnection } from "../../src/guest/connection.ts";
-import { attachedRecord, attachRecord, CHANNEL, encodeFrame, FrameDecoder, T, WINDOW, type Frame } from "../../src/guest/protocol.ts";
+import { attachedRecord, attachRecord, CHANNEL, encodeFrame, FrameDecoder, PROTOCOL_VERSION, T, WINDOW, type Frame } from "../../src/guest/protocol.ts";
 
 const ATTACH_BYTES = 48;
 
@@ -118,7 +118,7 @@ export class FakeAgent implements AsyncDisposable {
         const nonce = before.subarray(32, ATTACH_BYTES);
         if (!before.subarray(0, ATTACH_BYTES).equals(attachRecord(KEY, nonce))) throw new Error("no attach record");
         socket.write(attachedRecord(nonce));
-        this.send(T.HELLO, 0, new Writer().u32(1).str("fake").str("6.1").u32(1).u64(1n).done());
+        this.send(T.HELLO, 0, new Writer().u32(PROTOCOL_VERSION).str("fake").str("6.1").u32(1).u64(1n).done());
         bytes = before.subarray(ATTACH_BYTES);
         before = undefined;
       }

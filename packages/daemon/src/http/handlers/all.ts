@@ -1,9 +1,10 @@
 // Every handler.
 
 import { daemonHandlers } from "./daemon.ts";
+import { fileHandlers } from "./files.ts";
 import { sandboxHandlers } from "./sandboxes.ts";
 import { snapshotHandlers } from "./snapshots.ts";
 import { workspaceHandlers } from "./workspaces.ts";
 import type { Handlers } from "../handler.ts";
 
-export const handlers: Handlers = { ...daemonHandlers, ...snapshotHandlers, ...sandboxHandlers, ...workspaceHandlers };
+export const handlers: Handlers = { ...daemonHandlers, ...snapshotHandlers, ...sandboxHandlers, ...fileHandlers, ...workspaceHandlers };
