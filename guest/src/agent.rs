@@ -36,7 +36,6 @@ enum Source {
 pub struct Agent {
     port: Port,
     signals: File,
-    decoder: Decoder,
     outbox: Outbox,
     streams: BTreeMap<u32, Stream>,
     table: Table,
@@ -53,10 +52,9 @@ pub struct Agent {
 }
 
 impl Agent {
-    pub fn new(key: &[u8; 16]) -> io::Result<Agent> {
+    pub fn new() -> io::Result<Agent> {
         Ok(Agent {
             signals: sys::child_signals()?,
-            decoder: Decoder::new(key),
             outbox: Outbox::default(),
             streams: BTreeMap::new(),
             table: Table::default(),
@@ -73,8 +71,9 @@ impl Agent {
         })
     }
 
-    /// Serves for ever.
-    pub fn run(&mut self) -> io::Result<()> {
+    /// Serves for ever a host that knows the key.
+    pub fn run(&mut self, key: &[u8; 16]) -> io::Result<()> {
+        let mut decoder = Decoder::new(key);
         loop {
             let more = self.send();
             let timeout = match self.table.time_outs() {
@@ -84,7 +83,7 @@ impl Agent {
             };
             self.wait(timeout)?;
             if self.port.ready(self.fds[0].revents) {
-                self.receive();
+                self.receive(&mut decoder);
             }
             if self.fds[1].revents != 0 {
                 self.read_signals();
@@ -147,7 +146,7 @@ impl Agent {
 
     /// Files on their way to the host, each in its turn; `true` when one of them could send more.
     fn send_files(&mut self) -> bool {
-        let (streams, outbox, scratch) = (&mut self.streams, &mut self.outbox, &mut self.scratch);
+        let (streams, outbox) = (&mut self.streams, &mut self.outbox);
         let mut more = false;
         let mut ended = Vec::new();
         let mut next = None;
@@ -156,7 +155,7 @@ impl Agent {
                 if let Stream::Download(download) = state {
                     if outbox.is_full() {
                         next.get_or_insert(*stream);
-                    } else if download.pump(*stream, outbox, scratch) {
+                    } else if download.pump(*stream, outbox) {
                         ended.push(*stream);
                     } else {
                         more |= download.has_more();
@@ -196,13 +195,12 @@ impl Agent {
         sys::poll(fds, timeout)
     }
 
-    fn receive(&mut self) {
-        let count = self.port.receive(&mut self.scratch);
-        self.decoder.push(&self.scratch[..count]);
-        while let Some(event) = self.decoder.next() {
+    fn receive(&mut self, decoder: &mut Decoder) {
+        decoder.fill(|room| self.port.receive(room));
+        while let Some(event) = decoder.next() {
             match event {
                 Event::Attach(nonce) => self.attach(&nonce),
-                Event::Frame(frame) => self.frame(frame),
+                Event::Frame(frame) => self.frame(&frame),
             }
         }
     }
@@ -229,10 +227,10 @@ impl Agent {
         self.outbox.frame(kind::HELLO, 0, &hello.0);
     }
 
-    fn frame(&mut self, frame: Frame) {
+    fn frame(&mut self, frame: &Frame) {
         let result = match frame.kind {
-            kind::CREDIT | kind::DATA | kind::EOF | kind::CANCEL | kind::SIGNAL => self.continuation(&frame),
-            _ => self.request(&frame),
+            kind::CREDIT | kind::DATA | kind::EOF | kind::CANCEL | kind::SIGNAL => self.continuation(frame),
+            _ => self.request(frame),
         };
         if let Err(failure) = result {
             self.forget(frame.stream);
@@ -305,7 +303,7 @@ impl Agent {
 
     /// A frame that opens a stream.
     fn request(&mut self, frame: &Frame) -> Result<(), Failure> {
-        let (stream, payload) = (frame.stream, frame.payload.as_slice());
+        let (stream, payload) = (frame.stream, frame.payload.as_ref());
         if stream == 0 || self.streams.contains_key(&stream) {
             return Err(Failure::Refused("bad_request", "the stream is in use"));
         }

@@ -10,7 +10,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::unix::io::AsRawFd;
 
 /// The most that is read or sent at once, so that no process starves the others.
-pub const PIECE: usize = 32768;
+pub const PIECE: usize = 61440;
 /// Input that was accepted from former streams adds up; beyond this a further host end is refused.
 const MOST_INPUT: usize = 4 * WINDOW;
 
@@ -58,7 +58,7 @@ impl Output {
         self.pipe.is_some() && (!attached || (self.caught_up() && self.credit > 0 && !outbox.is_full()))
     }
 
-    /// Reads once from the pipe.
+    /// Reads once from the pipe; for an attached stream right into the outbox.
     pub fn read(&mut self, stream: Option<u32>, outbox: &mut Outbox, scratch: &mut [u8]) {
         let mut most = scratch.len();
         if stream.is_some() {
@@ -71,18 +71,21 @@ impl Output {
             Some(pipe) => pipe,
             None => return,
         };
-        match pipe.read(&mut scratch[..most]) {
-            Ok(count) if count > 0 => match stream {
-                Some(stream) if !self.keeps => {
-                    for piece in scratch[..count].chunks(PIECE) {
-                        outbox.data(stream, self.channel, piece);
-                    }
-                    self.credit -= count;
-                    self.ring.pass(count);
+        let result = match stream {
+            Some(stream) => outbox.data_from(stream, self.channel, pipe, most),
+            None => pipe.read(&mut scratch[..most]).map(|count| &scratch[..count]),
+        };
+        match result {
+            Ok(bytes) if !bytes.is_empty() => {
+                match self.keeps {
+                    true => self.ring.push(bytes),
+                    false => self.ring.pass(bytes.len()),
+                }
+                if stream.is_some() {
+                    self.credit -= bytes.len();
                     self.sent = self.ring.end();
                 }
-                _ => self.ring.push(&scratch[..count]),
-            },
+            }
             Err(e) if e.kind() == ErrorKind::WouldBlock && self.last.is_none() => {}
             Err(e) if e.kind() == ErrorKind::Interrupted => {}
             _ => self.pipe = None,

@@ -35,7 +35,7 @@ fn main() {
         Ok(options) => options,
         Err(boot::Fatal(why)) => shutdown::fatal(&why),
     };
-    let result = agent::Agent::new(&options.key).and_then(|mut agent| agent.run());
+    let result = agent::Agent::new().and_then(|mut agent| agent.run(&options.key));
     match result {
         Ok(()) => shutdown::fatal("agent: the loop ended"),
         Err(e) => shutdown::fatal(&format!("agent: {}", e)),

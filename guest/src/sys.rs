@@ -8,7 +8,7 @@ mod launch;
 pub use branch::{branch, is_stopped, standard_stream};
 pub use files::{
     become_user, chown, chown_file, chown_link, device, device_major, device_minor, go_to, is_root, link, make_node,
-    neighbour, next_part, rename_new, set_file_mtime, set_mtime, with_file_rights,
+    neighbour, next_part, rename_new, splice, set_file_mtime, set_mtime, with_file_rights,
 };
 pub use inotify::{Change, Inotify};
 pub use launch::{launch, Launch, LAUNCH_STEPS};
@@ -66,6 +66,21 @@ pub fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
 pub fn widen_pipe(fd: &impl AsRawFd, bytes: usize) {
     // SAFETY: fcntl with integer arguments on an open descriptor. A pipe that stays small is only slower.
     unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETPIPE_SZ, bytes as libc::c_int) };
+}
+
+/// Reads once, to the end of a buffer.
+pub fn read_into(file: &File, buffer: &mut Vec<u8>, most: usize) -> io::Result<usize> {
+    buffer.reserve(most);
+    let room = buffer.spare_capacity_mut();
+    // SAFETY: the room has at least `most` bytes, of which the kernel fills as many as it says.
+    unsafe {
+        let count = libc::read(file.as_raw_fd(), room.as_mut_ptr().cast(), most);
+        if count < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        buffer.set_len(buffer.len() + count as usize);
+        Ok(count as usize)
+    }
 }
 
 pub fn set_nonblocking(fd: &impl AsRawFd) -> io::Result<()> {

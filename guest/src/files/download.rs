@@ -6,12 +6,12 @@ use crate::failure::Failure;
 use crate::outbox::Outbox;
 use crate::protocol::{channel, kind, Reader, Writer, WINDOW};
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::io::{AsRawFd, RawFd};
 
 /// The most that one file sends before the others have their turn.
-const TURN: usize = 2 * PIECE;
+const TURN: usize = PIECE;
 
 pub struct Download {
     file: File,
@@ -72,18 +72,17 @@ impl Download {
     }
 
     /// Sends as much as credit, outbox and the others' turn allow; `true` when the stream has ended.
-    pub fn pump(&mut self, stream: u32, outbox: &mut Outbox, scratch: &mut [u8]) -> bool {
+    pub fn pump(&mut self, stream: u32, outbox: &mut Outbox) -> bool {
         let mut turn = TURN;
         if self.left == 0 {
             return self.end(stream, outbox);
         }
         while turn > 0 && self.has_more() && !outbox.is_full() {
-            let most = PIECE.min(self.credit).min(scratch.len());
-            let most = self.left.min(most as u64) as usize;
-            match self.file.read(&mut scratch[..most]) {
+            let most = self.left.min(PIECE.min(self.credit) as u64) as usize;
+            let read = outbox.data_from(stream, channel::STDIN, &self.file, most);
+            match read.map(|bytes| bytes.len()) {
                 Ok(0) => return self.end(stream, outbox),
                 Ok(count) => {
-                    outbox.data(stream, channel::STDIN, &scratch[..count]);
                     turn = turn.saturating_sub(count);
                     self.credit -= count;
                     self.sent += count as u64;
@@ -127,20 +126,20 @@ mod tests {
         let dir = crate::scratch::Folder::new("download");
         let fifo = dir.path("fifo");
         sys::make_node(fifo.as_ref(), libc::S_IFIFO | 0o600, 0).unwrap();
-        let (mut outbox, mut scratch) = (Outbox::default(), vec![0; 65536]);
+        let mut outbox = Outbox::default();
         let mut download = match Download::open(&payload(fifo.to_str().unwrap(), 0, u64::MAX)) {
             Ok(download) => download,
             Err(_) => panic!("a pipe without a writer can be opened"),
         };
-        assert!(!download.pump(1, &mut outbox, &mut scratch), "no writer is not the end");
+        assert!(!download.pump(1, &mut outbox), "no writer is not the end");
         assert!(outbox.is_empty() && download.interest(&outbox).is_some());
         let mut writer = OpenOptions::new().write(true).open(&fifo).unwrap();
         writer.write_all(b"abc").unwrap();
         download.ready();
-        assert!(!download.pump(1, &mut outbox, &mut scratch));
+        assert!(!download.pump(1, &mut outbox));
         assert!(!outbox.is_empty() && !download.has_more());
         drop(writer);
         download.ready();
-        assert!(download.pump(1, &mut outbox, &mut scratch), "the writer is gone");
+        assert!(download.pump(1, &mut outbox), "the writer is gone");
     }
 }

@@ -14,6 +14,7 @@ use tar::{EntryType, GnuExtSparseHeader, GnuSparseHeader, Header};
 const BLOCK: u64 = 512;
 /// What is gathered before it is written; no name is as long.
 const PIECE: usize = 1 << 18;
+const SPLICED: u64 = 1 << 16;
 /// The name of an entry that holds the name of the next one.
 const LONG_NAME: &[u8] = b"././@LongLink";
 
@@ -130,11 +131,12 @@ impl Packer {
     /// Exactly so many bytes of a file: what it has become shorter by is filled up, as its length is told already.
     fn content(&mut self, file: &mut File, length: u64) -> io::Result<()> {
         let mut left = length;
-        if length > PIECE as u64 {
+        while left >= SPLICED {
             self.flush()?;
-            // from file to pipe, inside the guest kernel
-            left -= io::copy(&mut file.take(length), &mut self.output)?;
-            return self.zeros(left);
+            match sys::splice(file, &self.output, left)? {
+                0 => return self.zeros(left),
+                count => left -= count,
+            }
         }
         while left > 0 {
             if self.used == PIECE {
