@@ -8,7 +8,7 @@ mod launch;
 pub use branch::{branch, is_stopped, standard_stream};
 pub use files::{
     become_user, chown, chown_file, chown_link, device, device_major, device_minor, go_to, is_root, link, make_node,
-    neighbour, next_part, rename_new, splice, set_file_mtime, set_mtime, with_file_rights,
+    neighbour, next_part, rename_new, set_file_mtime, set_mtime, splice, with_file_rights,
 };
 pub use inotify::{Change, Inotify};
 pub use launch::{launch, Launch, LAUNCH_STEPS};

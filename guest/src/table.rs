@@ -25,6 +25,8 @@ pub struct Table {
     /// Process groups that get SIGKILL at this time.
     doomed: Vec<(u64, i32)>,
     live: usize,
+    /// The process whose turn to send is next.
+    turn: u64,
 }
 
 impl Table {
@@ -97,19 +99,26 @@ impl Table {
 
     /// Moves output of all processes; reports the streams that have ended.
     pub fn pump(&mut self, outbox: &mut Outbox, scratch: &mut [u8], mut over: impl FnMut(u32)) {
-        for process in self.processes.values_mut() {
-            let was_finished = process.is_finished();
-            if was_finished && process.stream.is_none() {
-                continue;
-            }
-            let stream = process.stream;
-            if process.pump(outbox, scratch) {
-                stream.map(&mut over);
-            }
-            if !was_finished && process.is_finished() && !process.is_tool {
-                self.finished.push(process.id);
+        let mut next = None;
+        for range in [self.turn..u64::MAX, 0..self.turn] {
+            for process in self.processes.range_mut(range).map(|(_, process)| process) {
+                let was_finished = process.is_finished();
+                if was_finished && process.stream.is_none() {
+                    continue;
+                }
+                if outbox.is_full() && process.stream.is_some() {
+                    next.get_or_insert(process.id);
+                }
+                let stream = process.stream;
+                if process.pump(outbox, scratch) {
+                    stream.map(&mut over);
+                }
+                if !was_finished && process.is_finished() && !process.is_tool {
+                    self.finished.push(process.id);
+                }
             }
         }
+        self.turn = next.unwrap_or(0);
         self.processes
             .retain(|_, p| !p.is_tool || p.stream.is_some() || !p.is_finished());
         while self.finished.len() > KEPT {

@@ -167,3 +167,6 @@ fn check_stopped() -> io::Result<()> {
         false => Ok(()),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -313,7 +313,7 @@ impl Watcher {
 /// What of a path follows a folder, when it is that folder or below it.
 fn below<'a>(path: &'a [u8], folder: &[u8]) -> Option<&'a [u8]> {
     let rest = path.strip_prefix(folder)?;
-    (rest.is_empty() || rest[0] == b'/').then(|| rest)
+    (rest.is_empty() || rest[0] == b'/').then_some(rest)
 }
 
 /// Gone, replaced or closed since it was seen.
