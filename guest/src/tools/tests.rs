@@ -4,7 +4,7 @@ use super::*;
 use crate::protocol::Malformed;
 use crate::scratch::Folder;
 use std::collections::BTreeMap;
-use std::fs::{self, OpenOptions, Permissions};
+use std::fs::{self, Permissions};
 use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::{symlink, MetadataExt, PermissionsExt};
 use std::path::PathBuf;
@@ -119,14 +119,10 @@ fn make_tree(root: &Path) {
     symlink("loop", root.join("loop")).unwrap();
     fs::hard_link(root.join("script"), root.join("second name")).unwrap();
     sys::make_node(&root.join("pipe"), libc::S_IFIFO | 0o640, 0).unwrap();
-    let sparse = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .open(root.join("sparse"))
-        .unwrap();
+    let mut sparse = File::create(root.join("sparse")).unwrap();
     sparse.set_len(10 << 20).unwrap();
-    (&sparse).seek(SeekFrom::Start(5 << 20)).unwrap();
-    (&sparse).write_all(b"in the middle").unwrap();
+    sparse.seek(SeekFrom::Start(5 << 20)).unwrap();
+    sparse.write_all(b"in the middle").unwrap();
     File::create(root.join("empty")).unwrap();
     fs::create_dir(root.join("closed")).unwrap();
     put(&root.join("closed/inside"), "x");

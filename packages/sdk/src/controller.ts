@@ -1,6 +1,6 @@
 // The whole API of a daemon, one method per route.
 
-import { GuestCalls } from "./guest-calls.ts";
+import { FileCalls } from "./file-calls.ts";
 import { path, split, withKey } from "./wire.ts";
 import type { CallOptions, CreateWorkspaceOptions, SuspendWorkspaceOptions } from "./options.ts";
 import type * as wire from "./schema.gen.ts";
@@ -19,7 +19,7 @@ import type * as wire from "./schema.gen.ts";
  * await controller.execCommand(child.id, ["uname", "-a"]);
  * ```
  */
-export class Controller extends GuestCalls {
+export class Controller extends FileCalls {
   /** Workspaces: sandboxes with a name that can sleep and go on. */
   async listWorkspaces(opts: CallOptions = {}): Promise<wire.Workspace[]> {
     return await this.client.json("GET", "/v1/workspaces", opts);

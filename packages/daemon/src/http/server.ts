@@ -17,6 +17,7 @@ import { send, sendError, sendLines, wantsLines } from "./respond.ts";
 import { validate } from "./validate.ts";
 import type { IncomingMessage } from "node:http";
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
+import type { Problem } from "../api/common.ts";
 import type { Route } from "../api/route.ts";
 import type { RouteName } from "../api/routes.ts";
 import type { Caller } from "../manager/caller.ts";
@@ -178,11 +179,9 @@ async function serve(
       handler(input, { ...context, caller: { ...caller, progress, remember } }),
     );
   };
-  if (route.progress && wantsLines(request.headers.accept)) {
-    const asked = { requestId: request.id, signal };
-    return sendLines(reply, work, (error) => describeError(error, asked, services).problem);
-  }
-  return send(reply, await work());
+  const describe = (error: unknown): Problem => describeError(error, { requestId: request.id, signal }, services).problem;
+  if (route.progress && wantsLines(request.headers.accept)) return sendLines(reply, work, describe);
+  return send(reply, await work(), describe);
 }
 
 function fail(error: unknown, request: FastifyRequest, reply: FastifyReply, services: Services): FastifyReply {

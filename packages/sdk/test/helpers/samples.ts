@@ -114,6 +114,8 @@ export const evalResult: EvalResult = {
 
 const stats = { id: "sb-1", name: null, state: "running", cpu_ms: 1, private_guest_bytes: 1, pss_bytes: 1 };
 
+const file = { kind: "file", mode: "0644", uid: 0, gid: 0, owner: "root", group: "root", size: 7, mtime_ms: 1, target: null };
+
 /** Status and body; undefined is an empty answer */
 export const SAMPLES: { [N in RouteName]: readonly [number, unknown] } = {
   getHealth: [200, { ok: true }],
@@ -199,7 +201,18 @@ export const SAMPLES: { [N in RouteName]: readonly [number, unknown] } = {
   getSandboxLogs: [200, "booted ✓\n"],
   readFile: [200, "content"],
   writeFile: [200, { bytes: 7 }],
-  statFile: [200, { kind: "file", mode: "644", uid: 0, gid: 0, size: 7, mtime_ms: 1 }],
+  statFile: [200, file],
+  listFiles: [200, [{ path: "/srv/a", name: "a", ...file }]],
+  makeDirectory: [204, undefined],
+  moveFile: [204, undefined],
+  copyFile: [204, undefined],
+  removeFile: [204, undefined],
+  chmodFile: [204, undefined],
+  chownFile: [204, undefined],
+  makeSymlink: [204, undefined],
+  watchFiles: [200, 'event: ready\ndata: {"type":"ready"}\n\nevent: created\ndata: {"type":"created","path":"/srv/a","directory":false}\n\n'],
+  readTar: [200, "archive"],
+  writeTar: [200, { entries: 2, bytes: 7 }],
   listWorkspaces: [200, [workspace]],
   createWorkspace: [201, workspace],
   getWorkspace: [200, workspace],
