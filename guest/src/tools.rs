@@ -141,7 +141,7 @@ fn dispatch(argv: &[&OsStr]) -> Outcome {
         "move" => copy::move_across(path(0)?, path(1)?, flag("--overwrite")),
         "chmod" => change::chmod(path(0)?, u32::from_str_radix(text(1), 8).unwrap_or_default()),
         "chown" => change::chown(path(0)?, text(1), text(2)),
-        "pack" => pack::pack(path(0)?, output()),
+        "pack" => pack::pack(path(0)?, flag("--plain"), output()),
         "unpack" => unpack::unpack(path(0)?, input(), output()),
         "watch" => watch::watch(path(0)?, number(text(1))?, flag("--recursive"), output()),
         _ => Err(Problem::bad_request("there is no such tool")),

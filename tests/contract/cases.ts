@@ -2,6 +2,7 @@
 
 import { branchCases } from "./branch-cases.ts";
 import { daemonCases, tokenCases } from "./daemon-cases.ts";
+import { fileCases } from "./file-cases.ts";
 import { insideCases } from "./inside-cases.ts";
 import { lineageCases, removalCases } from "./lineage-cases.ts";
 import { endCases, sandboxCases } from "./sandbox-cases.ts";
@@ -16,6 +17,7 @@ export const GROUPS: { title: string; cases: Case[] }[] = [
   { title: "lineage", cases: [...lineageCases, ...removalCases] },
   { title: "sandboxes", cases: sandboxCases },
   { title: "inside a sandbox", cases: insideCases },
+  { title: "files", cases: fileCases },
   { title: "branches", cases: branchCases },
   { title: "the end of sandboxes", cases: endCases },
   { title: "workspaces", cases: workspaceCases },

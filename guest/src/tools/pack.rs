@@ -18,13 +18,15 @@ const SPLICED: u64 = 1 << 16;
 /// The name of an entry that holds the name of the next one.
 const LONG_NAME: &[u8] = b"././@LongLink";
 
-pub fn pack(start: &Path, output: File) -> Outcome {
+/// `plain`: only files, folders and links.
+pub fn pack(start: &Path, plain: bool, output: File) -> Outcome {
     // a folder behind a link is packed as well
     let start = fs::canonicalize(start)?;
     let mut packer = Packer {
         output,
         buffer: vec![0; PIECE],
         used: 0,
+        plain,
         links: HashMap::new(),
         single: start
             .file_name()
@@ -53,6 +55,7 @@ struct Packer {
     output: File,
     buffer: Vec<u8>,
     used: usize,
+    plain: bool,
     /// Files with several names: the first one.
     links: HashMap<(u64, u64), Vec<u8>>,
     /// The name of a start that is no folder.
@@ -72,8 +75,9 @@ impl Packer {
             path.push(b'/');
             return self.head(&path, found, EntryType::Directory, &[], None);
         }
-        if file_type.is_socket() {
-            // an archive has no form for it, and without its process it is nothing
+        let is_plain = file_type.is_file() || file_type.is_symlink();
+        if file_type.is_socket() || (self.plain && !is_plain) {
+            // of a socket an archive has no form, and without its process it is nothing
             return Ok(());
         }
         if found.nlink() > 1 {

@@ -187,7 +187,7 @@ fn a_tree_deeper_than_any_path_is_copied_packed_listed_and_removed() {
     std::env::set_current_dir("/").unwrap();
     succeeds(copy::copy(&folder.path("tree"), &folder.path("copy"), true, false));
     let output = folder.output();
-    succeeds(pack::pack(&folder.path("copy"), output));
+    succeeds(pack::pack(&folder.path("copy"), false, output));
     let archive = folder.path("archive");
     fs::write(&archive, folder.written()).unwrap();
     std::env::set_current_dir("/").unwrap();
@@ -293,7 +293,7 @@ fn modes_of_a_tree_change_and_links_do_not_lead_out() {
 /// Packs a path and gives the archive.
 fn packed(folder: &Folder, path: &str) -> Vec<u8> {
     let output = folder.output();
-    succeeds(pack::pack(&folder.path(path), output));
+    succeeds(pack::pack(&folder.path(path), false, output));
     std::env::set_current_dir("/").unwrap();
     folder.written()
 }

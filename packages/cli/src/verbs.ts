@@ -37,7 +37,12 @@ export const VERB_GROUPS: { title: string; verbs: Verb[] }[] = [
       verb("exec", "run a program in a sandbox", async () => (await import("./commands/exec.ts")).execCommand),
       verb("eval", "run code in a sandbox's warm interpreter", async () => (await import("./commands/eval.ts")).evalCommand),
       verb("ping", "one round trip to the agent of a sandbox", async () => (await import("./commands/ping.ts")).pingCommand),
-      verb("cp", "copy a file into a sandbox or out of it", async () => (await import("./commands/cp.ts")).cpCommand),
+      verb("cp", "copy files and folders into a sandbox or out of it", async () => (await import("./commands/cp.ts")).cpCommand),
+      verb(
+        "files",
+        "the files of a sandbox: list, make, move, remove, watch",
+        async () => (await import("./commands/files.ts")).filesCommand,
+      ),
       verb("logs", "what the guest's console, the agent or the VMM wrote", async () => (await import("./commands/logs.ts")).logsCommand),
       verb("stats", "what every sandbox uses", async () => (await import("./commands/stats.ts")).statsCommand),
       verb(

@@ -16,6 +16,7 @@ import type {
   MoveFileOptions,
   Page,
   ReadFileOptions,
+  ReadTarOptions,
   RemoveFileOptions,
   StatFileOptions,
   WatchFilesOptions,
@@ -71,7 +72,7 @@ export class FileCalls extends GuestCalls {
       this.client.page(route, { signal, timeoutMs, query: { path: directory, ...toWire(query) } });
     if (rest.limit !== undefined || rest.cursor !== undefined) return await page(rest);
     const all: wire.ListedFile[] = [];
-    for (let cursor: string | null | undefined; cursor !== null; ) {
+    for (let cursor: string | null | undefined; cursor !== null;) {
       const next = await page({ ...rest, limit: LARGEST_PAGE, cursor });
       for (const file of next) all.push(file);
       cursor = next.nextCursor;
@@ -134,9 +135,9 @@ export class FileCalls extends GuestCalls {
   }
 
   /** What a directory of the guest holds, or one file, as a tar archive that comes bit by bit. */
-  readTar(id: string, filePath: string, opts: FileOptions = {}): AsyncIterable<Uint8Array> {
-    const { signal, timeoutMs, user } = opts;
-    return this.client.stream("GET", path`/v1/sandboxes/${id}/files/tar`, { signal, timeoutMs, query: { path: filePath, user } });
+  readTar(id: string, filePath: string, opts: ReadTarOptions = {}): AsyncIterable<Uint8Array> {
+    const { signal, timeoutMs, ...query } = opts;
+    return this.client.stream("GET", path`/v1/sandboxes/${id}/files/tar`, { signal, timeoutMs, query: { path: filePath, ...query } });
   }
 
   /** Extracts a tar archive into a directory of the guest, which is made when it is missing. */

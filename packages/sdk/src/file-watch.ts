@@ -62,7 +62,8 @@ async function* eventsOf(client: Client, route: string, query: QueryValues, sign
     const call = { query, headers: { accept: "text/event-stream" }, signal, timeoutMs: SILENCE_MS };
     for await (const { data } of serverEventsOf(client.stream("GET", route, call))) {
       const event = parseJson(data) as FileEvent;
-      if (event.type === "error") throw errorOfProblem({ error: "The watch ended.", code: "UNKNOWN", hint: "", request_id: "", ...event.problem });
+      if (event.type === "error")
+        throw errorOfProblem({ error: "The watch ended.", code: "UNKNOWN", hint: "", request_id: "", ...event.problem });
       yield event;
     }
   } catch (error) {

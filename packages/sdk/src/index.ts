@@ -55,6 +55,7 @@ export type {
   PageOptions,
   ProgressOptions,
   ReadFileOptions,
+  ReadTarOptions,
   RegistrySource,
   RemoveFileOptions,
   SpawnOptions,

@@ -303,6 +303,11 @@ export type ChownOptions = FileOnceOptions & {
   recursive?: boolean | undefined;
 };
 
+export type ReadTarOptions = FileOptions & {
+  /** Only files, directories and links: no devices and pipes */
+  plain?: boolean | undefined;
+};
+
 export type WatchFilesOptions = {
   /** Also everything below, and what is made there later */
   recursive?: boolean | undefined;

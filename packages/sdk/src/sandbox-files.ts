@@ -15,6 +15,7 @@ import type {
   MoveFileOptions,
   Page,
   ReadFileOptions,
+  ReadTarOptions,
   RemoveFileOptions,
   StatFileOptions,
   WatchFilesOptions,
@@ -132,7 +133,7 @@ export class SandboxFiles {
   }
 
   /** What a directory holds, or one file, as a tar archive that comes bit by bit. */
-  downloadTar(path: string, opts: FileOptions = {}): AsyncIterable<Uint8Array> {
+  downloadTar(path: string, opts: ReadTarOptions = {}): AsyncIterable<Uint8Array> {
     return this.controller.readTar(this.id, path, opts);
   }
 

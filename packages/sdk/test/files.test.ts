@@ -17,7 +17,8 @@ async function sandboxOn(daemon: FakeDaemon, way: (typeof WAYS)[number] = "socke
 }
 
 function refusing(status: number, code: string, errno: string): Override {
-  return ({ route }, response) => (route === "createSandboxes" ? undefined : problem(response, status, { code, error: "No.", details: { errno } }));
+  return ({ route }, response) =>
+    route === "createSandboxes" ? undefined : problem(response, status, { code, error: "No.", details: { errno } });
 }
 
 for (const [status, code, errno] of [
@@ -31,7 +32,10 @@ for (const [status, code, errno] of [
     await using daemon = await FakeDaemon.start(refusing(status, code, errno));
     const sb = await sandboxOn(daemon);
     for (const call of [() => sb.files.read("/x"), () => sb.files.mkdir("/x"), () => sb.files.write("/x", "y")]) {
-      await assert.rejects(call, (error) => error instanceof FileError && error.code === code && error.errno === errno && error.status === status);
+      await assert.rejects(
+        call,
+        (error) => error instanceof FileError && error.code === code && error.errno === errno && error.status === status,
+      );
     }
   });
 }
@@ -103,7 +107,10 @@ test("a watch that is refused is an error, and one that fails or breaks later is
   for (const [kind, text] of Object.entries(last)) {
     await using daemon = await FakeDaemon.start(({ route }, response) => {
       if (route !== "watchFiles") return undefined;
-      response.write(`event: ready\ndata: {"type":"ready"}\n\n${text}`, () => void (kind === "break" ? response.destroy() : response.end()));
+      response.write(
+        `event: ready\ndata: {"type":"ready"}\n\n${text}`,
+        () => void (kind === "break" ? response.destroy() : response.end()),
+      );
       return true;
     });
     const watch = await (await sandboxOn(daemon)).files.watch("/x");
@@ -136,5 +143,8 @@ test("a stream that breaks in the guest says why, where the transport can carry 
     return true;
   });
   const archive = (await sandboxOn(daemon)).files.downloadTar("/srv");
-  await assert.rejects(Array.fromAsync(archive), (error) => error instanceof FileError && error.message === told.error && error.errno === "EACCES");
+  await assert.rejects(
+    Array.fromAsync(archive),
+    (error) => error instanceof FileError && error.message === told.error && error.errno === "EACCES",
+  );
 });

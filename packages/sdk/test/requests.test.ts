@@ -166,8 +166,16 @@ const cases: Case[] = [
     body: { from: "/a", to: "base64:L//+", recursive: true },
   },
   { route: "removeFile", call: (c) => c.removeFile("sb-1", "/a", { recursive: true }), query: { path: "/a", recursive: true } },
-  { route: "chmodFile", call: (c) => c.chmodFile("sb-1", "/a", "600", { recursive: true }), body: { path: "/a", mode: "600", recursive: true } },
-  { route: "chownFile", call: (c) => c.chownFile("sb-1", "/a", { owner: "ann", group: "7" }), body: { path: "/a", owner: "ann", group: "7" } },
+  {
+    route: "chmodFile",
+    call: (c) => c.chmodFile("sb-1", "/a", "600", { recursive: true }),
+    body: { path: "/a", mode: "600", recursive: true },
+  },
+  {
+    route: "chownFile",
+    call: (c) => c.chownFile("sb-1", "/a", { owner: "ann", group: "7" }),
+    body: { path: "/a", owner: "ann", group: "7" },
+  },
   { route: "makeSymlink", call: (c) => c.makeSymlink("sb-1", "../x", "/a"), body: { target: "../x", path: "/a" } },
   {
     route: "watchFiles",
@@ -177,7 +185,8 @@ const cases: Case[] = [
   },
   {
     route: "readTar",
-    call: async (c) => new TextDecoder().decode(Uint8Array.from((await Array.fromAsync(c.readTar("sb-1", "/srv"))).flatMap((part) => [...part]))),
+    call: async (c) =>
+      new TextDecoder().decode(Uint8Array.from((await Array.fromAsync(c.readTar("sb-1", "/srv"))).flatMap((part) => [...part]))),
     query: { path: "/srv" },
   },
   { route: "writeTar", call: (c) => c.writeTar("sb-1", "/srv", "archive", { user: "ann" }), query: { path: "/srv", user: "ann" } },

@@ -4,7 +4,10 @@ import * as z from "zod";
 import { flag } from "./common.ts";
 
 /** Absolute, or `base64:` and the bytes of an absolute path: the second form is for names that are not UTF-8 */
-const PATH_PATTERN = /^(\/|base64:L[w-z0-9+/][A-Za-z0-9+/]*={0,2}$)/;
+// oxlint-disable-next-line no-control-regex -- NUL is what no path can hold
+const PATH_PATTERN = /^(\/[^\0]*|base64:L[w-z0-9+/][A-Za-z0-9+/]*={0,2})$/;
+// oxlint-disable-next-line no-control-regex -- NUL is what no path can hold
+const TARGET_PATTERN = /^[^\0]+$/;
 const MODE_PATTERN = /^[0-7]{3,4}$/;
 
 const path = z
@@ -78,7 +81,13 @@ export const watchFilesQuery = z.strictObject({
   user,
 });
 
-export const tarQuery = z.strictObject({ path, user });
+export const readTarQuery = z.strictObject({
+  path,
+  plain: flag.meta({ description: "Only files, directories and links: no devices and pipes" }),
+  user,
+});
+
+export const writeTarQuery = z.strictObject({ path, user });
 
 export const makeDirectory = z
   .strictObject({
@@ -108,8 +117,14 @@ export const chownFile = z
   .refine(({ owner, group }) => owner !== undefined || group !== undefined, { path: ["owner"], error: "is required, or a group" })
   .meta({ id: "ChownFile" });
 
+const target = z
+  .string()
+  .max(4096)
+  .regex(TARGET_PATTERN, "must be a path")
+  .meta({ description: "What it points to, as it is" });
+
 export const makeSymlink = z
-  .strictObject({ target: z.string().min(1).max(4096).meta({ description: "What it points to, as it is" }), path, user })
+  .strictObject({ target, path, user })
   .meta({ id: "MakeSymlink" });
 
 const info = {
@@ -161,7 +176,8 @@ export type WriteFileQuery = z.infer<typeof writeFileQuery>;
 export type ListFilesQuery = z.infer<typeof listFilesQuery>;
 export type RemoveFileQuery = z.infer<typeof removeFileQuery>;
 export type WatchFilesQuery = z.infer<typeof watchFilesQuery>;
-export type TarQuery = z.infer<typeof tarQuery>;
+export type ReadTarQuery = z.infer<typeof readTarQuery>;
+export type WriteTarQuery = z.infer<typeof writeTarQuery>;
 export type MakeDirectory = z.infer<typeof makeDirectory>;
 export type MoveFile = z.infer<typeof moveFile>;
 export type CopyFile = z.infer<typeof copyFile>;

@@ -38,5 +38,8 @@ export async function fileCall<V>(what: Deed, call: Promise<V>): Promise<V> {
 
 export function fileError(what: Deed, error: AgentError): ForkdError {
   const details = ERRNO.test(error.errno) ? { details: { errno: error.errno } } : {};
-  return new ForkdError(CODES[error.errno] ?? "FILE_FAILED", `Cannot ${what} in the guest: ${error.message}.`, { cause: error, ...details });
+  return new ForkdError(CODES[error.errno] ?? "FILE_FAILED", `Cannot ${what} in the guest: ${error.message}.`, {
+    cause: error,
+    ...details,
+  });
 }

@@ -112,9 +112,11 @@ export class GuestFiles {
     return watchFiles(this.#agent(), path, opts);
   }
 
-  /** A tar archive of what a directory holds, or of one file */
-  pack(path: string, opts: FileOptions = {}): AsyncGenerator<Buffer> {
-    return toolOutput(this.#agent(), { what: deed("pack", path), argv: ["pack", pathBytes(path)], ...opts });
+  /** A tar archive of what a directory holds, or of one file; with `plain` without devices and pipes */
+  pack(path: string, opts: FileOptions & { plain?: boolean | undefined } = {}): AsyncGenerator<Buffer> {
+    const { plain, ...rest } = opts;
+    const argv = ["pack", pathBytes(path), ...(plain ? ["--plain"] : [])];
+    return toolOutput(this.#agent(), { what: deed("pack", path), argv, ...rest });
   }
 
   /** Extracts a tar archive into a directory; one that is not there appears when it is complete */

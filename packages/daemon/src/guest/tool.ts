@@ -96,5 +96,8 @@ function checkExit(what: Deed, frame: Frame, reason: OutputTail): void {
   if (code === 0 && signal === 0) return;
   const [errno = "", message = ""] = reason.toString().split("\0", 2);
   if (code === 1 && message !== "") throw fileError(what, new AgentError(errno, message));
-  throw new ForkdError("FILE_FAILED", `Cannot ${what} in the guest: the agent's tool ended with ${signal > 0 ? `signal ${signal}` : code}.`);
+  throw new ForkdError(
+    "FILE_FAILED",
+    `Cannot ${what} in the guest: the agent's tool ended with ${signal > 0 ? `signal ${signal}` : code}.`,
+  );
 }

@@ -65,8 +65,8 @@ export type FilesApi = {
   chown(id: string, request: files.ChownFile, caller: Caller): Promise<void>;
   symlink(id: string, request: files.MakeSymlink, caller: Caller): Promise<void>;
   watch(id: string, query: files.WatchFilesQuery, caller: Caller): Promise<AsyncIterable<files.FileEvent>>;
-  pack(id: string, query: files.TarQuery, caller: Caller): Promise<AsyncIterable<Buffer>>;
-  unpack(id: string, query: files.TarQuery, archive: AsyncIterable<Uint8Array>, caller: Caller): Promise<files.UnpackResult>;
+  pack(id: string, query: files.ReadTarQuery, caller: Caller): Promise<AsyncIterable<Buffer>>;
+  unpack(id: string, query: files.WriteTarQuery, archive: AsyncIterable<Uint8Array>, caller: Caller): Promise<files.UnpackResult>;
 };
 
 export type BranchesApi = {

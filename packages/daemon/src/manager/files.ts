@@ -84,12 +84,12 @@ export class Files {
   }
 
   /** Rejects before the first byte when there is nothing to pack */
-  async pack(id: string, query: api.TarQuery, caller: Caller): Promise<AsyncIterable<Buffer>> {
-    const { path, user } = query;
-    return this.#stream(id, caller, (files, signal) => files.pack(path, { user, signal }));
+  async pack(id: string, query: api.ReadTarQuery, caller: Caller): Promise<AsyncIterable<Buffer>> {
+    const { path, ...how } = query;
+    return this.#stream(id, caller, (files, signal) => files.pack(path, { ...how, signal }));
   }
 
-  async unpack(id: string, query: api.TarQuery, archive: AsyncIterable<Uint8Array>, caller: Caller): Promise<api.UnpackResult> {
+  async unpack(id: string, query: api.WriteTarQuery, archive: AsyncIterable<Uint8Array>, caller: Caller): Promise<api.UnpackResult> {
     const { path, user } = query;
     return this.#use(id, async (files) => files.unpack(path, archive, { user, signal: caller.signal }));
   }

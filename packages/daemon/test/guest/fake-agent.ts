@@ -8,7 +8,17 @@ import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { Reader, Writer } from "../../src/guest/codec.ts";
 import { AgentConnection } from "../../src/guest/connection.ts";
-import { attachedRecord, attachRecord, CHANNEL, encodeFrame, FrameDecoder, PROTOCOL_VERSION, T, WINDOW, type Frame } from "../../src/guest/protocol.ts";
+import {
+  attachedRecord,
+  attachRecord,
+  CHANNEL,
+  encodeFrame,
+  FrameDecoder,
+  PROTOCOL_VERSION,
+  T,
+  WINDOW,
+  type Frame,
+} from "../../src/guest/protocol.ts";
 
 const ATTACH_BYTES = 48;
 

@@ -210,7 +210,10 @@ export const SAMPLES: { [N in RouteName]: readonly [number, unknown] } = {
   chmodFile: [204, undefined],
   chownFile: [204, undefined],
   makeSymlink: [204, undefined],
-  watchFiles: [200, 'event: ready\ndata: {"type":"ready"}\n\nevent: created\ndata: {"type":"created","path":"/srv/a","directory":false}\n\n'],
+  watchFiles: [
+    200,
+    'event: ready\ndata: {"type":"ready"}\n\nevent: created\ndata: {"type":"created","path":"/srv/a","directory":false}\n\n',
+  ],
   readTar: [200, "archive"],
   writeTar: [200, { entries: 2, bytes: 7 }],
   listWorkspaces: [200, [workspace]],
