@@ -2,7 +2,8 @@
 
 mod own;
 
-use crate::files::{self, Download, Failure, Upload};
+use crate::failure::Failure;
+use crate::files::{self, Download, Upload};
 use crate::generators::Generators;
 use crate::listeners;
 use crate::network::{Door, Network, FIRST_OWN};
@@ -16,6 +17,7 @@ use crate::socket::Socket;
 use crate::spawn::Request;
 use crate::sys::{self, PollFd};
 use crate::table::Table;
+use crate::tools;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -41,7 +43,6 @@ enum Source {
 pub struct Agent {
     port: Port,
     signals: File,
-    decoder: Decoder,
     outbox: Outbox,
     streams: BTreeMap<u32, Stream>,
     table: Table,
@@ -52,18 +53,18 @@ pub struct Agent {
     last_own: u32,
     release: String,
     attached: u32,
-    uploads: u64,
     scratch: Vec<u8>,
     fds: Vec<PollFd>,
     /// What the descriptors from the third on belong to.
     sources: Vec<Source>,
+    /// The stream whose turn to send is next.
+    turn: u32,
 }
 
 impl Agent {
-    pub fn new(key: &[u8; 16]) -> io::Result<Agent> {
+    pub fn new() -> io::Result<Agent> {
         Ok(Agent {
             signals: sys::child_signals()?,
-            decoder: Decoder::new(key),
             outbox: Outbox::default(),
             streams: BTreeMap::new(),
             table: Table::default(),
@@ -73,17 +74,18 @@ impl Agent {
             last_own: u32::MAX,
             release: fs::read_to_string("/proc/sys/kernel/osrelease")?,
             attached: 0,
-            uploads: 0,
             scratch: vec![0; SCRATCH],
             fds: Vec::new(),
             sources: Vec::new(),
+            turn: 0,
             // last: from here on the host is served
             port: Port::open()?,
         })
     }
 
-    /// Serves for ever.
-    pub fn run(&mut self) -> io::Result<()> {
+    /// Serves for ever a host that knows the key.
+    pub fn run(&mut self, key: &[u8; 16]) -> io::Result<()> {
+        let mut decoder = Decoder::new(key);
         loop {
             let more = self.send();
             let timeout = match self.table.time_outs() {
@@ -93,7 +95,7 @@ impl Agent {
             };
             self.wait(timeout)?;
             if self.port.ready(self.fds[0].revents) {
-                self.receive();
+                self.receive(&mut decoder);
             }
             if self.fds[1].revents != 0 {
                 self.read_signals();
@@ -115,14 +117,23 @@ impl Agent {
                     process.ready(part, events, &mut self.outbox, &mut self.scratch);
                 }
             }
-            Source::Stream(number) => {
-                let result = match self.streams.get_mut(&number) {
-                    Some(Stream::Socket(socket)) => socket.ready(number, events, &mut self.outbox, &mut self.scratch),
-                    _ => return,
-                };
+            Source::Stream(number) => self.stream_ready(number, events),
+            Source::Door(door) => self.serve(door),
+        }
+    }
+
+    fn stream_ready(&mut self, number: u32, events: i16) {
+        match self.streams.get_mut(&number) {
+            Some(Stream::Socket(socket)) => {
+                let result = socket.ready(number, events, &mut self.outbox, &mut self.scratch);
                 self.settle(number, result);
             }
-            Source::Door(door) => self.serve(door),
+            Some(Stream::Download(download)) => download.ready(),
+            Some(Stream::Upload(upload)) => {
+                let ended = upload.ready(number, &mut self.outbox);
+                self.end_upload(number, ended);
+            }
+            _ => {}
         }
     }
 
@@ -140,23 +151,56 @@ impl Agent {
         }
     }
 
+    /// What became of an upload after a step.
+    fn end_upload(&mut self, stream: u32, ended: Result<bool, Failure>) {
+        if let Err(failure) = &ended {
+            failure.report(stream, &mut self.outbox);
+        }
+        if !matches!(ended, Ok(false)) {
+            self.streams.remove(&stream);
+        }
+    }
+
     /// Moves output to the host as far as it goes; `true` when more could go at once.
     fn send(&mut self) -> bool {
         let (streams, outbox) = (&mut self.streams, &mut self.outbox);
         self.table.pump(outbox, &mut self.scratch, |stream| {
             streams.remove(&stream);
         });
-        let scratch = &mut self.scratch;
-        streams.retain(|stream, state| match state {
-            Stream::Download(download) => !download.pump(*stream, outbox, scratch),
-            _ => true,
-        });
+        let more = self.send_files();
+        let outbox = &mut self.outbox;
         let was_full = outbox.is_full();
         if !outbox.is_empty() {
             // a port that fails has no host; the next attach begins anew
             let _ = outbox.write_to(&mut self.port);
         }
-        was_full && !outbox.is_full()
+        (was_full || more) && !outbox.is_full()
+    }
+
+    /// Files on their way to the host, each in its turn; `true` when one of them could send more.
+    fn send_files(&mut self) -> bool {
+        let (streams, outbox) = (&mut self.streams, &mut self.outbox);
+        let mut more = false;
+        let mut ended = Vec::new();
+        let mut next = None;
+        for range in [self.turn..u32::MAX, 0..self.turn] {
+            for (stream, state) in streams.range_mut(range) {
+                if let Stream::Download(download) = state {
+                    if outbox.is_full() {
+                        next.get_or_insert(*stream);
+                    } else if download.pump(*stream, outbox) {
+                        ended.push(*stream);
+                    } else {
+                        more |= download.has_more();
+                    }
+                }
+            }
+        }
+        self.turn = next.unwrap_or(0);
+        for stream in ended {
+            streams.remove(&stream);
+        }
+        more
     }
 
     fn wait(&mut self, timeout: i32) -> io::Result<()> {
@@ -171,11 +215,15 @@ impl Agent {
             sources.push(Source::Process(id, part));
         });
         for (number, stream) in &self.streams {
-            if let Stream::Socket(socket) = stream {
-                if let Some((fd, events)) = socket.interest(&self.outbox) {
-                    fds.push(sys::poll_fd(fd, events));
-                    sources.push(Source::Stream(*number));
-                }
+            let interest = match stream {
+                Stream::Socket(socket) => socket.interest(&self.outbox),
+                Stream::Download(download) => download.interest(&self.outbox).map(|fd| (fd, sys::POLLIN)),
+                Stream::Upload(upload) => upload.interest().map(|fd| (fd, sys::POLLOUT)),
+                Stream::Process(_) => None,
+            };
+            if let Some((fd, events)) = interest {
+                fds.push(sys::poll_fd(fd, events));
+                sources.push(Source::Stream(*number));
             }
         }
         if !self.outbox.is_full() {
@@ -187,13 +235,12 @@ impl Agent {
         sys::poll(fds, timeout)
     }
 
-    fn receive(&mut self) {
-        let count = self.port.receive(&mut self.scratch);
-        self.decoder.push(&self.scratch[..count]);
-        while let Some(event) = self.decoder.next() {
+    fn receive(&mut self, decoder: &mut Decoder) {
+        decoder.fill(|room| self.port.receive(room));
+        while let Some(event) = decoder.next() {
             match event {
                 Event::Attach(nonce) => self.attach(&nonce),
-                Event::Frame(frame) => self.frame(frame),
+                Event::Frame(frame) => self.frame(&frame),
             }
         }
     }
@@ -221,10 +268,10 @@ impl Agent {
         self.outbox.frame(kind::HELLO, 0, &hello.0);
     }
 
-    fn frame(&mut self, frame: Frame) {
+    fn frame(&mut self, frame: &Frame) {
         let result = match kind::opens_a_stream(frame.kind) {
-            true => self.request(&frame),
-            false => self.continuation(&frame),
+            true => self.request(frame),
+            false => self.continuation(frame),
         };
         self.settle(frame.stream, result);
     }
@@ -232,9 +279,7 @@ impl Agent {
     /// Ends the host's interest in a stream.
     fn forget(&mut self, stream: u32) {
         if let Some(Stream::Process(id)) = self.streams.remove(&stream) {
-            if let Some(process) = self.table.get(id) {
-                process.detach();
-            }
+            self.table.detach(id);
         }
     }
 
@@ -270,10 +315,9 @@ impl Agent {
             (Stream::Upload(upload), kind::DATA) if channel == channel::STDIN => {
                 upload.data(number, reader.rest(), &mut self.outbox)?
             }
-            (Stream::Upload(_), kind::EOF) if channel == channel::STDIN => {
-                if let Some(Stream::Upload(upload)) = self.streams.remove(&number) {
-                    upload.finish(number, &mut self.outbox)?;
-                }
+            (Stream::Upload(upload), kind::EOF) if channel == channel::STDIN => {
+                let ended = upload.eof(number, &mut self.outbox);
+                self.end_upload(number, ended);
             }
             _ => return Err(Failure::Malformed),
         }
@@ -309,7 +353,7 @@ impl Agent {
 
     /// A frame that opens a stream.
     fn request(&mut self, frame: &Frame) -> Result<(), Failure> {
-        let (stream, payload) = (frame.stream, frame.payload.as_slice());
+        let (stream, payload) = (frame.stream, frame.payload.as_ref());
         if stream == 0 || stream >= FIRST_OWN || self.streams.contains_key(&stream) {
             return Err(Failure::Refused("bad_request", "the stream is in use"));
         }
@@ -326,8 +370,7 @@ impl Agent {
                 self.streams.insert(stream, Stream::Download(download));
             }
             kind::WRITE => {
-                self.uploads += 1;
-                let upload = Upload::open(payload, self.uploads)?;
+                let upload = Upload::open(payload)?;
                 self.streams.insert(stream, Stream::Upload(upload));
             }
             kind::CONNECT => {
@@ -342,7 +385,15 @@ impl Agent {
                 let answer = listeners::answer(payload)?;
                 self.outbox.frame(kind::RESULT, stream, &answer);
             }
-            kind::STAT => files::stat(stream, payload, &mut self.outbox)?,
+            kind::STAT | kind::MKDIR | kind::MOVE | kind::REMOVE | kind::CHMOD | kind::CHOWN | kind::SYMLINK => {
+                let answer = files::quick(frame.kind, payload)?;
+                self.outbox.frame(kind::RESULT, stream, &answer);
+            }
+            kind::TOOL => {
+                let spawned = tools::start(&tools::Request::read(payload)?)?;
+                let id = self.table.tool(spawned, stream, &mut self.outbox);
+                self.streams.insert(stream, Stream::Process(id));
+            }
             kind::RESYNC => {
                 let answer = self.identity.resync(payload, &mut self.generators, &mut self.scratch)?;
                 self.outbox.frame(kind::RESULT, stream, &answer);

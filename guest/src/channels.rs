@@ -10,7 +10,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::unix::io::AsRawFd;
 
 /// The most that is read or sent at once, so that no process starves the others.
-pub const PIECE: usize = 32768;
+pub const PIECE: usize = 61440;
 /// More than a terminal can hold between its program and us.
 const TERMINAL_HOLDS: u64 = 65536;
 /// Control bytes that were accepted from former streams add up; beyond this a further host end is refused.
@@ -26,6 +26,8 @@ pub struct Output {
     pub credit: usize,
     /// After the end of the process: the offset at which its output ends.
     pub last: Option<u64>,
+    /// Whether somebody may attach later and want what was written before.
+    pub keeps: bool,
 }
 
 impl Output {
@@ -37,6 +39,7 @@ impl Output {
             sent: 0,
             credit: 0,
             last: None,
+            keeps: true,
         }
     }
 
@@ -68,10 +71,10 @@ impl Output {
         self.pipe.is_some() && (!attached || (self.caught_up() && self.credit > 0 && !outbox.is_full()))
     }
 
-    /// Reads once from the pipe.
-    pub fn read(&mut self, attached: bool, scratch: &mut [u8]) {
+    /// Reads once from the pipe; for an attached stream right into the outbox.
+    pub fn read(&mut self, stream: Option<u32>, outbox: &mut Outbox, scratch: &mut [u8]) {
         let mut most = scratch.len();
-        if attached {
+        if stream.is_some() {
             most = most.min(self.credit);
         }
         if let Some(last) = self.last {
@@ -81,8 +84,21 @@ impl Output {
             Some(pipe) => pipe,
             None => return,
         };
-        match pipe.read(&mut scratch[..most]) {
-            Ok(count) if count > 0 => self.ring.push(&scratch[..count]),
+        let result = match stream {
+            Some(stream) => outbox.data_from(stream, self.channel, pipe, most),
+            None => pipe.read(&mut scratch[..most]).map(|count| &scratch[..count]),
+        };
+        match result {
+            Ok(bytes) if !bytes.is_empty() => {
+                match self.keeps {
+                    true => self.ring.push(bytes),
+                    false => self.ring.pass(bytes.len()),
+                }
+                if stream.is_some() {
+                    self.credit -= bytes.len();
+                    self.sent = self.ring.end();
+                }
+            }
             Err(e) if e.kind() == ErrorKind::WouldBlock && self.last.is_none() => {}
             Err(e) if e.kind() == ErrorKind::Interrupted => {}
             _ => self.pipe = None,
@@ -118,16 +134,25 @@ pub struct Input {
 }
 
 impl Input {
-    pub fn accept(&mut self, bytes: &[u8]) -> bool {
+    /// `false`: more than the host may send. What the receiver takes at once never gets into the queue.
+    pub fn accept(&mut self, bytes: &[u8], sink: Option<&mut impl Write>) -> bool {
         if bytes.len() > self.window || self.queue.len() + bytes.len() > MOST_INPUT {
             return false;
         }
         self.window -= bytes.len();
         if self.closing {
             self.consumed += bytes.len();
-        } else {
-            self.queue.extend(bytes);
+            return true;
         }
+        let mut rest = bytes;
+        if let (true, Some(sink)) = (self.queue.is_empty(), sink) {
+            // whatever it fails with is met again by flush
+            while let Ok(count @ 1..) = sink.write(rest) {
+                rest = &rest[count..];
+            }
+        }
+        self.consumed += bytes.len() - rest.len();
+        self.queue.extend(rest);
         true
     }
 

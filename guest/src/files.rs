@@ -1,214 +1,98 @@
-//! File transfers: READ, WRITE and STAT.
+//! Files: what is quick enough to be done in the agent's loop. Everything else is a tool.
 
-use crate::channels::PIECE;
-use crate::errno;
-use crate::outbox::Outbox;
-use crate::protocol::{channel, kind, Malformed, Reader, Writer, CREDIT_STEP, WINDOW};
-use std::fs::{self, File, OpenOptions, Permissions};
-use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
-use std::path::Path;
+mod download;
+mod upload;
 
-const APPEND: u8 = 1;
-const ATOMIC: u8 = 2;
-const MAKE_PARENTS: u8 = 4;
+pub use download::Download;
+pub use upload::Upload;
 
-/// Why a request failed.
-pub enum Failure {
-    Malformed,
-    Io(io::Error),
-    FlowControl,
-    /// The guest kernel cannot do it.
-    Unsupported(io::Error),
-    /// A protocol error's code and text.
-    Refused(&'static str, &'static str),
-}
+use crate::failure::Failure;
+use crate::protocol::{kind, Malformed, Reader, Writer};
+use crate::sys;
+use crate::users::{self, Names, User};
+use std::ffi::OsStr;
+use std::fs::{self, DirBuilder, Metadata, Permissions};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{symlink, DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
 
-impl From<Malformed> for Failure {
-    fn from(_: Malformed) -> Failure {
-        Failure::Malformed
-    }
-}
+const FOLLOW: u8 = 1;
+const PARENTS: u8 = 1;
+const OVERWRITE: u8 = 1;
+pub const MODE_BITS: u32 = 0o7777;
 
-impl From<io::Error> for Failure {
-    fn from(error: io::Error) -> Failure {
-        Failure::Io(error)
-    }
-}
+type Work = Box<dyn FnOnce() -> io::Result<Vec<u8>>>;
 
-impl Failure {
-    pub fn report(&self, stream: u32, outbox: &mut Outbox) {
-        match self {
-            Failure::Malformed => outbox.error(stream, "bad_request", "malformed payload"),
-            Failure::Io(error) => outbox.error(stream, &errno::name(error), &errno::text(error)),
-            Failure::Unsupported(error) => outbox.error(stream, "unsupported", &errno::text(error)),
-            Failure::Refused(code, message) => outbox.error(stream, code, message),
-            Failure::FlowControl => outbox.error(stream, "flow_control", "more data than the credit allows"),
+/// Does a quick operation; the payload of its RESULT.
+pub fn quick(what: u8, payload: &[u8]) -> Result<Vec<u8>, Failure> {
+    let mut reader = Reader::new(payload);
+    let work: Work = match what {
+        kind::STAT => {
+            let (path, flags) = (path(&mut reader)?, reader.u8()?);
+            Box::new(move || stat(&path, flags & FOLLOW != 0))
         }
-    }
+        kind::MKDIR => {
+            let (path, mode, flags) = (path(&mut reader)?, reader.u32()?, reader.u8()?);
+            Box::new(move || nothing(make_dir(&path, mode & MODE_BITS, flags & PARENTS != 0)))
+        }
+        kind::MOVE => {
+            let (from, to, flags) = (path(&mut reader)?, path(&mut reader)?, reader.u8()?);
+            Box::new(move || nothing(rename(&from, &to, flags & OVERWRITE != 0)))
+        }
+        kind::REMOVE => {
+            let path = path(&mut reader)?;
+            Box::new(move || nothing(remove(&path)))
+        }
+        kind::CHMOD => {
+            let (path, mode) = (path(&mut reader)?, reader.u32()?);
+            let mode = Permissions::from_mode(mode & MODE_BITS);
+            Box::new(move || nothing(fs::set_permissions(&path, mode)))
+        }
+        kind::CHOWN => {
+            let (path, owner, group) = (path(&mut reader)?, reader.str()?, reader.str()?);
+            let (uid, gid) = users::ids(&owner, &group).map_err(Failure::NoUser)?;
+            Box::new(move || nothing(sys::chown(&path, uid, gid)))
+        }
+        kind::SYMLINK => {
+            let (target, path) = (path(&mut reader)?, path(&mut reader)?);
+            Box::new(move || nothing(symlink(&target, &path)))
+        }
+        _ => return Err(Failure::Refused("unsupported", "unknown frame type")),
+    };
+    let user = user(&mut reader)?;
+    Ok(as_user(&user, work)?)
 }
 
-/// A file on its way to the host.
-pub struct Download {
-    file: File,
-    left: u64,
-    sent: u64,
-    credit: usize,
+fn nothing(result: io::Result<()>) -> io::Result<Vec<u8>> {
+    result.map(|()| Vec::new())
 }
 
-impl Download {
-    pub fn open(payload: &[u8]) -> Result<Download, Failure> {
-        let mut reader = Reader::new(payload);
-        let (path, offset, left) = (reader.str()?, reader.u64()?, reader.u64()?);
-        // non-blocking: a FIFO without a writer must not stop the agent
-        let mut file = OpenOptions::new()
-            .read(true)
-            .custom_flags(libc::O_NONBLOCK)
-            .open(path)?;
-        if file.metadata()?.is_dir() {
-            return Err(io::Error::from_raw_os_error(libc::EISDIR).into());
-        }
-        if offset > 0 {
-            file.seek(SeekFrom::Start(offset))?;
-        }
-        Ok(Download {
-            file,
-            left,
-            sent: 0,
-            credit: WINDOW,
-        })
-    }
+pub fn path(reader: &mut Reader) -> Result<PathBuf, Malformed> {
+    Ok(PathBuf::from(OsStr::from_bytes(reader.bytes()?)))
+}
 
-    pub fn credit(&mut self, bytes: usize) {
-        self.credit = self.credit.saturating_add(bytes).min(WINDOW);
+/// The user at the end of a payload; `None`: root, as the agent is.
+pub fn user(reader: &mut Reader) -> Result<Option<User>, Failure> {
+    let name = reader.str()?;
+    if name.is_empty() {
+        return Ok(None);
     }
+    users::find(&name).map(Some).map_err(Failure::NoUser)
+}
 
-    /// Sends as much as credit and outbox allow; `true` when the stream has ended.
-    pub fn pump(&mut self, stream: u32, outbox: &mut Outbox, scratch: &mut [u8]) -> bool {
-        while self.credit > 0 && !outbox.is_full() {
-            let most = PIECE.min(self.credit).min(scratch.len());
-            let most = self.left.min(most as u64) as usize;
-            match self.file.read(&mut scratch[..most]) {
-                Ok(0) => {
-                    let payload = Writer::default().u64(self.sent).0;
-                    outbox.frame(kind::RESULT, stream, &payload);
-                    return true;
-                }
-                Ok(count) => {
-                    outbox.data(stream, channel::STDIN, &scratch[..count]);
-                    self.credit -= count;
-                    self.sent += count as u64;
-                    if self.left != u64::MAX {
-                        self.left -= count as u64;
-                    }
-                }
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) => {
-                    Failure::Io(e).report(stream, outbox);
-                    return true;
-                }
-            }
-        }
-        false
+/// Does the work with that user's rights to files.
+pub fn as_user<T>(user: &Option<User>, work: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    match user {
+        Some(user) => sys::with_file_rights(user.uid, user.gid, &user.groups, work),
+        None => work(),
     }
 }
 
-/// A file on its way from the host. Dropped before it is complete, it leaves nothing half-written behind.
-pub struct Upload {
-    file: File,
-    /// Where the bytes go: the path itself, or a temporary neighbour.
-    place: String,
-    path: String,
-    /// Whether to remove `place` when the upload is abandoned.
-    remove: bool,
-    written: u64,
-    window: usize,
-    consumed: usize,
-}
-
-impl Upload {
-    pub fn open(payload: &[u8], unique: u64) -> Result<Upload, Failure> {
-        let mut reader = Reader::new(payload);
-        let (path, mode, flags) = (reader.str()?, reader.u32()?, reader.u8()?);
-        let append = flags & APPEND != 0;
-        if append && flags & ATOMIC != 0 {
-            return Err(Failure::Malformed);
-        }
-        if let (true, Some(parent)) = (flags & MAKE_PARENTS != 0, Path::new(&path).parent()) {
-            fs::create_dir_all(parent)?;
-        }
-        let place = if flags & ATOMIC != 0 {
-            format!("{}.forkd-{}", path, unique)
-        } else {
-            path.clone()
-        };
-        let existed = append && Path::new(&place).exists();
-        // non-blocking: a FIFO without a reader must not stop the agent
-        let file = OpenOptions::new()
-            .write(!append)
-            .append(append)
-            .create(true)
-            .truncate(!append)
-            .mode(mode & 0o7777)
-            .custom_flags(libc::O_NONBLOCK)
-            .open(&place)?;
-        let regular = file.metadata()?.is_file();
-        if regular && !existed {
-            file.set_permissions(Permissions::from_mode(mode & 0o7777))?;
-        }
-        Ok(Upload {
-            file,
-            place,
-            path,
-            remove: regular && !existed,
-            written: 0,
-            window: WINDOW,
-            consumed: 0,
-        })
-    }
-
-    pub fn data(&mut self, stream: u32, bytes: &[u8], outbox: &mut Outbox) -> Result<(), Failure> {
-        if bytes.len() > self.window {
-            return Err(Failure::FlowControl);
-        }
-        self.file.write_all(bytes)?;
-        self.window -= bytes.len();
-        self.consumed += bytes.len();
-        self.written += bytes.len() as u64;
-        if self.consumed >= CREDIT_STEP {
-            outbox.credit(stream, channel::STDIN, self.consumed);
-            self.window += self.consumed;
-            self.consumed = 0;
-        }
-        Ok(())
-    }
-
-    /// All bytes are here.
-    pub fn finish(mut self, stream: u32, outbox: &mut Outbox) -> Result<(), Failure> {
-        if self.place != self.path {
-            fs::rename(&self.place, &self.path)?;
-        }
-        self.remove = false;
-        outbox.frame(kind::RESULT, stream, &Writer::default().u64(self.written).0);
-        Ok(())
-    }
-}
-
-impl Drop for Upload {
-    fn drop(&mut self) {
-        if self.remove {
-            // nobody waits for an answer any more
-            let _ = fs::remove_file(&self.place);
-        }
-    }
-}
-
-/// Answers STAT.
-pub fn stat(stream: u32, payload: &[u8], outbox: &mut Outbox) -> Result<(), Failure> {
-    let path = Reader::new(payload).str()?;
-    let found = fs::symlink_metadata(path)?;
+/// The letter of a file's kind.
+pub fn letter(found: &Metadata) -> u8 {
     let file_type = found.file_type();
-    let letter = if file_type.is_file() {
+    if file_type.is_file() {
         b'f'
     } else if file_type.is_dir() {
         b'd'
@@ -222,14 +106,61 @@ pub fn stat(stream: u32, payload: &[u8], outbox: &mut Outbox) -> Result<(), Fail
         b'p'
     } else {
         b's'
+    }
+}
+
+/// What is told about a file; `path` is where it is found.
+pub fn describe(out: Writer, path: &Path, found: &Metadata, names: &Names) -> Writer {
+    // a link may be gone by now; then it points nowhere
+    let target = match found.file_type().is_symlink() {
+        true => fs::read_link(path).unwrap_or_default(),
+        false => PathBuf::new(),
     };
-    let payload = Writer::default()
-        .u8(letter)
-        .u32(found.mode() & 0o7777)
+    out.u8(letter(found))
+        .u32(found.mode() & MODE_BITS)
         .u32(found.uid())
         .u32(found.gid())
         .u64(found.size())
-        .i64(found.mtime() * 1_000_000_000 + found.mtime_nsec());
-    outbox.frame(kind::RESULT, stream, &payload.0);
-    Ok(())
+        .i64(found.mtime() * 1_000_000_000 + found.mtime_nsec())
+        .str(names.user(found.uid()))
+        .str(names.group(found.gid()))
+        .bytes(target.as_os_str().as_bytes())
+}
+
+fn stat(path: &Path, follow: bool) -> io::Result<Vec<u8>> {
+    let found = match follow {
+        true => fs::metadata(path)?,
+        false => fs::symlink_metadata(path)?,
+    };
+    Ok(describe(Writer::default(), path, &found, &Names::load()).0)
+}
+
+fn make_dir(path: &Path, mode: u32, parents: bool) -> io::Result<()> {
+    if let (true, Some(above)) = (parents, path.parent()) {
+        fs::create_dir_all(above)?;
+    }
+    match DirBuilder::new().mode(mode).create(path) {
+        Err(e) if parents && e.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
+        // the umask took bits away
+        Ok(()) => fs::set_permissions(path, Permissions::from_mode(mode)),
+        result => result,
+    }
+}
+
+pub fn rename(from: &Path, to: &Path, overwrite: bool) -> io::Result<()> {
+    if overwrite {
+        return fs::rename(from, to);
+    }
+    match sys::rename_new(from, to) {
+        // not every file system can say "only if it is not there"
+        Err(e) if e.raw_os_error() == Some(libc::EINVAL) && fs::symlink_metadata(to).is_err() => fs::rename(from, to),
+        result => result,
+    }
+}
+
+fn remove(path: &Path) -> io::Result<()> {
+    match fs::symlink_metadata(path)?.is_dir() {
+        true => fs::remove_dir(path),
+        false => fs::remove_file(path),
+    }
 }

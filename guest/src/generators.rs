@@ -1,7 +1,7 @@
 //! Random generators inside running processes: their state is filled anew at every fork, without the process's help.
 
 use crate::errno;
-use crate::files::Failure;
+use crate::failure::Failure;
 use crate::process::Process;
 use crate::protocol::{Malformed, Reader, Writer};
 use crate::sys;

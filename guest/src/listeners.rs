@@ -1,6 +1,6 @@
 //! TCP ports that something in the guest listens on.
 
-use crate::files::Failure;
+use crate::failure::Failure;
 use crate::protocol::{Reader, Writer};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};

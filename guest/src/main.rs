@@ -4,6 +4,7 @@ mod agent;
 mod boot;
 mod channels;
 mod errno;
+mod failure;
 mod files;
 mod generators;
 mod listeners;
@@ -14,11 +15,14 @@ mod process;
 mod protocol;
 mod resync;
 mod ring;
+#[cfg(test)]
+mod scratch;
 mod shutdown;
 mod socket;
 mod spawn;
 mod sys;
 mod table;
+mod tools;
 mod users;
 
 fn main() {
@@ -28,13 +32,13 @@ fn main() {
     }
     // a panic of PID 1 would leave a guest kernel that has panicked too, or hangs
     std::panic::set_hook(Box::new(|panic| shutdown::fatal(&panic.to_string())));
-    sys::set_umask();
+    sys::set_umask(0o022);
     sys::raise_file_limit();
     let options = match boot::boot() {
         Ok(options) => options,
         Err(boot::Fatal(why)) => shutdown::fatal(&why),
     };
-    let result = agent::Agent::new(&options.key).and_then(|mut agent| agent.run());
+    let result = agent::Agent::new().and_then(|mut agent| agent.run(&options.key));
     match result {
         Ok(()) => shutdown::fatal("agent: the loop ended"),
         Err(e) => shutdown::fatal(&format!("agent: {}", e)),

@@ -4,7 +4,7 @@ mod names;
 mod netlink;
 mod steer;
 
-use crate::files::Failure;
+use crate::failure::Failure;
 use crate::outbox::Outbox;
 use crate::protocol::{kind, Reader, Writer};
 use crate::sys::{self, Route};

@@ -1,6 +1,9 @@
 //! Bytes on their way to the host: bounded because nobody adds bulk data while it is full.
 
-use crate::protocol::{channel, header, kind, Writer, MAX_PAYLOAD};
+use crate::channels::PIECE;
+use crate::protocol::{channel, header, kind, Writer, HEADER, MAX_PAYLOAD};
+use crate::sys;
+use std::fs::File;
 use std::io::{self, Write};
 
 /// Above this, no more output of processes or files is read; small enough that answers do not wait long behind it.
@@ -47,6 +50,23 @@ impl Outbox {
         self.raw(&header(kind::DATA, stream, bytes.len() + 1));
         self.bytes.push(channel);
         self.raw(bytes);
+    }
+
+    /// DATA of what one read of a file gives; the bytes, of which there are none at its end.
+    pub fn data_from(&mut self, stream: u32, channel: u8, file: &File, most: usize) -> io::Result<&[u8]> {
+        let start = self.bytes.len();
+        self.data(stream, channel, &[]);
+        let first = self.bytes.len();
+        let count = sys::read_into(file, &mut self.bytes, most.min(PIECE)).map_err(|e| {
+            self.bytes.truncate(start);
+            e
+        })?;
+        if count == 0 {
+            self.bytes.truncate(start);
+            return Ok(&[]);
+        }
+        self.bytes[start..start + HEADER].copy_from_slice(&header(kind::DATA, stream, count + 1));
+        Ok(&self.bytes[first..])
     }
 
     pub fn eof(&mut self, stream: u32, channel: u8) {

@@ -76,16 +76,21 @@ impl Port {
         events & (sys::POLLIN | sys::POLLHUP) != 0
     }
 
-    /// Reads what is there; 0 when that is nothing.
+    /// Reads what is there; 0 when that is nothing. The driver gives a page at a time, so it is asked until it has no more.
     pub fn receive(&mut self, scratch: &mut [u8]) -> usize {
-        match self.file.read(scratch) {
-            Ok(0) => {
-                self.connected = false;
-                0
+        let mut filled = 0;
+        while filled < scratch.len() {
+            match self.file.read(&mut scratch[filled..]) {
+                Ok(0) => {
+                    self.connected = false;
+                    break;
+                }
+                Ok(count) => filled += count,
+                // nothing more for now; a port that fails has no host
+                Err(_) => break,
             }
-            Ok(count) => count,
-            Err(_) => 0,
         }
+        filled
     }
 }
 

@@ -37,6 +37,8 @@ pub struct Process {
     /// Code and signal, once it has ended.
     pub ended: Option<(i32, u32)>,
     pub timed_out: bool,
+    /// A tool of the agent's own: it ends with its stream, and nobody else gets to see it.
+    pub is_tool: bool,
     pub deadline: Option<u64>,
     outputs: [Output; 2],
     stdin: Option<File>,
@@ -72,6 +74,7 @@ impl Process {
             stream: None,
             ended: None,
             timed_out: false,
+            is_tool: false,
             deadline: None,
             outputs: [
                 Output::new(channel::STDOUT, Some(ends.stdout)),
@@ -87,6 +90,29 @@ impl Process {
             control_credit: 0,
             held: VecDeque::new(),
             barrier: [0; 2],
+        }
+    }
+
+    /// A tool that was started for a stream.
+    pub fn tool(id: u64, spawned: Spawned) -> Process {
+        let mut process = Process::new(id, Request::default(), spawned);
+        process.is_tool = true;
+        for output in &mut process.outputs {
+            output.keeps = false;
+        }
+        process
+    }
+
+    /// Nobody wants the result of a tool any more: without its pipes, and asked to end, it clears up and ends.
+    pub fn abandon(&mut self) {
+        for output in &mut self.outputs {
+            output.pipe = None;
+        }
+        self.stdin = None;
+        self.stdin_queue.flush(None::<&mut File>);
+        if self.ended.is_none() {
+            // it may be ending just now
+            let _ = sys::kill(self.pid, libc::SIGTERM);
         }
     }
 
@@ -179,7 +205,7 @@ impl Process {
                 let due = output.last.is_some() || output.ring.end() < barrier;
                 let before = output.ring.end();
                 if due && output.may_read(attached, outbox) {
-                    output.read(attached, scratch);
+                    output.read(self.stream, outbox, scratch);
                 }
                 if output.ring.end() == before {
                     break;
@@ -273,7 +299,7 @@ impl Process {
             Part::Stdout | Part::Stderr => {
                 let output = &mut self.outputs[(part == Part::Stderr) as usize];
                 if output.may_read(attached, outbox) {
-                    output.read(attached, scratch);
+                    output.read(self.stream, outbox, scratch);
                 }
             }
             Part::Stdin => self.flush_input(channel::STDIN, outbox),
@@ -288,12 +314,11 @@ impl Process {
 
     /// DATA from the host; `false` when it is beyond the credit.
     pub fn data(&mut self, channel: u8, bytes: &[u8], outbox: &mut Outbox) -> bool {
-        let queue = match channel {
-            channel::STDIN => &mut self.stdin_queue,
-            channel::CONTROL => &mut self.control_queue,
+        let fits = match channel {
+            channel::STDIN => self.stdin_queue.accept(bytes, self.stdin.as_mut()),
+            channel::CONTROL => self.control_queue.accept(bytes, self.control.as_mut()),
             _ => return false,
         };
-        let fits = queue.accept(bytes);
         if let (channel::STDIN, Some(last)) = (channel, bytes.last()) {
             self.line_unfinished = !matches!(last, b'\n' | b'\r');
         }

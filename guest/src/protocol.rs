@@ -1,5 +1,8 @@
 //! Frames of the agent protocol, version 2. The contract is spec/agent-protocol.md.
 
+use std::borrow::Cow;
+use std::ops::Range;
+
 pub const VERSION: u32 = 2;
 pub const MAX_PAYLOAD: usize = 65536;
 pub const WINDOW: usize = 262_144;
@@ -12,6 +15,9 @@ const ATTACH_MAGIC: &[u8; 16] = b"forkd-attach/1\r\n";
 const ATTACHED_MAGIC: &[u8; 16] = b"forkd-attached\r\n";
 const NEEDLE: usize = 32;
 const RECORD: usize = 48;
+/// The most that is received at once; and a buffer that holds it several times, so that it is seldom moved.
+const ROOM: usize = 65536;
+const BUFFER: usize = 4 * ROOM;
 
 /// Frame types.
 pub mod kind {
@@ -30,9 +36,16 @@ pub mod kind {
     pub const ATTACH: u8 = 0x14;
     pub const LIST: u8 = 0x15;
     pub const RESIZE: u8 = 0x16;
+    pub const TOOL: u8 = 0x18;
     pub const READ: u8 = 0x20;
     pub const WRITE: u8 = 0x21;
     pub const STAT: u8 = 0x22;
+    pub const MKDIR: u8 = 0x24;
+    pub const MOVE: u8 = 0x25;
+    pub const REMOVE: u8 = 0x26;
+    pub const CHMOD: u8 = 0x27;
+    pub const CHOWN: u8 = 0x28;
+    pub const SYMLINK: u8 = 0x29;
     pub const RESYNC: u8 = 0x30;
     pub const CLOCK: u8 = 0x31;
     pub const POWEROFF: u8 = 0x32;
@@ -61,11 +74,12 @@ pub mod channel {
     pub const CONTROL: u8 = 3;
 }
 
+/// The payload stays where it was received: bulk data is not copied once more.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Frame {
+pub struct Frame<'a> {
     pub kind: u8,
     pub stream: u32,
-    pub payload: Vec<u8>,
+    pub payload: Cow<'a, [u8]>,
 }
 
 pub fn header(kind: u8, stream: u32, payload: usize) -> [u8; HEADER] {
@@ -86,10 +100,10 @@ pub fn attached_record(nonce: &[u8; 16]) -> [u8; 32] {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum Event<'a> {
     /// A host end attached, with this nonce; what was before is of another life.
     Attach([u8; 16]),
-    Frame(Frame),
+    Frame(Frame<'a>),
 }
 
 /// Turns received bytes into frames, and finds the attach record wherever it is, also inside a frame.
@@ -98,6 +112,8 @@ pub struct Decoder {
     /// Horspool's table: how far the search may jump, by the byte under the needle's end.
     skip: [u8; 256],
     buffer: Vec<u8>,
+    /// How much of the buffer is received.
+    filled: usize,
     /// Where the next frame begins.
     at: usize,
     /// No record begins before this position.
@@ -118,7 +134,8 @@ impl Decoder {
         Decoder {
             needle,
             skip,
-            buffer: Vec::new(),
+            buffer: vec![0; BUFFER],
+            filled: 0,
             at: 0,
             searched: 0,
             found: None,
@@ -126,29 +143,33 @@ impl Decoder {
         }
     }
 
-    /// Takes received bytes. `next` must have been called until it gave `None` before.
-    pub fn push(&mut self, bytes: &[u8]) {
+    /// Takes bytes from `receive`, which fills as much of the room as it can and tells how much that was. `next` must have
+    /// been called until it gave `None` before.
+    pub fn fill(&mut self, receive: impl FnOnce(&mut [u8]) -> usize) {
         // consumed bytes stay while a record may still begin in them
         let done = self.at.min(self.searched);
-        if done > 0 {
-            self.buffer.drain(..done);
+        if done > 0 && (done + NEEDLE > self.filled || self.buffer.len() - self.filled < ROOM) {
+            self.buffer.copy_within(done..self.filled, 0);
+            self.filled -= done;
             self.at -= done;
             self.searched -= done;
             self.found = self.found.map(|at| at - done);
         }
-        self.buffer.extend_from_slice(bytes);
+        let room = self.filled + ROOM.min(self.buffer.len() - self.filled);
+        self.filled += receive(&mut self.buffer[self.filled..room]);
     }
 
-    pub fn next(&mut self) -> Option<Event> {
+    pub fn next(&mut self) -> Option<Event<'_>> {
         if self.found.is_none() {
             self.search();
         }
-        let end = self.found.unwrap_or(self.buffer.len());
-        if let Some(frame) = self.frame(end) {
-            return Some(Event::Frame(frame));
+        let end = self.found.unwrap_or(self.filled);
+        if let Some((kind, stream, payload)) = self.frame(end) {
+            let payload = Cow::Borrowed(&self.buffer[payload]);
+            return Some(Event::Frame(Frame { kind, stream, payload }));
         }
         let record = self.found?;
-        let nonce = self.buffer.get(record + NEEDLE..record + RECORD)?;
+        let nonce = self.buffer[..self.filled].get(record + NEEDLE..record + RECORD)?;
         let mut copy = [0; 16];
         copy.copy_from_slice(nonce);
         self.at = record + RECORD;
@@ -161,11 +182,11 @@ impl Decoder {
     /// The bytes held, for tests of boundedness.
     #[cfg(test)]
     pub fn held(&self) -> usize {
-        self.buffer.len()
+        self.filled - self.at.min(self.searched)
     }
 
     fn search(&mut self) {
-        while self.searched + NEEDLE <= self.buffer.len() {
+        while self.searched + NEEDLE <= self.filled {
             let window = &self.buffer[self.searched..self.searched + NEEDLE];
             if window == self.needle {
                 self.found = Some(self.searched);
@@ -175,8 +196,8 @@ impl Decoder {
         }
     }
 
-    /// The next frame that lies before `end`.
-    fn frame(&mut self, end: usize) -> Option<Frame> {
+    /// The next frame that lies before `end`: type, stream and where its payload is.
+    fn frame(&mut self, end: usize) -> Option<(u8, u32, Range<usize>)> {
         if !self.synchronised {
             self.at = end.max(self.at);
             return None;
@@ -192,14 +213,11 @@ impl Decoder {
             self.at = end;
             return None;
         }
-        let payload = head.get(HEADER..HEADER + length)?.to_vec();
-        let frame = Frame {
-            kind: head[4],
-            stream: u32::from_le_bytes([head[8], head[9], head[10], head[11]]),
-            payload,
-        };
-        self.at += HEADER + length;
-        Some(frame)
+        head.get(HEADER..HEADER + length)?;
+        let (kind, stream) = (head[4], u32::from_le_bytes([head[8], head[9], head[10], head[11]]));
+        let payload = self.at + HEADER..self.at + HEADER + length;
+        self.at = payload.end;
+        Some((kind, stream, payload))
     }
 }
 

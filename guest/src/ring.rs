@@ -34,6 +34,12 @@ impl Ring {
         }
     }
 
+    /// Counts bytes that nobody will ask for.
+    pub fn pass(&mut self, count: usize) {
+        debug_assert!(self.bytes.is_empty());
+        self.end += count as u64;
+    }
+
     /// Bytes from `offset` on, at most `most` and only as far as they lie together; `offset` must be kept.
     pub fn read(&self, offset: u64, most: usize) -> &[u8] {
         let back = (self.end - offset) as usize;

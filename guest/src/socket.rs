@@ -1,7 +1,7 @@
 //! A TCP connection of the guest, carried over a stream.
 
 use crate::channels::{Input, PIECE};
-use crate::files::Failure;
+use crate::failure::Failure;
 use crate::outbox::Outbox;
 use crate::protocol::{channel, kind, Reader, DIAL_WINDOW, WINDOW};
 use crate::sys;
@@ -77,7 +77,9 @@ impl Socket {
     }
 
     pub fn data(&mut self, stream: u32, bytes: &[u8], outbox: &mut Outbox) -> Result<(), Failure> {
-        if !self.input.accept(bytes) {
+        // before it stands, what comes waits in the queue
+        let sink = (self.state == State::Open).then_some(&mut self.tcp);
+        if !self.input.accept(bytes, sink) {
             return Err(Failure::FlowControl);
         }
         self.flush(stream, outbox);

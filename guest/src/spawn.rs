@@ -23,6 +23,7 @@ const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/s
 
 pub type Env = Vec<(String, String)>;
 
+#[derive(Default)]
 pub struct Request {
     flags: u8,
     pub timeout_ms: u64,

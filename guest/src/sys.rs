@@ -1,12 +1,21 @@
 //! The system calls that std does not offer. All `unsafe` of the agent is here.
 
 mod bpf;
+mod branch;
+mod files;
+mod inotify;
 mod launch;
 mod net;
 mod tcp;
 mod terminal;
 
 pub use bpf::{attach_socket_lookup, socket_map};
+pub use branch::{branch, is_stopped, standard_stream};
+pub use files::{
+    become_user, chown, chown_file, chown_link, device, device_major, device_minor, go_to, is_root, link, make_node,
+    neighbour, next_part, rename_new, set_file_mtime, set_mtime, splice, with_file_rights,
+};
+pub use inotify::{Change, Inotify};
 pub use launch::{launch, Launch, LAUNCH_STEPS};
 pub use net::{netlink, receive, reply, transparent_datagrams, transparent_listener, Route};
 pub use tcp::{acknowledge, reset_on_close, tcp_connect};
@@ -58,6 +67,27 @@ pub fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     unsafe {
         check(libc::pipe2(fds.as_mut_ptr(), libc::O_CLOEXEC))?;
         Ok((OwnedFd::from_raw_fd(fds[0]), OwnedFd::from_raw_fd(fds[1])))
+    }
+}
+
+/// Lets a pipe hold more, so that its two sides wait for each other less often.
+pub fn widen_pipe(fd: &impl AsRawFd, bytes: usize) {
+    // SAFETY: fcntl with integer arguments on an open descriptor. A pipe that stays small is only slower.
+    unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETPIPE_SZ, bytes as libc::c_int) };
+}
+
+/// Reads once, to the end of a buffer.
+pub fn read_into(file: &File, buffer: &mut Vec<u8>, most: usize) -> io::Result<usize> {
+    buffer.reserve(most);
+    let room = buffer.spare_capacity_mut();
+    // SAFETY: the room has at least `most` bytes, of which the kernel fills as many as it says.
+    unsafe {
+        let count = libc::read(file.as_raw_fd(), room.as_mut_ptr().cast(), most);
+        if count < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        buffer.set_len(buffer.len() + count as usize);
+        Ok(count as usize)
     }
 }
 
@@ -303,9 +333,9 @@ pub fn raise_file_limit() {
     unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) };
 }
 
-pub fn set_umask() {
+pub fn set_umask(mask: u32) {
     // SAFETY: umask touches no memory and cannot fail.
-    unsafe { libc::umask(0o022) };
+    unsafe { libc::umask(mask) };
 }
 
 pub fn sync() {

@@ -3,7 +3,7 @@
 use crate::outbox::Outbox;
 use crate::process::{Part, Process};
 use crate::protocol::{kind, Writer, MAX_PAYLOAD};
-use crate::spawn::{self, Env, Refusal, Request};
+use crate::spawn::{self, Env, Refusal, Request, Spawned};
 use crate::sys;
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,6 +14,8 @@ const KEPT: usize = 64;
 const GRACE_MS: u64 = 500;
 /// Tags of warm interpreters.
 const KERNEL_TAGS: &str = "kernel/";
+/// How long a tool may clear up when nobody wants its result any more.
+const CLEAR_UP_MS: u64 = 10_000;
 /// How much of an argv a list shows.
 const LISTED_ARGV: usize = 512;
 
@@ -26,6 +28,8 @@ pub struct Table {
     /// Process groups that get SIGKILL at this time.
     doomed: Vec<(u64, i32)>,
     live: usize,
+    /// The process whose turn to send is next.
+    turn: u64,
 }
 
 impl Table {
@@ -55,6 +59,16 @@ impl Table {
         Ok(self.last_id)
     }
 
+    /// Takes a tool that was started for a stream; its id.
+    pub fn tool(&mut self, spawned: Spawned, stream: u32, outbox: &mut Outbox) -> u64 {
+        self.last_id += 1;
+        let mut process = Process::tool(self.last_id, spawned);
+        process.attach(stream, [0, 0], outbox);
+        self.processes.insert(self.last_id, process);
+        self.live += 1;
+        self.last_id
+    }
+
     pub fn get(&mut self, id: u64) -> Option<&mut Process> {
         self.processes.get_mut(&id)
     }
@@ -62,7 +76,7 @@ impl Table {
     /// A process by id or, with id 0, by tag: the live one, else the one that ended last.
     pub fn find(&mut self, id: u64, tag: &str) -> Option<&mut Process> {
         if id != 0 {
-            return self.processes.get_mut(&id);
+            return self.processes.get_mut(&id).filter(|p| !p.is_tool);
         }
         self.processes
             .values_mut()
@@ -70,27 +84,51 @@ impl Table {
             .max_by_key(|p| (p.ended.is_none(), p.id))
     }
 
-    pub fn detach_all(&mut self) {
-        for process in self.processes.values_mut() {
+    /// The host has no interest in a process any more.
+    pub fn detach(&mut self, id: u64) {
+        if let Some(process) = self.processes.get_mut(&id) {
             process.detach();
+            if process.is_tool {
+                process.abandon();
+                if process.ended.is_none() {
+                    self.doomed.push((sys::monotonic_ms() + CLEAR_UP_MS, process.pid));
+                }
+            }
+        }
+    }
+
+    pub fn detach_all(&mut self) {
+        let attached = |p: &&Process| p.stream.is_some();
+        let ids: Vec<u64> = self.processes.values().filter(attached).map(|p| p.id).collect();
+        for id in ids {
+            self.detach(id);
         }
     }
 
     /// Moves output of all processes; reports the streams that have ended.
     pub fn pump(&mut self, outbox: &mut Outbox, scratch: &mut [u8], mut over: impl FnMut(u32)) {
-        for process in self.processes.values_mut() {
-            let was_finished = process.is_finished();
-            if was_finished && process.stream.is_none() {
-                continue;
-            }
-            let stream = process.stream;
-            if process.pump(outbox, scratch) {
-                stream.map(&mut over);
-            }
-            if !was_finished && process.is_finished() {
-                self.finished.push(process.id);
+        let mut next = None;
+        for range in [self.turn..u64::MAX, 0..self.turn] {
+            for process in self.processes.range_mut(range).map(|(_, process)| process) {
+                let was_finished = process.is_finished();
+                if was_finished && process.stream.is_none() {
+                    continue;
+                }
+                if outbox.is_full() && process.stream.is_some() {
+                    next.get_or_insert(process.id);
+                }
+                let stream = process.stream;
+                if process.pump(outbox, scratch) {
+                    stream.map(&mut over);
+                }
+                if !was_finished && process.is_finished() && !process.is_tool {
+                    self.finished.push(process.id);
+                }
             }
         }
+        self.turn = next.unwrap_or(0);
+        self.processes
+            .retain(|_, p| !p.is_tool || p.stream.is_some() || !p.is_finished());
         while self.finished.len() > KEPT {
             let processes = &self.processes;
             let detached = |id: &u64| processes.get(id).map_or(true, |p| p.stream.is_none());
@@ -115,8 +153,11 @@ impl Table {
                 process.end(code, signal, scratch);
                 process.deadline = None;
                 // without output left it is finished here and not in a later pump
-                if process.is_finished() {
+                if process.is_finished() && !process.is_tool {
                     self.finished.push(process.id);
+                }
+                if process.is_tool {
+                    self.doomed.retain(|(_, group)| *group != pid);
                 }
                 self.live -= 1;
             }
@@ -164,11 +205,8 @@ impl Table {
         let mut body = Vec::new();
         let mut count = 0;
         let mut more = 0;
-        for process in self
-            .processes
-            .range(after.saturating_add(1)..)
-            .map(|(_, process)| process)
-        {
+        let later = self.processes.range(after.saturating_add(1)..);
+        for process in later.map(|(_, process)| process).filter(|p| !p.is_tool) {
             let entry = entry(process);
             if 4 + body.len() + entry.len() + 1 > MAX_PAYLOAD {
                 more = 1;

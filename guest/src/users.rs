@@ -28,6 +28,71 @@ pub fn find(wanted: &str) -> io::Result<User> {
         .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("no such user: {}", wanted)))
 }
 
+/// Ids of an owner and a group, by name or in digits; `u32::MAX` for an empty name, which leaves things as they are.
+pub fn ids(owner: &str, group: &str) -> io::Result<(u32, u32)> {
+    let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let groups = fs::read_to_string("/etc/group").unwrap_or_default();
+    let unknown =
+        |what: &str, name: &str| io::Error::new(io::ErrorKind::NotFound, format!("no such {}: {}", what, name));
+    let uid = id_in(&passwd, owner).ok_or_else(|| unknown("user", owner))?;
+    let gid = id_in(&groups, group).ok_or_else(|| unknown("group", group))?;
+    Ok((uid, gid))
+}
+
+/// `name:password:id:…` is the form of both files.
+fn id_in(file: &str, wanted: &str) -> Option<u32> {
+    if wanted.is_empty() {
+        return Some(u32::MAX);
+    }
+    let named = file.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let id = (fields.next()? == wanted).then(|| fields.nth(1))??;
+        id.parse().ok()
+    });
+    // -1 is no id: it would mean "unchanged"
+    named.or_else(|| wanted.parse().ok()).filter(|id| *id != u32::MAX)
+}
+
+/// Names of all users and groups, for showing who owns what.
+pub struct Names {
+    users: Vec<(u32, String)>,
+    groups: Vec<(u32, String)>,
+}
+
+impl Names {
+    pub fn load() -> Names {
+        Names {
+            users: names_in(&fs::read_to_string("/etc/passwd").unwrap_or_default()),
+            groups: names_in(&fs::read_to_string("/etc/group").unwrap_or_default()),
+        }
+    }
+
+    /// Empty when there is none.
+    pub fn user(&self, uid: u32) -> &str {
+        name_of(&self.users, uid)
+    }
+
+    pub fn group(&self, gid: u32) -> &str {
+        name_of(&self.groups, gid)
+    }
+}
+
+fn names_in(file: &str) -> Vec<(u32, String)> {
+    let entry = |line: &str| {
+        let mut fields = line.split(':');
+        let name = fields.next()?.to_string();
+        Some((fields.nth(1)?.parse().ok()?, name))
+    };
+    file.lines().filter_map(entry).collect()
+}
+
+fn name_of(names: &[(u32, String)], id: u32) -> &str {
+    names
+        .iter()
+        .find(|(known, _)| *known == id)
+        .map_or("", |(_, name)| name)
+}
+
 fn resolve(wanted: &str, passwd: &str, group: &str) -> Option<User> {
     let (id, explicit_gid) = match wanted.split_once(':') {
         Some((uid, gid)) => (Some(uid.parse().ok()?), Some(gid.parse().ok()?)),
@@ -105,6 +170,19 @@ mod tests {
         assert_eq!((pair.uid, pair.gid, pair.groups), (1000, 7, vec![7]));
         let stranger = resolve("4242", PASSWD, GROUP).unwrap();
         assert_eq!((stranger.uid, stranger.gid, stranger.home.as_str()), (4242, 4242, "/"));
+    }
+
+    #[test]
+    fn finds_ids_and_names() {
+        assert_eq!(id_in(PASSWD, "ann"), Some(1000));
+        assert_eq!(id_in(GROUP, "ann"), Some(1001));
+        assert_eq!(id_in(PASSWD, "4242"), Some(4242));
+        assert_eq!(id_in(PASSWD, ""), Some(u32::MAX));
+        for wanted in ["bob", "4294967295", "-1", "broken"] {
+            assert_eq!(id_in(PASSWD, wanted), None, "{}", wanted);
+        }
+        let names = names_in(PASSWD);
+        assert_eq!((name_of(&names, 1000), name_of(&names, 7)), ("ann", ""));
     }
 
     #[test]

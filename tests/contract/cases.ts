@@ -2,6 +2,7 @@
 
 import { branchCases } from "./branch-cases.ts";
 import { daemonCases, tokenCases } from "./daemon-cases.ts";
+import { fileCases } from "./file-cases.ts";
 import { insideCases } from "./inside-cases.ts";
 import { lineageCases, removalCases } from "./lineage-cases.ts";
 import { portCases } from "./port-cases.ts";
@@ -22,6 +23,7 @@ export const GROUPS: { title: string; cases: Case[] }[] = [
   { title: "ports", cases: portCases },
   { title: "live processes", cases: processCases },
   { title: "the network of a sandbox", cases: networkCases },
+  { title: "files", cases: fileCases },
   { title: "branches", cases: branchCases },
   { title: "the end of sandboxes", cases: endCases },
   { title: "workspaces", cases: workspaceCases },

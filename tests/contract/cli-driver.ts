@@ -1,6 +1,9 @@
 // Cases as command lines, read as JSON.
 
 import assert from "node:assert/strict";
+import { readdirSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import type { RouteName } from "../../packages/daemon/src/api/routes.ts";
 import type { CliResult, TestDaemon } from "../helpers/daemon.ts";
 import type { Args, Driver, Outcome } from "./case.ts";
@@ -62,7 +65,7 @@ async function run(daemon: TestDaemon, line: Line, args: Args): Promise<Outcome>
   const result = await daemon.cli(argv, { env: remote, ...(line.stdin === undefined ? {} : { stdin: line.stdin }) });
   const told = `forkd ${argv.join(" ")} → ${result.code}\n${result.stdout}${result.stderr}`;
   if (line.raw) {
-    if (result.code !== 0) return plainFailure(result, told);
+    if (result.code !== 0) return jsonFailure(result) ?? plainFailure(result, told);
     return { value: line.raw(result) };
   }
   const printed = result.stdout === "" ? undefined : (JSON.parse(result.stdout) as unknown);
@@ -89,6 +92,11 @@ function failureIn(printed: unknown): { code: string; message: string } | undefi
   const { code, error, hint } = found as { code: string; error: string; hint: string };
   assert.ok(error && hint, `an error without words: ${JSON.stringify(found)}`);
   return { code, message: error };
+}
+
+/** Of a verb that prints a line for each value, and one value when it fails */
+function jsonFailure({ stdout }: CliResult): Outcome | undefined {
+  return stdout.startsWith("{\n") ? failureIn(JSON.parse(stdout)) : undefined;
 }
 
 /** The form for people: what failed, then the hint with the code in brackets */
@@ -238,6 +246,54 @@ const LINES: Lines = {
     argv: ["cp", "-", `${params["id"]}:${text(query["path"])}`, ...when(query["parents"], "--parents")],
     stdin: bytes ?? "",
   }),
+  statFile: ({ params, query }) => ({
+    argv: ["files", "stat", place(params, query["path"]), ...when(query["follow"], "-L"), ...as(query)],
+  }),
+  listFiles: ({ params, query }) => ({
+    argv: ["files", "ls", place(params, query["path"]), ...options(query, { depth: "--depth" }), ...as(query)],
+  }),
+  makeDirectory: ({ params, body }) => ({
+    argv: ["files", "mkdir", place(params, body["path"]), ...when(body["parents"], "-p"), ...options(body, { mode: "-m" }), ...as(body)],
+    value: NOTHING,
+  }),
+  moveFile: ({ params, body }) => ({ argv: ["files", "mv", ...fromTo(params, body)], value: NOTHING }),
+  copyFile: ({ params, body }) => ({ argv: ["files", "cp", ...fromTo(params, body), ...when(body["recursive"], "-r")], value: NOTHING }),
+  removeFile: ({ params, query }) => ({
+    argv: ["files", "rm", place(params, query["path"]), ...when(query["recursive"], "-r"), ...as(query)],
+    value: NOTHING,
+  }),
+  chmodFile: ({ params, body }) => ({
+    argv: ["files", "chmod", text(body["mode"]), place(params, body["path"]), ...when(body["recursive"], "-r"), ...as(body)],
+    value: NOTHING,
+  }),
+  chownFile: ({ params, body }) => ({
+    argv: ["files", "chown", ownerOf(body), place(params, body["path"]), ...when(body["recursive"], "-r"), ...as(body)],
+    value: NOTHING,
+  }),
+  makeSymlink: ({ params, body }) => ({
+    argv: ["files", "ln", text(body["target"]), place(params, body["path"]), ...as(body)],
+    value: NOTHING,
+  }),
+  watchFiles: ({ params, query, take = 1 }) => ({
+    argv: ["files", "watch", "--json", "-n", String(take), place(params, query["path"]), ...when(query["recursive"], "-r"), ...as(query)],
+    raw: ({ stdout }) =>
+      stdout
+        .split("\n")
+        .filter(Boolean)
+        .map((line) => JSON.parse(line) as unknown),
+  }),
+  readTar: ({ params, query }) => {
+    const folder = join(tmpdir(), `forkd-contract-${process.pid}`);
+    return {
+      argv: ["cp", "-r", place(params, query["path"]), folder],
+      value: () => {
+        const names = readdirSync(folder).join(" ");
+        rmSync(folder, { recursive: true });
+        return names;
+      },
+    };
+  },
+  writeTar: ({ params, query }) => ({ argv: ["cp", "-r", import.meta.dirname, place(params, query["path"])] }),
 
   listPorts: ({ params }) => ({ argv: ["ports", text(params["id"])] }),
   createPreview: ({ params, body }) => ({
@@ -314,6 +370,22 @@ function network(given: unknown, mode: string): string[] {
   if (given === undefined) return [];
   const fields = given as Record<string, unknown>;
   return [...options(fields, { mode, egress_limit_bytes: "--egress-limit" }), ...repeated("--allow", fields["allow"])];
+}
+
+function place(params: Record<string, string>, path: unknown): string {
+  return `${params["id"]}:${text(path)}`;
+}
+
+function as(fields: Record<string, unknown>): string[] {
+  return options(fields, { user: "--user" });
+}
+
+function fromTo(params: Record<string, string>, body: Record<string, unknown>): string[] {
+  return [place(params, body["from"]), text(body["to"]), ...when(body["overwrite"], "-f"), ...as(body)];
+}
+
+function ownerOf({ owner, group }: Record<string, unknown>): string {
+  return `${owner === undefined ? "" : text(owner)}${group === undefined ? "" : `:${text(group)}`}`;
 }
 
 function exitCodeOf(printed: unknown): number {

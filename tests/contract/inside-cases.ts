@@ -1,6 +1,6 @@
-// What is done inside a sandbox: programs, code, files, logs. All on the sandbox "one".
+// What is done inside a sandbox: programs, code, logs. All on the sandbox "one".
 
-import { above, fails, gives, isText, REST_AND_SDK, type Args, type Case, type Context } from "./case.ts";
+import { fails, gives, isText, REST_AND_SDK, type Case, type Context } from "./case.ts";
 
 const BINARY = Buffer.from(Array.from({ length: 512 }, (_, i) => i % 256));
 
@@ -12,17 +12,6 @@ function exec(what: string, body: Record<string, unknown>, expect: Case["expect"
 
 function evaluate(what: string, body: Record<string, unknown>, expect: Case["expect"], more: Partial<Case> = {}): Case {
   return { what, route: "evalCode", args: (c) => ({ params: { id: one(c) }, body }), expect, ...more };
-}
-
-function file(
-  what: string,
-  route: Case["route"],
-  query: NonNullable<Args["query"]>,
-  expect: Case["expect"],
-  more: Partial<Case> & { bytes?: Buffer } = {},
-): Case {
-  const { bytes, ...rest } = more;
-  return { what, route, args: (c) => ({ params: { id: one(c) }, query, ...(bytes ? { bytes } : {}) }), expect, ...rest };
 }
 
 const sh = (script: string): { args: string[] } => ({ args: ["sh", "-c", script] });
@@ -107,57 +96,6 @@ export const insideCases: Case[] = [
     what: "code in no sandbox",
     route: "evalCode",
     args: () => ({ params: { id: "sb-nothing" }, body: { code: "1" } }),
-    expect: fails("NOT_FOUND"),
-  },
-
-  file("a file is written", "writeFile", { path: "/srv/data.bin" }, gives({ bytes: BINARY.length }), { bytes: BINARY }),
-  file("and read", "readFile", { path: "/srv/data.bin" }, gives(BINARY)),
-  file(
-    "looked at",
-    "statFile",
-    { path: "/srv/data.bin" },
-    gives({ kind: "file", size: BINARY.length, uid: 0, gid: 0, mtime_ms: above(1e12) }),
-    {
-      not: REST_AND_SDK("`cp` looks by itself"),
-    },
-  ),
-  file("read in part", "readFile", { path: "/srv/data.bin", offset: 250, length: 10 }, gives(BINARY.subarray(250, 260)), {
-    not: REST_AND_SDK("`cp` copies whole files"),
-  }),
-  file("beyond its end there is nothing", "readFile", { path: "/srv/data.bin", offset: 100_000 }, gives(Buffer.alloc(0)), {
-    not: REST_AND_SDK("`cp` copies whole files"),
-  }),
-  file("appended to", "writeFile", { path: "/srv/data.bin", append: true }, gives({ bytes: 3 }), {
-    bytes: Buffer.from("end"),
-    not: REST_AND_SDK("`cp` copies whole files"),
-  }),
-  file("with its end", "readFile", { path: "/srv/data.bin", offset: 510 }, gives(Buffer.from([254, 255, ...Buffer.from("end")])), {
-    not: REST_AND_SDK("`cp` copies whole files"),
-  }),
-  file("with a mode", "writeFile", { path: "/srv/script", mode: "750" }, gives({ bytes: 2 }), {
-    bytes: Buffer.from("hi"),
-    not: REST_AND_SDK("`cp` keeps the mode of a file"),
-  }),
-  file("that it has", "statFile", { path: "/srv/script" }, gives({ mode: "0750", size: 2 }), { not: REST_AND_SDK("`cp` looks by itself") }),
-  file("an empty file", "writeFile", { path: "/srv/empty" }, gives({ bytes: 0 }), { bytes: Buffer.alloc(0) }),
-  file("is empty", "readFile", { path: "/srv/empty" }, gives(Buffer.alloc(0))),
-  file("folders are made on request", "writeFile", { path: "/srv/a/b/file", parents: true }, gives({ bytes: 1 }), {
-    bytes: Buffer.from("x"),
-  }),
-  file("and are folders", "statFile", { path: "/srv/a/b" }, gives({ kind: "directory" }), { not: REST_AND_SDK("`cp` looks by itself") }),
-  file("but not without it", "writeFile", { path: "/srv/none/file" }, fails("FILE_FAILED"), { bytes: Buffer.from("x") }),
-  file("a file that does not exist", "readFile", { path: "/srv/nothing" }, fails("FILE_FAILED")),
-  file("does not look like anything", "statFile", { path: "/srv/nothing" }, fails("FILE_FAILED"), {
-    not: REST_AND_SDK("`cp` looks by itself"),
-  }),
-  file("a folder is not read", "readFile", { path: "/srv" }, fails("FILE_FAILED"), { not: REST_AND_SDK("`cp` says how to copy a folder") }),
-  file("a path is absolute", "readFile", { path: "srv/data.bin" }, fails("BAD_REQUEST"), {
-    not: REST_AND_SDK("without a / it is a file of this machine"),
-  }),
-  {
-    what: "a file of no sandbox",
-    route: "readFile",
-    args: () => ({ params: { id: "sb-nothing" }, query: { path: "/etc/hostname" } }),
     expect: fails("NOT_FOUND"),
   },
 

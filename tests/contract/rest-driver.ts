@@ -1,5 +1,7 @@
 // Cases as plain requests, over the socket or over TCP.
 
+import assert from "node:assert/strict";
+import { json } from "node:stream/consumers";
 import { routes, type RouteName } from "../../packages/daemon/src/api/routes.ts";
 import { eventsIn, SpecClient, type Problem } from "../helpers/spec-client.ts";
 import type { TestDaemon } from "../helpers/daemon.ts";
@@ -16,7 +18,8 @@ function clientFor(daemon: TestDaemon, { token }: Args): SpecClient {
 }
 
 async function call(client: SpecClient, route: RouteName, args: Args): Promise<Outcome> {
-  if (route === "getEvents") return takeEvents(client, args);
+  if (route === "getEvents") return takeEvents(client.events(queryOf(args), args.headers), args);
+  if (route === "watchFiles") return watch(client, args);
   if (route === "connectPort") return client.upgrade(pathOf(route, args), { upgrade: "tcp", bytes: args.bytes ?? Buffer.alloc(0) });
   const { method: declared } = routes[route];
   const method = declared === "ALL" ? (args.bytes === undefined ? "GET" : "POST") : declared;
@@ -30,7 +33,7 @@ async function call(client: SpecClient, route: RouteName, args: Args): Promise<O
     return { code, message: error, status, details };
   }
   if (route === "watchProcess") return { value: processIn(bytes), status };
-  const isBinary = headers["content-type"] === "application/octet-stream";
+  const isBinary = /^application\/(octet-stream|x-tar)$/.test(headers["content-type"] ?? "");
   const value = body ?? (isBinary ? bytes : bytes.length === 0 && status !== 200 ? null : bytes.toString());
   return { value, status, next: (headers["x-next-cursor"] as string | undefined) ?? null };
 }
@@ -45,13 +48,22 @@ function processIn(bytes: Buffer): unknown {
   return seen;
 }
 
-async function takeEvents(client: SpecClient, args: Args): Promise<Outcome> {
+async function takeEvents(stream: AsyncIterable<unknown>, { take = 1 }: Args): Promise<Outcome> {
   const events: unknown[] = [];
-  for await (const event of client.events(queryOf(args), args.headers)) {
-    events.push(event);
-    if (events.length >= (args.take ?? 1)) break;
-  }
+  for await (const event of stream) if (events.push(event) >= take) break;
   return { value: events, status: 200 };
+}
+
+/** What comes after `ready`, which is the first */
+async function watch(client: SpecClient, args: Args): Promise<Outcome> {
+  const response = await client.open("GET", pathOf("watchFiles", args));
+  if (response.statusCode !== 200) {
+    const { code, error, details } = (await json(response)) as Problem;
+    return { code, message: error, status: response.statusCode ?? 0, details };
+  }
+  const changes = client.eventsIn(response, "FileEvent");
+  assert.deepEqual((await changes.next()).value, { type: "ready" });
+  return takeEvents(changes, args);
 }
 
 function pathOf(route: RouteName, args: Args): string {

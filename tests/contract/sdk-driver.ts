@@ -86,7 +86,22 @@ const CALLS: Calls = {
     Buffer.from(await forkd.readFile(text(params["id"]), text(path), camel(rest))),
   writeFile: async (forkd, { params, query: { path, ...rest }, bytes }) =>
     forkd.writeFile(text(params["id"]), text(path), bytes ?? Buffer.alloc(0), camel(rest)),
-  statFile: async (forkd, { params, query }) => forkd.statFile(text(params["id"]), text(query["path"])),
+  statFile: async (forkd, { params, query: { path, ...rest } }) => forkd.statFile(text(params["id"]), text(path), camel(rest)),
+  listFiles: async (forkd, { params, query: { path, ...rest } }) => forkd.listFiles(text(params["id"]), text(path), camel(rest)),
+  makeDirectory: async (forkd, { params, body: { path, ...rest } }) => forkd.makeDirectory(text(params["id"]), text(path), camel(rest)),
+  moveFile: async (forkd, { params, body: { from, to, ...rest } }) => forkd.moveFile(text(params["id"]), text(from), text(to), camel(rest)),
+  copyFile: async (forkd, { params, body: { from, to, ...rest } }) => forkd.copyFile(text(params["id"]), text(from), text(to), camel(rest)),
+  removeFile: async (forkd, { params, query: { path, ...rest } }) => forkd.removeFile(text(params["id"]), text(path), camel(rest)),
+  chmodFile: async (forkd, { params, body: { path, mode, ...rest } }) =>
+    forkd.chmodFile(text(params["id"]), text(path), text(mode), camel(rest)),
+  chownFile: async (forkd, { params, body: { path, ...rest } }) => forkd.chownFile(text(params["id"]), text(path), camel(rest)),
+  makeSymlink: async (forkd, { params, body: { target, path, ...rest } }) =>
+    forkd.makeSymlink(text(params["id"]), text(target), text(path), camel(rest)),
+  watchFiles: takeChanges,
+  readTar: async (forkd, { params, query: { path, ...rest } }) =>
+    Buffer.concat(await Array.fromAsync(forkd.readTar(text(params["id"]), text(path), camel(rest)))),
+  writeTar: async (forkd, { params, query: { path, ...rest }, bytes }) =>
+    forkd.writeTar(text(params["id"]), text(path), bytes ?? Buffer.alloc(0), camel(rest)),
 
   listPorts: async (forkd, { params }) => forkd.listPorts(text(params["id"])),
   createPreview: async (forkd, { params, body }) => forkd.createPreview(text(params["id"]), Number(params["port"]), camel(body)),
@@ -140,6 +155,13 @@ async function takeEvents(forkd: Controller, { query, take = 1 }: Said): Promise
     if (events.length >= take) break;
   }
   return events;
+}
+
+async function takeChanges(forkd: Controller, { params, query: { path, ...rest }, take = 1 }: Said): Promise<unknown> {
+  const changes: unknown[] = [];
+  await using watch = await forkd.watchFiles(text(params["id"]), text(path), camel(rest));
+  for await (const change of watch) if (changes.push(change) >= take) break;
+  return changes;
 }
 
 /** `metadata` as an object; everything else has the same name here */

@@ -15,7 +15,7 @@ const PAGE = 4096;
 const STREAMED = 50 * MIB;
 
 async function read(sandbox: Sandbox, path: string): Promise<string> {
-  return (await sandbox.readFile(path)).toString();
+  return (await sandbox.files.read(path)).toString();
 }
 
 async function endAll(sandboxes: readonly (Sandbox | undefined)[]): Promise<void> {
@@ -36,8 +36,8 @@ describe("a branch", () => {
     for (let level = 1; level <= 3; level++) {
       const source = line.at(-1)!;
       await value(source, `level = ${level}; trail.append('level ${level}'); block${level} = numpy.full(100_000, ${level})`);
-      await source.writeFile(`/var/level-${level}`, `written at level ${level}`);
-      await source.writeFile("/var/newest", String(level));
+      await source.files.write(`/var/level-${level}`, `written at level ${level}`);
+      await source.files.write("/var/newest", String(level));
       const { snapshot } = await vm.runtime.branch(source, `${vm.tag}-depth-${level}`);
       assert.equal(snapshot.manifest.depth, level);
       assert.equal(snapshot.manifest.branchedFrom, source.id);
@@ -56,7 +56,7 @@ describe("a branch", () => {
     }
     for (const [i, sandbox] of line.entries()) {
       await value(sandbox, `level = 'own ${i}'`);
-      await sandbox.writeFile("/var/newest", `own ${i}`);
+      await sandbox.files.write("/var/newest", `own ${i}`);
     }
     for (const [i, sandbox] of line.entries()) {
       assert.equal(await value(sandbox, "level"), `own ${i}`);
@@ -80,7 +80,7 @@ describe("a branch", () => {
     const grandchildren = await vm.forkMany(3, snapshot);
     for (const [i, child] of grandchildren.entries()) {
       assert.ok(["reseeded", "pending"].includes(child.certificate.kernels["python"]?.state ?? ""));
-      await child.writeFile("/tmp/go", String(i + 1));
+      await child.files.write("/tmp/go", String(i + 1));
     }
     const results = await Promise.all(grandchildren.map(async (child) => child.eval("total", { timeoutMs: 60_000 })));
     assert.deepEqual(
@@ -92,7 +92,7 @@ describe("a branch", () => {
       ["", "", ""],
       "output of the eval before belongs to nobody here",
     );
-    await source.writeFile("/tmp/go", "0");
+    await source.files.write("/tmp/go", "0");
     const own = await running;
     assert.deepEqual([own.json, own.stdout, own.error], [499_500, "ready\nfinished\n", null]);
     const begun = await Promise.all([source, ...grandchildren].map(async (sandbox) => value(sandbox, "begun")));
@@ -143,8 +143,8 @@ describe("a branch", () => {
       assert.equal(await sh(child, `cat /proc/${cat.pid}/comm`), "cat");
       assert.equal(await value(child, "6 * 7"), 42);
       const content = randomBytes(2 * MIB);
-      await child.writeFile("/tmp/through", content);
-      assert.ok((await child.readFile("/tmp/through")).equals(content));
+      await child.files.write("/tmp/through", content);
+      assert.ok((await child.files.read("/tmp/through")).equals(content));
       await child.kill();
     }
     await source.kill();
@@ -154,7 +154,7 @@ describe("a branch", () => {
     const sources = await vm.forkMany(5);
     for (const [i, source] of sources.entries()) {
       await value(source, `marker = 'sandbox ${i}'`);
-      await source.writeFile("/var/marker", `file of ${i}`);
+      await source.files.write("/var/marker", `file of ${i}`);
     }
     const branches = await Promise.all(
       sources.flatMap((source, i) => [0, 1, 2, 3].map(async (k) => vm.runtime.branch(source, `${vm.tag}-many-${i}-${k}`))),

@@ -28,6 +28,12 @@ const GOOD: Partial<Record<RouteName, Record<string, unknown>>> = {
   evalCode: { code: "1" },
   createToken: { name: "new" },
   createWorkspace: { name: "new", snapshot_tag: "python" },
+  makeDirectory: { path: "/tmp/x" },
+  moveFile: { from: "/none/x", to: "/none/y" },
+  copyFile: { from: "/none/x", to: "/none/y" },
+  chmodFile: { path: "/none/x", mode: "644" },
+  chownFile: { path: "/none/x", owner: "root" },
+  makeSymlink: { target: "x", path: "/none/x" },
 };
 
 describe("bad input", () => {
@@ -170,7 +176,7 @@ describe("bad input", () => {
     const bytes = Buffer.alloc(32 * MIB);
     for (const connection of ["close", "keep-alive"]) {
       const missing = await rest.problem("PUT", `/v1/sandboxes/${id}/files?path=/none/x`, { bytes, headers: { connection } });
-      assert.deepEqual([missing.code, missing.status], ["FILE_FAILED", 422], connection);
+      assert.deepEqual([missing.code, missing.status], ["FILE_NOT_FOUND", 404], connection);
       assertRefused(await rest.problem("PUT", `/v1/sandboxes/${id}/files?path=none/x`, { bytes, headers: { connection } }), connection);
       assertRefused(
         await rest.problem("PUT", "/v1/sandboxes/sb-nothing/files?path=/tmp/x", { bytes, headers: { connection } }),
@@ -252,7 +258,7 @@ describe("bad input", () => {
     await rest.send("GET", "/v1/sandboxes");
     upload.destroy();
     await assertUntouched();
-    assert.equal((await rest.problem("GET", `/v1/sandboxes/${id}/files/stat?path=/tmp/half`)).code, "FILE_FAILED");
+    assert.equal((await rest.problem("GET", `/v1/sandboxes/${id}/files/stat?path=/tmp/half`)).code, "FILE_NOT_FOUND");
   });
 
   it("a client that hangs up by half gets its answer", async () => {
@@ -320,7 +326,7 @@ describe("bad input", () => {
 
   /** What a path cannot do without */
   function queryFor(route: RouteName): string {
-    return routes[route].path.includes("/files") ? "?path=/tmp/x" : "";
+    return routes[route].path.includes("/files") && !takesBody(route) ? "?path=/tmp/x" : "";
   }
 
   function assertRefused(problem: Problem, what: string, codes = ["BAD_REQUEST", "BAD_NAME", "NOT_FOUND"]): void {

@@ -62,7 +62,7 @@ for name, (turn, digest) in last.items():
 `;
 
 async function startWriter(sandbox: Sandbox): Promise<void> {
-  await sandbox.writeFile("/root/writer.py", WRITER);
+  await sandbox.files.write("/root/writer.py", WRITER);
   await sandbox.start(["python3", "/root/writer.py"]);
   await until(async () => Number(await sh(sandbox, "cat /tmp/log 2>/dev/null | wc -l")) > 20);
 }

@@ -59,7 +59,7 @@ describe("python", () => {
       },
     );
     await first.promise; // it would never go on if output came only at the end
-    await sandbox.writeFile("/tmp/go-on", "");
+    await sandbox.files.write("/tmp/go-on", "");
     const result = await running;
     assert.equal(result.stdout, "out 0\nout 1\nout 2\nfrom a child\nlast\n");
     assert.equal(result.stderr, "err 0\nerr 1\nerr 2\n");

@@ -190,11 +190,11 @@ describe("a sandbox", () => {
   describe("files", () => {
     it("of 30 MB come and go byte by byte", async () => {
       const content = randomBytes(LARGE);
-      assert.equal(await sandbox.writeFile("/var/tmp/large", content), LARGE);
+      assert.equal(await sandbox.files.write("/var/tmp/large", content), LARGE);
       assert.equal((await sh(sandbox, "sha256sum /var/tmp/large")).split(" ")[0], sha256(content));
-      assert.equal(sha256(await sandbox.readFile("/var/tmp/large")), sha256(content));
+      assert.equal(sha256(await sandbox.files.read("/var/tmp/large")), sha256(content));
       const range: Buffer[] = [];
-      for await (const chunk of sandbox.readFileChunks("/var/tmp/large", { offset: 12_345_678, length: 99_999 })) range.push(chunk);
+      for await (const chunk of sandbox.files.readChunks("/var/tmp/large", { offset: 12_345_678, length: 99_999 })) range.push(chunk);
       assert.ok(Buffer.concat(range).equals(content.subarray(12_345_678, 12_345_678 + 99_999)));
       await sh(sandbox, "rm /var/tmp/large");
     });
@@ -202,7 +202,7 @@ describe("a sandbox", () => {
     it("can be read in part and left", async () => {
       await sh(sandbox, "head -c 5000000 /dev/zero > /var/tmp/left");
       let seen = 0;
-      for await (const chunk of sandbox.readFileChunks("/var/tmp/left")) {
+      for await (const chunk of sandbox.files.readChunks("/var/tmp/left")) {
         seen += chunk.length;
         break;
       }
@@ -211,17 +211,17 @@ describe("a sandbox", () => {
     });
 
     it("can be empty, and appended to", async () => {
-      await sandbox.writeFile("/tmp/empty", "");
-      assert.equal((await sandbox.readFile("/tmp/empty")).length, 0);
-      await sandbox.writeFile("/tmp/log", "one\n");
-      await sandbox.writeFile("/tmp/log", "two\n", { append: true });
-      assert.equal((await sandbox.readFile("/tmp/log")).toString(), "one\ntwo\n");
-      await sandbox.writeFile("/tmp/log", "new\n");
-      assert.equal((await sandbox.readFile("/tmp/log")).toString(), "new\n");
+      await sandbox.files.write("/tmp/empty", "");
+      assert.equal((await sandbox.files.read("/tmp/empty")).length, 0);
+      await sandbox.files.write("/tmp/log", "one\n");
+      await sandbox.files.write("/tmp/log", "two\n", { append: true });
+      assert.equal((await sandbox.files.read("/tmp/log")).toString(), "one\ntwo\n");
+      await sandbox.files.write("/tmp/log", "new\n");
+      assert.equal((await sandbox.files.read("/tmp/log")).toString(), "new\n");
     });
 
     it("appear whole or not at all", async () => {
-      await sandbox.writeFile("/tmp/atomic/file", "the old content");
+      await sandbox.files.write("/tmp/atomic/file", "the old content");
       const half = Promise.withResolvers<void>();
       const goOn = Promise.withResolvers<void>();
       async function* content(): AsyncGenerator<Uint8Array> {
@@ -230,48 +230,48 @@ describe("a sandbox", () => {
         await goOn.promise;
         yield Buffer.from("the end");
       }
-      const writing = sandbox.writeFile("/tmp/atomic/file", content());
+      const writing = sandbox.files.write("/tmp/atomic/file", content());
       await half.promise;
       await sandbox.ping();
-      assert.equal((await sandbox.readFile("/tmp/atomic/file")).toString(), "the old content");
+      assert.equal((await sandbox.files.read("/tmp/atomic/file")).toString(), "the old content");
       goOn.resolve();
       assert.equal(await writing, 100_007);
       assert.equal(await sh(sandbox, "tail -c 7 /tmp/atomic/file; ls -A /tmp/atomic"), "the endfile");
     });
 
     it("whose writer gives up stay as they were", async () => {
-      await sandbox.writeFile("/tmp/given-up/file", "old");
+      await sandbox.files.write("/tmp/given-up/file", "old");
       async function* content(): AsyncGenerator<Uint8Array> {
         yield Buffer.alloc(300_000, "x");
         throw new Error("the source broke");
       }
-      await assert.rejects(sandbox.writeFile("/tmp/given-up/file", content()), /the source broke/);
+      await assert.rejects(sandbox.files.write("/tmp/given-up/file", content()), /the source broke/);
       await sandbox.ping();
       assert.equal(await sh(sandbox, "cat /tmp/given-up/file; ls -A /tmp/given-up"), "oldfile");
     });
 
     it("that cannot be had say why", async () => {
       for (const path of ["/no/such/file", "/etc"]) {
-        const error = await rejection(sandbox.readFile(path), "FILE_FAILED");
+        const error = await rejection(sandbox.files.read(path), "FILE_FAILED");
         assert.ok(error.message.includes(path), error.message);
       }
-      await rejection(sandbox.stat("/no/such/file"), "FILE_FAILED");
-      await rejection(sandbox.writeFile("/etc/passwd/under-a-file", "x"), "FILE_FAILED");
-      await rejection(sandbox.writeFile("/no-parents/here", "x", { parents: false }), "FILE_FAILED");
+      await rejection(sandbox.files.stat("/no/such/file"), "FILE_FAILED");
+      await rejection(sandbox.files.write("/etc/passwd/under-a-file", "x"), "FILE_FAILED");
+      await rejection(sandbox.files.write("/no-parents/here", "x", { parents: false }), "FILE_FAILED");
     });
 
     it("tell what they are", async () => {
       const from = Date.now();
-      await sandbox.writeFile("/tmp/stat/me", "12345", { mode: 0o640 });
-      const info = await sandbox.stat("/tmp/stat/me");
+      await sandbox.files.write("/tmp/stat/me", "12345", { mode: 0o640 });
+      const info = await sandbox.files.stat("/tmp/stat/me");
       assert.deepEqual([info.kind, info.mode & 0o777, info.uid, info.gid, info.size], ["file", 0o640, 0, 0, 5]);
       // the guest's file time has the step of its timer
       assert.ok(info.mtimeMs >= from - 100 && info.mtimeMs <= Date.now() + 100, `${info.mtimeMs}`);
-      assert.equal((await sandbox.stat("/tmp/stat")).kind, "directory");
-      assert.equal((await sandbox.stat("/dev/null")).kind, "char");
+      assert.equal((await sandbox.files.stat("/tmp/stat")).kind, "directory");
+      assert.equal((await sandbox.files.stat("/dev/null")).kind, "char");
       await sh(sandbox, "ln -s /nowhere /tmp/stat/link; mkfifo /tmp/stat/fifo");
-      assert.equal((await sandbox.stat("/tmp/stat/link")).kind, "symlink");
-      assert.equal((await sandbox.stat("/tmp/stat/fifo")).kind, "fifo");
+      assert.equal((await sandbox.files.stat("/tmp/stat/link")).kind, "symlink");
+      assert.equal((await sandbox.files.stat("/tmp/stat/fifo")).kind, "fifo");
     });
 
     it("are gone with the sandbox when it powers off", async () => {

@@ -66,8 +66,8 @@ describe("children of one snapshot", () => {
   });
 
   it("do not see each other's files, and leave the image as it was", async () => {
-    for (const [i, child] of children.entries()) await child.writeFile("/etc/marker", `written by child ${i}`);
-    const read = await all(children, async (child) => (await child.readFile("/etc/marker")).toString());
+    for (const [i, child] of children.entries()) await child.files.write("/etc/marker", `written by child ${i}`);
+    const read = await all(children, async (child) => (await child.files.read("/etc/marker")).toString());
     assert.deepEqual(
       read,
       children.map((_, i) => `written by child ${i}`),

@@ -68,7 +68,7 @@ describe("limits on a host with cgroup v2", () => {
   it("hold for a confined process from its start, are found again, and go with it", async () => {
     await using sandbox = await vm.fork();
     const copy = async (from: string, to: string): Promise<void> =>
-      void (await sandbox.writeFile(to, await readFile(from), { parents: true, mode: 0o755 }));
+      void (await sandbox.files.write(to, await readFile(from), { parents: true, mode: 0o755 }));
     for (const path of await programFiles("/usr/bin/mount")) await copy(path, `/tmp/mount/${path.split("/").at(-1)}`);
     await copy("/usr/bin/sleep", "/usr/bin/sleep");
     await copy(installation.warden, "/tmp/forkd-warden");

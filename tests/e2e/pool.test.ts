@@ -54,9 +54,9 @@ describe("the pool", () => {
       const guestMs = Number(await value(child, "time.time()")) * 1000;
       assert.ok(guestMs >= earliest && guestMs <= Date.now() + 50, "its clock is not the host's");
       for (const permissions of await mappingsOf(child.vm.pid, child.memoryPath)) assert.match(permissions, /p$/);
-      await child.writeFile("/var/own", child.id);
+      await child.files.write("/var/own", child.id);
     }
-    for (const child of children) assert.equal((await child.readFile("/var/own")).toString(), child.id);
+    for (const child of children) assert.equal((await child.files.read("/var/own")).toString(), child.id);
     await until("3 wait again", () => pool.waiting === 3);
     await Promise.all(children.map(async (child) => child.kill()));
   });

@@ -92,13 +92,18 @@ export class SpecClient {
   async *events(query: string, headers: Record<string, string> = {}): AsyncGenerator<Record<string, unknown>> {
     const response = await this.open("GET", `/v1/events${query}`, { headers });
     if (response.statusCode !== 200) assert.fail(`events: ${response.statusCode} ${(await buffer(response)).toString()}`);
+    for await (const event of this.eventsIn(response, "Event")) yield event;
+  }
+
+  /** The events of an answer, each checked against the schema of that name */
+  async *eventsIn(response: IncomingMessage, schema: string): AsyncGenerator<Record<string, unknown>> {
     assert.equal(response.headers["content-type"], "text/event-stream");
     let text = "";
     try {
       for await (const piece of response) {
         text += String(piece);
         for (let end = text.indexOf("\n\n"); end >= 0; end = text.indexOf("\n\n")) {
-          const event = eventOf(text.slice(0, end));
+          const event = eventOf(text.slice(0, end), schema);
           text = text.slice(end + 2);
           if (event) yield event;
         }
@@ -189,12 +194,13 @@ function parsed(response: IncomingMessage, bytes: Buffer): unknown {
   return JSON.parse(bytes.toString("utf8")) as unknown;
 }
 
-function eventOf(text: string): Record<string, unknown> | undefined {
+function eventOf(text: string, schema: string): Record<string, unknown> | undefined {
   const fields = fieldsOf(text);
   const data = fields.get("data");
   if (data === undefined) return undefined;
   const event = JSON.parse(data) as Record<string, unknown>;
-  assert.deepEqual(checker.problems(event, { $ref: "#/components/schemas/Event" }), []);
-  assert.deepEqual([fields.get("id"), fields.get("event")], [String(event["id"]), event["type"]]);
+  assert.deepEqual(checker.problems(event, { $ref: `#/components/schemas/${schema}` }), []);
+  const id = event["id"] === undefined ? undefined : String(event["id"]);
+  assert.deepEqual([fields.get("id"), fields.get("event")], [id, event["type"]]);
   return event;
 }

@@ -28,17 +28,17 @@ fn stdin_never_adds_up_over_streams() {
     let mut input = Input::default();
     let mut outbox = Outbox::default();
     assert_eq!(input.resume(), WINDOW);
-    assert!(input.accept(&vec![0; WINDOW - 10]));
-    assert!(!input.accept(&[0; 11]), "beyond its credit");
+    assert!(input.accept(&vec![0; WINDOW - 10], None::<&mut Pipe>));
+    assert!(!input.accept(&[0; 11], None::<&mut Pipe>), "beyond its credit");
     // a second stream gets what is left, and all of it back when the process has read
     assert_eq!(input.resume(), 10);
-    assert!(input.accept(&[0; 10]));
+    assert!(input.accept(&[0; 10], None::<&mut Pipe>));
     assert_eq!(input.resume(), 0);
-    assert!(!input.accept(&[0]));
+    assert!(!input.accept(&[0], None::<&mut Pipe>));
     assert!(input.flush(Some(&mut Pipe(CREDIT_STEP))));
     input.give_credit(Some(1), channel::STDIN, &mut outbox);
-    assert!(input.accept(&vec![0; CREDIT_STEP]));
-    assert!(!input.accept(&[0]));
+    assert!(input.accept(&vec![0; CREDIT_STEP], None::<&mut Pipe>));
+    assert!(!input.accept(&[0], None::<&mut Pipe>));
     assert_eq!(input.queue.len(), WINDOW);
 }
 
@@ -49,7 +49,7 @@ fn input_after_the_end_is_dropped_and_its_credit_given_back() {
     input.resume();
     input.closing = true;
     for _ in 0..10 {
-        assert!(input.accept(&vec![0; CREDIT_STEP]));
+        assert!(input.accept(&vec![0; CREDIT_STEP], None::<&mut Pipe>));
         input.give_credit(Some(1), channel::STDIN, &mut outbox);
     }
     assert!(input.queue.is_empty());
@@ -69,7 +69,7 @@ fn a_terminal_is_read_until_it_gives_nothing() {
     // somebody else still holds the terminal: that is no reason to wait
     output.finish(true);
     while output.pipe.is_some() {
-        output.read(false, &mut scratch);
+        output.read(None, &mut Outbox::default(), &mut scratch);
     }
     assert_eq!(output.ring.end(), 3000);
 }
@@ -86,7 +86,7 @@ fn a_pipe_is_read_up_to_what_was_in_it_at_the_end() {
     program.write_all(b"after").unwrap();
     let mut scratch = vec![0; 65536];
     while output.pipe.is_some() {
-        output.read(false, &mut scratch);
+        output.read(None, &mut Outbox::default(), &mut scratch);
     }
     assert_eq!(output.ring.end(), 6);
 }

@@ -16,12 +16,14 @@ const LOCAL_MODE_BITS = 0o777;
 
 /** `sandbox` undefined: this machine; path "-": a standard stream */
 export type Place = { sandbox: string | undefined; path: string };
-type GuestPlace = { sandbox: string; path: string };
+export type GuestPlace = { sandbox: string; path: string };
 
 export type Transfer = {
   signal: AbortSignal;
   report: (done: number, total: number | undefined) => void;
   parents: boolean;
+  /** of the guest */
+  user: string | undefined;
 };
 
 export type Copied = { from: string; to: string; bytes: number };
@@ -34,50 +36,49 @@ export function parsePlace(text: string): Place {
 
 export async function copyIn(forkd: Controller, file: string, to: GuestPlace, opts: Transfer): Promise<Copied> {
   const source = file === "-" ? undefined : await stat(file);
-  if (source?.isDirectory()) throw folderError(file, `tar -c ${file} | forkd exec -i ${to.sandbox} -- tar -x -C ${to.path}`);
+  if (source?.isDirectory()) throw folderError(file);
   const path = await guestPath(forkd, to, file === "-" ? "stdin" : basename(file), opts);
   const content = counted(source ? createReadStream(file) : process.stdin, source?.isFile() ? source.size : undefined, opts);
   const mode = source?.isFile() ? { mode: (source.mode & MODE_BITS).toString(8).padStart(3, "0") } : {};
   const { bytes } = await forkd.writeFile(to.sandbox, path, content, {
     ...mode,
     ...(opts.parents ? { parents: true } : {}),
+    user: opts.user,
     signal: opts.signal,
   });
   return { from: file, to: `${to.sandbox}:${path}`, bytes };
 }
 
 export async function copyOut(forkd: Controller, from: GuestPlace, file: string, opts: Transfer): Promise<Copied> {
-  const source = await forkd.statFile(from.sandbox, from.path, { signal: opts.signal });
-  if (source.kind === "directory")
-    throw folderError(`${from.sandbox}:${from.path}`, `forkd exec ${from.sandbox} -- tar -c -C ${from.path} . | tar -x`);
-  const content = counted(
-    forkd.readFileStream(from.sandbox, from.path, { signal: opts.signal }),
-    source.kind === "file" ? source.size : undefined,
-    opts,
-  );
+  const call = { user: opts.user, signal: opts.signal };
+  const source = await forkd.statFile(from.sandbox, from.path, { ...call, follow: true });
+  if (source.kind === "directory") throw folderError(`${from.sandbox}:${from.path}`);
+  const content = counted(forkd.readFileStream(from.sandbox, from.path, call), source.kind === "file" ? source.size : undefined, opts);
   if (file === "-") return { from: from.path, to: "-", bytes: await drain(content, async (chunk) => writeBytes("stdout", chunk)) };
-  const target = (await isFolder(file)) ? join(file, posix.basename(from.path)) : file;
+  const isInFolder = await isFolder(file);
+  const target = isInFolder ? join(file, posix.basename(from.path)) : file;
   if (opts.parents) await mkdir(dirname(target), { recursive: true });
   const mode = source.kind === "file" ? Number.parseInt(source.mode, 8) & LOCAL_MODE_BITS : 0o644;
-  return { from: `${from.sandbox}:${from.path}`, to: target, bytes: await writeWhole(target, content, mode) };
+  // a name that the guest chose may be a link that an earlier copy brought: it is replaced, never gone through
+  const special = !isInFolder && (await isSpecial(target));
+  return { from: `${from.sandbox}:${from.path}`, to: target, bytes: await writeWhole(target, content, mode, special) };
 }
 
 /** A folder as the destination means a file of the same name inside it */
 async function guestPath(forkd: Controller, to: GuestPlace, name: string, opts: Transfer): Promise<string> {
   if (to.path.endsWith("/")) return posix.join(to.path, name);
   try {
-    const info = await forkd.statFile(to.sandbox, to.path, { signal: opts.signal });
+    const info = await forkd.statFile(to.sandbox, to.path, { follow: true, user: opts.user, signal: opts.signal });
     return info.kind === "directory" ? posix.join(to.path, name) : to.path;
   } catch (error) {
     // nothing is there yet
-    if (codeOf(error) === "FILE_FAILED") return to.path;
+    if (codeOf(error) === "FILE_NOT_FOUND") return to.path;
     throw error;
   }
 }
 
 /** Under another name until it is whole, so that a broken copy leaves nothing. Devices and pipes are written to as they are */
-async function writeWhole(target: string, content: AsyncIterable<Uint8Array>, mode: number): Promise<number> {
-  const special = await isSpecial(target);
+async function writeWhole(target: string, content: AsyncIterable<Uint8Array>, mode: number, special: boolean): Promise<number> {
   const temporary = special ? target : `${target}.${randomBytes(4).toString("hex")}.tmp`;
   try {
     await using handle = await open(temporary, special ? "w" : "wx", mode);
@@ -136,6 +137,6 @@ async function statOrNothing(path: string): Promise<Awaited<ReturnType<typeof st
   }
 }
 
-function folderError(path: string, instead: string): Error {
-  return failure("BAD_REQUEST", `Cannot copy ${path}: it is a folder, and cp copies single files.`, `Send it as an archive: ${instead}`);
+function folderError(path: string): Error {
+  return failure("BAD_REQUEST", `Cannot copy ${path}: it is a folder.`, "Copy it with all it holds: forkd cp -r.");
 }

@@ -41,7 +41,12 @@ export const VERB_GROUPS: { title: string; verbs: Verb[] }[] = [
       verb("signal", "send a signal to a process in a sandbox", async () => (await import("./commands/signal.ts")).signalCommand),
       verb("eval", "run code in a sandbox's warm interpreter", async () => (await import("./commands/eval.ts")).evalCommand),
       verb("ping", "one round trip to the agent of a sandbox", async () => (await import("./commands/ping.ts")).pingCommand),
-      verb("cp", "copy a file into a sandbox or out of it", async () => (await import("./commands/cp.ts")).cpCommand),
+      verb("cp", "copy files and folders into a sandbox or out of it", async () => (await import("./commands/cp.ts")).cpCommand),
+      verb(
+        "files",
+        "the files of a sandbox: list, make, move, remove, watch",
+        async () => (await import("./commands/files.ts")).filesCommand,
+      ),
       verb("ports", "list what listens in a sandbox", async () => (await import("./commands/ports.ts")).portsCommand),
       verb("port", "make ports of a sandbox ports of this machine", async () => (await import("./commands/port.ts")).portCommand),
       verb(

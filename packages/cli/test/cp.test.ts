@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
-import { chmod, mkdir, readdir, readFile, stat, writeFile } from "node:fs/promises";
+import { chmod, lstat, mkdir, readdir, readFile, stat, symlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
 import { parsePlace } from "../src/copy.ts";
@@ -24,7 +24,7 @@ test("a file goes in with its mode", async () => {
   await writeFile(file, BYTES);
   await chmod(file, 0o751);
   await using daemon = await fakeDaemon({
-    [STAT]: problem(422, "FILE_FAILED", "No such file."),
+    [STAT]: problem(404, "FILE_NOT_FOUND", "No such file."),
     [WRITE]: { json: { bytes: BYTES.length } },
   });
   const { code, stderr } = await forkd(["cp", file, "sb-1:/opt/tool", "--parents"], daemon.env);
@@ -45,7 +45,7 @@ test("a folder of the guest takes the file's name", async () => {
 });
 
 test("standard input goes in", async () => {
-  await using daemon = await fakeDaemon({ [STAT]: problem(422, "FILE_FAILED", "No such file."), [WRITE]: { json: { bytes: 5 } } });
+  await using daemon = await fakeDaemon({ [STAT]: problem(404, "FILE_NOT_FOUND", "No such file."), [WRITE]: { json: { bytes: 5 } } });
   const { code } = await forkd(["cp", "-", "sb-1:/tmp/x"], daemon.env, "hello");
   assert.equal(code, 0);
   assert.equal(daemon.lines().at(-1), "PUT /v1/sandboxes/sb-1/files?path=%2Ftmp%2Fx");
@@ -94,8 +94,36 @@ test("folders are refused in both directions with the way that works", async () 
   ]) {
     const { code, stderr } = await forkd(["cp", ...args], daemon.env);
     assert.equal(code, 1);
-    assert.match(stderr, /is a folder, and cp copies single files\.\nSend it as an archive: .*tar -c.* \[BAD_REQUEST\]\n$/s);
+    assert.match(stderr, /it is a folder\.\nCopy it with all it holds: forkd cp -r\. \[BAD_REQUEST\]\n$/s);
   }
+});
+
+test("a name that the guest chose replaces a link, and what is named here is gone through", async () => {
+  await using folder = await temporaryFolder();
+  const outside = join(folder.path, "outside");
+  await writeFile(outside, "kept");
+  await mkdir(join(folder.path, "into"));
+  for (const [name, target] of [
+    ["tool", outside],
+    ["null", "/dev/null"],
+  ] as const)
+    await symlink(target, join(folder.path, "into", name));
+  await using daemon = await fakeDaemon({ [STAT]: { json: FILE }, [READ]: (_asked, response) => response.end(BYTES) });
+  for (const name of ["tool", "null"]) {
+    assert.equal((await forkd(["cp", `sb-1:/bin/${name}`, join(folder.path, "into")], daemon.env)).code, 0);
+    assert.ok((await lstat(join(folder.path, "into", name))).isFile(), name);
+  }
+  assert.equal(await readFile(outside, "utf8"), "kept");
+  assert.equal((await forkd(["cp", "sb-1:/x", "/dev/null"], daemon.env)).code, 0);
+});
+
+test("as another user of the guest", async () => {
+  await using daemon = await fakeDaemon({ [STAT]: problem(404, "FILE_NOT_FOUND", "No such file."), [WRITE]: { json: { bytes: 5 } } });
+  await forkd(["cp", "-", "sb-1:/tmp/x", "--user", "ann"], daemon.env, "hello");
+  assert.deepEqual(
+    daemon.lines().map((line) => new URL(`x:${line.split(" ")[1]}`).searchParams.get("user")),
+    ["ann", "ann"],
+  );
 });
 
 test("exactly one side is in a sandbox", async () => {

@@ -1,7 +1,9 @@
 // An answer that has begun, and what it means when it breaks.
 
-import { ConnectionError, type ErrorContext } from "./errors.ts";
+import { ConnectionError, errorOfProblem, type ErrorContext } from "./errors.ts";
+import { parseJson } from "./streams.ts";
 import type { Deadline } from "./deadline.ts";
+import type { Problem } from "./schema.gen.ts";
 import type { WireResponse } from "./transport.ts";
 
 /** Names a request in errors */
@@ -59,12 +61,14 @@ export class Answer {
           throw this.broken(error);
         });
         isOver = step.done === true;
-        if (step.done === true) return;
+        if (step.done === true) break;
         yield step.value;
       }
     } finally {
       if (!isOver) await iterator.return?.();
     }
+    const problem = this.response.problem?.();
+    if (problem !== undefined) throw errorOfProblem(parseJson(problem) as Problem, this.context);
   }
 
   broken(cause: unknown): Error {

@@ -139,7 +139,7 @@ export class Client {
         return await read(await this.exchange(method, path, call, deadline));
       } catch (error) {
         // The try whose answer was lost has done it.
-        if (wasLost && method === "DELETE" && error instanceof NotFoundError) return undefined as T;
+        if (wasLost && method === "DELETE" && isGone(error)) return undefined as T;
         if (!canRepeat || attempt >= this.retries || deadline.signal.aborted || !isTransient(error)) throw error;
         wasLost ||= error instanceof ConnectionError;
         await sleep(retryDelayMs(error, attempt), deadline.signal);
@@ -195,6 +195,10 @@ function retryDelayMs(error: ForkdError, attempt: number): number {
   if (error.cause instanceof StaleConnection) return 0;
   if (error.retryAfterSecs !== undefined) return Math.min(error.retryAfterSecs * 1000, MAX_RETRY_MS);
   return (RETRY_MS[Math.min(attempt, RETRY_MS.length - 1)] ?? 0) * (0.5 + Math.random());
+}
+
+function isGone(error: unknown): boolean {
+  return error instanceof NotFoundError || (error instanceof ForkdError && error.code === "FILE_NOT_FOUND");
 }
 
 /** What another try may mend. A socket that is not there will not come by waiting for it */

@@ -82,6 +82,17 @@ export class NotFoundError extends ForkdError {
   override readonly name = "NotFoundError";
 }
 
+/** The guest could not do that with a file; `errno` is what its system said, such as `ENOENT` */
+export class FileError extends ForkdError {
+  override readonly name = "FileError";
+
+  /** `ENOENT`, `EEXIST`, `EACCES`, `ENOSPC`, `EISDIR`, `ENOTDIR`, …; empty when it was not the system that refused */
+  get errno(): string {
+    const errno = this.details?.["errno"];
+    return typeof errno === "string" ? errno : "";
+  }
+}
+
 /** It exists already, something needs it, or its state does not allow this (409) */
 export class ConflictError extends ForkdError {
   override readonly name = "ConflictError";
@@ -135,6 +146,11 @@ type ErrorClass = new (code: string, message: string, context?: ErrorContext) =>
 const CLASSES: { readonly [codeOrStatus: string]: ErrorClass } = {
   DAEMON_UNREACHABLE: ConnectionError,
   EXISTS: ConflictError,
+  FILE_NOT_FOUND: FileError,
+  FILE_EXISTS: FileError,
+  FILE_DENIED: FileError,
+  FILE_NO_SPACE: FileError,
+  FILE_FAILED: FileError,
   LIMIT_REACHED: LimitError,
   BUSY: LimitError,
   400: InvalidRequestError,

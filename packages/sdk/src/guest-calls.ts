@@ -1,9 +1,9 @@
-// Calls into a sandbox: programs, code, files, logs.
+// Calls into a sandbox: programs, code, logs.
 
 import { SandboxCalls } from "./sandbox-calls.ts";
-import { concat, textOf } from "./streams.ts";
+import { textOf } from "./streams.ts";
 import { path, split } from "./wire.ts";
-import type { CallOptions, EvalOptions, ExecOptions, FileContent, LogsOptions, ReadFileOptions, WriteFileOptions } from "./options.ts";
+import type { CallOptions, EvalOptions, ExecOptions, LogsOptions } from "./options.ts";
 import type * as wire from "./schema.gen.ts";
 
 /** The daemon's own time-out for programs and code */
@@ -58,41 +58,6 @@ export class GuestCalls extends SandboxCalls {
       if (opts.follow === true && signal?.aborted === true) return;
       throw error;
     }
-  }
-
-  /** Reads a file of the guest whole, or a part of it. */
-  async readFile(id: string, filePath: string, opts: ReadFileOptions = {}): Promise<Uint8Array> {
-    return await concat(this.readFileStream(id, filePath, opts));
-  }
-
-  /** Reads a file of the guest bit by bit; `timeoutMs` is the longest silence. The request is sent with the first step of the iteration. */
-  readFileStream(id: string, filePath: string, opts: ReadFileOptions = {}): AsyncIterable<Uint8Array> {
-    const { signal, timeoutMs, ...query } = opts;
-    return this.client.stream("GET", path`/v1/sandboxes/${id}/files`, { signal, timeoutMs, query: { path: filePath, ...query } });
-  }
-
-  /**
-   * Writes a file of the guest, which appears when it is complete. A stream is sent as it comes (browsers can send only text and bytes).
-   *
-   * @example
-   * ```ts
-   * await controller.writeFile(id, "/srv/data.csv", createReadStream("data.csv"), { parents: true });
-   * ```
-   */
-  async writeFile(id: string, filePath: string, content: FileContent, opts: WriteFileOptions = {}): Promise<wire.WriteResult> {
-    const { signal, timeoutMs, ...query } = opts;
-    return await this.client.json("PUT", path`/v1/sandboxes/${id}/files`, {
-      signal,
-      timeoutMs,
-      query: { path: filePath, ...query },
-      content,
-      canRepeat: opts.append !== true,
-    });
-  }
-
-  /** Kind, size, mode and owner of a file of the guest. */
-  async statFile(id: string, filePath: string, opts: CallOptions = {}): Promise<wire.FileInfo> {
-    return await this.client.json("GET", path`/v1/sandboxes/${id}/files/stat`, { ...opts, query: { path: filePath } });
   }
 }
 

@@ -1,6 +1,6 @@
 // Calls about live processes in a sandbox. A process is named by its id or its tag.
 
-import { GuestCalls } from "./guest-calls.ts";
+import { FileCalls } from "./file-calls.ts";
 import { placeOf, processEventsOf, type ProcessStreamEvent } from "./process-events.ts";
 import { path, split } from "./wire.ts";
 import type {
@@ -15,7 +15,7 @@ import type {
 } from "./options.ts";
 import type * as wire from "./schema.gen.ts";
 
-export class ProcessCalls extends GuestCalls {
+export class ProcessCalls extends FileCalls {
   /**
    * Starts a process and does not wait for it; no shell. It goes on when nobody watches it. Never repeated by itself, unless
    * `idempotencyKey` is given. {@link Sandbox.processes} has handles that also read and write.

@@ -14,6 +14,30 @@ export type Branch = {
   metadata?: Metadata | undefined;
 };
 
+export type ChmodFile = {
+  /** Absolute path inside the guest; base64: and its bytes where it is not UTF-8 */
+  path: string;
+  /** Octal, such as 644 */
+  mode: string;
+  /** Also everything below; links are not followed */
+  recursive?: boolean | undefined;
+  /** User of the guest whose rights count and who owns what is new; without it root */
+  user?: string | undefined;
+};
+
+export type ChownFile = {
+  /** Absolute path inside the guest; base64: and its bytes where it is not UTF-8 */
+  path: string;
+  /** Name or number; without it the owner stays */
+  owner?: string | undefined;
+  /** Name or number; without it the group stays */
+  group?: string | undefined;
+  /** Also everything below; links are not followed */
+  recursive?: boolean | undefined;
+  /** User of the guest whose rights count and who owns what is new; without it root */
+  user?: string | undefined;
+};
+
 export type CollectGarbage = {
   /** @default false */
   dry_run?: boolean | undefined;
@@ -28,6 +52,19 @@ export type Config = {
     value: string | number | boolean | null;
     source: "option" | "environment" | "file" | "default";
   };
+};
+
+export type CopyFile = {
+  /** Absolute path inside the guest; base64: and its bytes where it is not UTF-8 */
+  from: string;
+  /** Absolute path inside the guest; base64: and its bytes where it is not UTF-8 */
+  to: string;
+  /** Also everything below; links are not followed */
+  recursive?: boolean | undefined;
+  /** Replaces a file, a link or an empty directory at the new path; without it that is FILE_EXISTS */
+  overwrite?: boolean | undefined;
+  /** User of the guest whose rights count and who owns what is new; without it root */
+  user?: string | undefined;
 };
 
 export type CreateImage = {
@@ -241,13 +278,30 @@ export type ExecResult = {
   truncated: boolean;
 };
 
+export type FileEvent = {
+  /** ready: from here on nothing is missed; moved: from `from`; overflow: changes were lost, look again; error: the watch ended, see `problem` */
+  type: "ready" | "created" | "modified" | "attributes" | "removed" | "moved" | "overflow" | "error";
+  path?: string | undefined;
+  from?: string | undefined;
+  directory?: boolean | undefined;
+  problem?: {
+    error: string;
+    code: string;
+  } | undefined;
+};
+
 export type FileInfo = {
   kind: "file" | "directory" | "symlink" | "char" | "block" | "fifo" | "socket";
   mode: string;
   uid: number;
   gid: number;
+  /** Name of the owner in the guest; null when the number has none */
+  owner: string | null;
+  group: string | null;
   size: number;
   mtime_ms: number;
+  /** Of a link: what it points to */
+  target: string | null;
 };
 
 /** What was done and checked to make the fork a machine of its own */
@@ -347,9 +401,61 @@ export type Image = {
   };
 };
 
+export type ListedFile = {
+  /** As every call takes it */
+  path: string;
+  name: string;
+  /** Of a name that is not UTF-8, whose name is not exact */
+  name_base64?: string | undefined;
+  kind: "file" | "directory" | "symlink" | "char" | "block" | "fifo" | "socket";
+  mode: string;
+  uid: number;
+  gid: number;
+  /** Name of the owner in the guest; null when the number has none */
+  owner: string | null;
+  group: string | null;
+  size: number;
+  mtime_ms: number;
+  /** Of a link: what it points to */
+  target: string | null;
+  /** Why what the directory holds could not be read */
+  errno?: string | undefined;
+};
+
+export type MakeDirectory = {
+  /** Absolute path inside the guest; base64: and its bytes where it is not UTF-8 */
+  path: string;
+  /** Octal, such as 644 */
+  mode?: string | undefined;
+  /** Also makes the directories above it, and one that is there is as good */
+  parents?: boolean | undefined;
+  /** User of the guest whose rights count and who owns what is new; without it root */
+  user?: string | undefined;
+};
+
+export type MakeSymlink = {
+  /** What it points to, as it is */
+  target: string;
+  /** Absolute path inside the guest; base64: and its bytes where it is not UTF-8 */
+  path: string;
+  /** User of the guest whose rights count and who owns what is new; without it root */
+  user?: string | undefined;
+};
+
 /** At most 64 pairs of text, kept for you and never read by forkd */
 export type Metadata = {
   [key: string]: string;
+};
+
+export type MoveFile = {
+  /** Absolute path inside the guest; base64: and its bytes where it is not UTF-8 */
+  from: string;
+  /** Absolute path inside the guest; base64: and its bytes where it is not UTF-8 */
+  to: string;
+  /** Replaces a file, a link or an empty directory at the new path; without it that is FILE_EXISTS */
+  overwrite?: boolean | undefined;
+  /** User of the guest whose rights count and who owns what is new; without it root */
+  user?: string | undefined;
 };
 
 /** 1 to 64 letters, digits, '.', '_' or '-', starting with a letter, a digit or '_' */
@@ -769,6 +875,12 @@ export type TreeSandbox = {
   name: string | null;
   state: string;
   metadata: Metadata;
+};
+
+export type UnpackResult = {
+  entries: number;
+  /** Of the content of files */
+  bytes: number;
 };
 
 export type UpdateSandbox = {

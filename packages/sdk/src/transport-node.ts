@@ -17,7 +17,7 @@ export async function unixTransport(socketPath: string, opts: { uid?: number | u
   agents.set(socketPath, agent);
   return ({ method, path, headers, body, signal }) =>
     new Promise<WireResponse>((resolve, reject) => {
-      const request = httpRequest({ agent, socketPath, method, path, headers: { host: "forkd", ...headers }, signal });
+      const request = httpRequest({ agent, socketPath, method, path, headers: { host: "forkd", te: "trailers", ...headers }, signal });
       request.once("response", (response) => resolve(wireResponse(request, response)));
       // Stays for the whole life of the request: an error after the answer is the answer's, and must not end the process.
       request.on("error", (error) =>
@@ -47,6 +47,7 @@ function wireResponse(request: ClientRequest, response: IncomingMessage): WireRe
     },
     text: () => textOf(request, response),
     chunks: () => chunksOf(request, response),
+    problem: () => response.trailers["x-forkd-problem"],
     cancel: () => void response.destroy(),
   };
 }

@@ -16,6 +16,8 @@ export type WireResponse = {
   header(name: string): string | undefined;
   text(): Promise<string>;
   chunks(): AsyncIterable<Uint8Array>;
+  /** After the last chunk: why the answer is not whole, where the transport can tell */
+  problem?(): string | undefined;
   cancel(): void;
 };
 

@@ -204,6 +204,56 @@ const cases: Case[] = [
     body: { signal: "SIGINT", scope: "process" },
   },
   { route: "resizeProcess", call: (c) => c.resizeProcess("sb-1", "7", { rows: 5, cols: 6 }), body: { rows: 5, cols: 6 } },
+  {
+    route: "statFile",
+    call: (c) => c.statFile("sb-1", "/x", { follow: true, user: "ann" }),
+    query: { path: "/x", follow: true, user: "ann" },
+  },
+  {
+    route: "listFiles",
+    call: (c) => c.listFiles("sb-1", "/srv", { depth: 3, limit: 5, cursor: "YQ", user: "ann" }),
+    query: { path: "/srv", depth: 3, limit: 5, cursor: "YQ", user: "ann" },
+  },
+  {
+    route: "makeDirectory",
+    call: (c) => c.makeDirectory("sb-1", "/srv/a", { mode: "750", parents: true, user: "ann" }),
+    body: { path: "/srv/a", mode: "750", parents: true, user: "ann" },
+  },
+  {
+    route: "moveFile",
+    call: (c) => c.moveFile("sb-1", "/a", "/b", { overwrite: true }),
+    body: { from: "/a", to: "/b", overwrite: true },
+  },
+  {
+    route: "copyFile",
+    call: (c) => c.copyFile("sb-1", "/a", "base64:L//+", { recursive: true }),
+    body: { from: "/a", to: "base64:L//+", recursive: true },
+  },
+  { route: "removeFile", call: (c) => c.removeFile("sb-1", "/a", { recursive: true }), query: { path: "/a", recursive: true } },
+  {
+    route: "chmodFile",
+    call: (c) => c.chmodFile("sb-1", "/a", "600", { recursive: true }),
+    body: { path: "/a", mode: "600", recursive: true },
+  },
+  {
+    route: "chownFile",
+    call: (c) => c.chownFile("sb-1", "/a", { owner: "ann", group: "7" }),
+    body: { path: "/a", owner: "ann", group: "7" },
+  },
+  { route: "makeSymlink", call: (c) => c.makeSymlink("sb-1", "../x", "/a"), body: { target: "../x", path: "/a" } },
+  {
+    route: "watchFiles",
+    call: async (c) => Array.fromAsync(await c.watchFiles("sb-1", "/srv", { recursive: true, debounceMs: 5 })),
+    query: { path: "/srv", recursive: true, debounce_ms: 5 },
+    result: [{ type: "created", path: "/srv/a", directory: false }],
+  },
+  {
+    route: "readTar",
+    call: async (c) =>
+      new TextDecoder().decode(Uint8Array.from((await Array.fromAsync(c.readTar("sb-1", "/srv"))).flatMap((part) => [...part]))),
+    query: { path: "/srv" },
+  },
+  { route: "writeTar", call: (c) => c.writeTar("sb-1", "/srv", "archive", { user: "ann" }), query: { path: "/srv", user: "ann" } },
   { route: "listWorkspaces", call: (c) => c.listWorkspaces() },
   { route: "createWorkspace", call: (c) => c.createWorkspace("w", "py"), body: { name: "w", snapshot_tag: "py" } },
   { route: "getWorkspace", call: (c) => c.getWorkspace("w"), params: { name: "w" } },

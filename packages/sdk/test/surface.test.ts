@@ -43,7 +43,37 @@ test("options have exactly the wire's fields", () => {
     Same<Said<forkd.PackagesSource>, keyof With<wire.CreateImage, "packages">>,
     Same<Said<forkd.RegistrySource>, keyof With<wire.CreateImage, "reference">>,
     Same<Said<forkd.FileSource>, keyof With<wire.CreateImage, "file">>,
-  ] = [true, true, true, true, true, true, true, true, true, true, true, true, true, true, true, true, true];
+    Same<Said<forkd.MakeDirectoryOptions>, Exclude<keyof wire.MakeDirectory, "path">>,
+    Same<Said<forkd.MoveFileOptions>, Exclude<keyof wire.MoveFile, "from" | "to">>,
+    Same<Said<forkd.CopyFileOptions>, Exclude<keyof wire.CopyFile, "from" | "to">>,
+    Same<Said<forkd.ChmodOptions>, Exclude<keyof wire.ChmodFile, "path" | "mode">>,
+    Same<Said<forkd.ChownOptions>, Exclude<keyof wire.ChownFile, "path">>,
+    Same<Said<forkd.FileOnceOptions>, Exclude<keyof wire.MakeSymlink, "path" | "target">>,
+  ] = [
+    true,
+    true,
+    true,
+    true,
+    true,
+    true,
+    true,
+    true,
+    true,
+    true,
+    true,
+    true,
+    true,
+    true,
+    true,
+    true,
+    true,
+    true,
+    true,
+    true,
+    true,
+    true,
+    true,
+  ];
   assert.ok(proofs.every(Boolean));
 });
 

@@ -1,7 +1,7 @@
-// What is done inside a sandbox.
+// Programs and code inside a sandbox.
 
 import * as z from "zod";
-import { env, flag } from "./common.ts";
+import { env } from "./common.ts";
 
 const MAX_TIMEOUT_SECS = 24 * 3600;
 const MAX_CODE = 8 * 1024 * 1024;
@@ -61,45 +61,8 @@ export const evalResult = z
 
 export const pingResult = z.strictObject({ pong: z.literal(true), ms: z.number(), kernels: z.array(z.string()) }).meta({ id: "Pong" });
 
-const path = z.string().min(1).max(4096).startsWith("/", "must be absolute").meta({ description: "Absolute path inside the guest" });
-
-export const filePath = z.strictObject({ path });
-
-export const readFileQuery = z.strictObject({
-  path,
-  offset: z.coerce.number().int().min(0).optional(),
-  length: z.coerce.number().int().min(0).optional(),
-});
-
-export const writeFileQuery = z.strictObject({
-  path,
-  mode: z
-    .string()
-    .regex(/^[0-7]{3,4}$/, "must be an octal mode such as 644")
-    .optional(),
-  append: flag,
-  parents: flag,
-});
-
-export const fileInfo = z
-  .strictObject({
-    kind: z.enum(["file", "directory", "symlink", "char", "block", "fifo", "socket"]),
-    mode: z.string(),
-    uid: z.int(),
-    gid: z.int(),
-    size: z.int(),
-    mtime_ms: z.number(),
-  })
-  .meta({ id: "FileInfo" });
-
-export const writeResult = z.strictObject({ bytes: z.int() }).meta({ id: "WriteResult" });
-
 export type ExecRequest = z.infer<typeof execRequest>;
 export type ExecResult = z.infer<typeof execResult>;
 export type EvalRequest = z.infer<typeof evalRequest>;
 export type EvalResult = z.infer<typeof evalResult>;
 export type PingResult = z.infer<typeof pingResult>;
-export type ReadFileQuery = z.infer<typeof readFileQuery>;
-export type WriteFileQuery = z.infer<typeof writeFileQuery>;
-export type FileInfo = z.infer<typeof fileInfo>;
-export type WriteResult = z.infer<typeof writeResult>;

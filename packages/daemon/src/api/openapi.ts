@@ -13,6 +13,8 @@ const DESCRIPTION = `fork() for virtual machines.
 Every error is a Problem with a stable code. The Unix socket belongs to its owner and needs no token; over TCP every request
 carries one. Fields may be added to answers at any time.`;
 
+const BYTES = "application/octet-stream";
+
 const REASONS: { [status: number]: string } = {
   200: "OK",
   201: "Created",
@@ -116,7 +118,7 @@ function operation(name: string, route: Route, schemas: Schemas): JsonObject {
     ...(route.progress === true ? { "x-progress": true } : {}),
     ...(route.method === "ALL" ? { "x-methods": "all" } : {}),
     ...(parameters.length > 0 ? { parameters } : {}),
-    ...(route.body === undefined || route.method === "ALL" ? {} : { requestBody: requestBody(route.body, schemas) }),
+    ...(route.body === undefined || route.method === "ALL" ? {} : { requestBody: requestBody(route.body, route, schemas) }),
     responses: { ...responses, "4XX": failure, "5XX": failure },
   };
 }
@@ -133,8 +135,8 @@ function parametersOf(schema: z.ZodType | undefined, where: "path" | "query", sc
   }));
 }
 
-function requestBody(body: z.ZodType | "bytes", schemas: Schemas): JsonObject {
-  if (body === "bytes") return { required: true, content: { "application/octet-stream": {} } };
+function requestBody(body: z.ZodType | "bytes", route: Route, schemas: Schemas): JsonObject {
+  if (body === "bytes") return { required: true, content: { [route.media ?? BYTES]: {} } };
   // A body of which nothing is required may be left out.
   const isRequired = !body.safeParse({}).success;
   return { required: isRequired, content: { "application/json": { schema: schemas.of(body, "input") } } };
@@ -143,7 +145,7 @@ function requestBody(body: z.ZodType | "bytes", schemas: Schemas): JsonObject {
 function contentOf(response: z.ZodType | Body, route: Route, schemas: Schemas): JsonObject | undefined {
   if (response === "empty") return undefined;
   if (response === "text") return { "text/plain": { schema: { type: "string" } } };
-  if (response === "bytes") return { "application/octet-stream": {} };
+  if (response === "bytes") return { [route.media ?? BYTES]: {} };
   if (response === "any") return { "*/*": {} };
   if (response === "upgrade") return undefined;
   if (response === "events") return { "text/event-stream": route.events ? { schema: schemas.of(route.events, "output") } : {} };

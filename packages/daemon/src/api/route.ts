@@ -21,6 +21,8 @@ export type Route = {
   responses: Record<number, z.ZodType | Body>;
   /** what the data of its events is, where an answer is "events" */
   events?: z.ZodType;
+  /** of "bytes", in both directions; without it application/octet-stream */
+  media?: string;
   /** long work: with Accept: application/x-ndjson, progress comes line by line before the result */
   progress?: true;
   /** where clients of the older API expect another status than that of the code */

@@ -2,6 +2,7 @@
 
 import type * as z from "zod";
 import { daemonRoutes } from "./routes/daemon.ts";
+import { fileRoutes } from "./routes/files.ts";
 import { portRoutes } from "./routes/ports.ts";
 import { processRoutes } from "./routes/processes.ts";
 import { sandboxRoutes } from "./routes/sandboxes.ts";
@@ -12,6 +13,7 @@ export const routes = {
   ...daemonRoutes,
   ...snapshotRoutes,
   ...sandboxRoutes,
+  ...fileRoutes,
   ...processRoutes,
   ...portRoutes,
   ...workspaceRoutes,

@@ -1,9 +1,12 @@
-// Files of the guest, in and out, of any size, a chunk at a time.
+// The content of files of the guest, in and out, of any size, a chunk at a time; and what is known about a file.
 
 import { ForkdError } from "../errors.ts";
-import { CodecError, Writer } from "./codec.ts";
+import { chunksOf } from "./chunks.ts";
+import { CodecError, Writer, type Reader } from "./codec.ts";
 import { throwIfCancelled, within, type AgentConnection } from "./connection.ts";
+import { deed, fileCall, fileError } from "./file-error.ts";
 import { GrowingBuffer } from "./growing-buffer.ts";
+import { pathBytes, pathText } from "./guest-path.ts";
 import { CHANNEL, T } from "./protocol.ts";
 import { AgentError } from "./stream.ts";
 
@@ -11,7 +14,16 @@ const TO_THE_END = 2n ** 64n - 1n;
 const FLAG_APPEND = 1;
 const FLAG_ATOMIC = 2;
 const FLAG_PARENTS = 4;
+const FLAG_OFFSET = 8;
+const FLAG_FOLLOW = 1;
 const MAX_WHOLE_FILE = 256 * 1024 * 1024;
+
+/** Every call takes these */
+export type FileOptions = {
+  /** whose rights count, and who owns what is new; without it root */
+  user?: string | undefined;
+  signal?: AbortSignal | undefined;
+};
 
 export type FileInfo = {
   kind: "file" | "directory" | "symlink" | "char" | "block" | "fifo" | "socket";
@@ -20,86 +32,67 @@ export type FileInfo = {
   gid: number;
   size: number;
   mtimeMs: number;
+  /** names in the guest; null: there is none for the number */
+  owner: string | null;
+  group: string | null;
+  /** of a link */
+  target: string | null;
 };
 
 const KINDS = { f: "file", d: "directory", l: "symlink", c: "char", b: "block", p: "fifo", s: "socket" } as const;
 
-export type ReadOptions = { maxBytes?: number };
+export type ReadOptions = FileOptions & { offset?: number | undefined; length?: number | undefined };
 
-export type WriteOptions = { mode?: number; append?: boolean; parents?: boolean; signal?: AbortSignal };
+export type WriteOptions = FileOptions & {
+  mode?: number | undefined;
+  append?: boolean | undefined;
+  /** writes from there on into a file that keeps the rest */
+  offset?: number | undefined;
+  parents?: boolean | undefined;
+};
+
+export type FileContent = string | Uint8Array | AsyncIterable<Uint8Array>;
 
 /** The file's content in chunks; the guest waits while the reader does */
-export async function* readFileChunks(
-  agent: AgentConnection,
-  path: string,
-  range: { offset?: number; length?: number } = {},
-): AsyncGenerator<Buffer> {
-  const chunks: { bytes: Buffer; taken: () => void }[] = [];
-  let wake: (() => void) | undefined;
+export async function* readFileChunks(agent: AgentConnection, path: string, opts: ReadOptions = {}): AsyncGenerator<Buffer> {
   const payload = new Writer()
-    .str(path)
-    .u64(BigInt(range.offset ?? 0))
-    .u64(range.length === undefined ? TO_THE_END : BigInt(range.length))
+    .bytes(pathBytes(path))
+    .u64(BigInt(opts.offset ?? 0))
+    .u64(opts.length === undefined ? TO_THE_END : BigInt(opts.length))
+    .str(opts.user ?? "")
     .done();
-  const stream = agent.open(T.READ, payload, async (channel, bytes) => {
-    if (channel !== CHANNEL.stdin) return;
-    const taken = Promise.withResolvers<void>();
-    chunks.push({ bytes, taken: taken.resolve });
-    wake?.();
-    await taken.promise;
-  });
-  let done = false;
-  const ended = stream.end().finally(() => {
-    done = true;
-    wake?.();
-  });
-  ended.catch(() => undefined); // awaited below, after the chunks that came before it
   try {
-    while (true) {
-      const chunk = chunks.shift();
-      if (chunk) {
-        yield chunk.bytes;
-        chunk.taken();
-      } else if (done) {
-        await fileCall(path, "read", ended);
-        return;
-      } else {
-        await new Promise<void>((resolve) => (wake = resolve));
-        wake = undefined;
-      }
-    }
-  } finally {
-    stream.cancel();
+    yield* chunksOf((onData) => agent.open(T.READ, payload, onData), { channel: CHANNEL.stdin, signal: opts.signal });
+  } catch (error) {
+    if (error instanceof AgentError) throw fileError(deed("read", path), error);
+    throw error;
   }
 }
 
 /** The whole file; FILE_FAILED when it is larger than `maxBytes` (256 MiB) */
-export async function readFile(agent: AgentConnection, path: string, opts: ReadOptions = {}): Promise<Buffer> {
-  const most = opts.maxBytes ?? MAX_WHOLE_FILE;
+export async function readFile(agent: AgentConnection, path: string, opts: ReadOptions & { maxBytes?: number } = {}): Promise<Buffer> {
+  const { maxBytes: most = MAX_WHOLE_FILE, ...rest } = opts;
   const content = new GrowingBuffer();
-  for await (const chunk of readFileChunks(agent, path)) {
+  for await (const chunk of readFileChunks(agent, path, rest)) {
     if (!content.add(chunk, most))
-      throw new ForkdError("FILE_FAILED", `Cannot read ${JSON.stringify(path)} in the guest: it has more than ${most} bytes.`, {
-        hint: "Read it a chunk at a time with readFileChunks, or raise maxBytes.",
+      throw new ForkdError("FILE_FAILED", `Cannot ${deed("read", path)} in the guest: it has more than ${most} bytes.`, {
+        hint: "Read it a chunk at a time with readChunks, or raise maxBytes.",
       });
   }
   return content.bytes();
 }
 
-/** Writes a file; unless appending it appears whole or not at all */
-export async function writeFile(
-  agent: AgentConnection,
-  path: string,
-  content: string | Uint8Array | AsyncIterable<Uint8Array>,
-  opts: WriteOptions = {},
-): Promise<number> {
-  const flags = (opts.append ? FLAG_APPEND : FLAG_ATOMIC) | (opts.parents === false ? 0 : FLAG_PARENTS);
+/** Writes a file; unless it is appended to or written into, it appears whole or not at all */
+export async function writeFile(agent: AgentConnection, path: string, content: FileContent, opts: WriteOptions = {}): Promise<number> {
+  const how = opts.append ? FLAG_APPEND : opts.offset === undefined ? FLAG_ATOMIC : FLAG_OFFSET;
   const stream = agent.open(
     T.WRITE,
     new Writer()
-      .str(path)
+      .bytes(pathBytes(path))
       .u32(opts.mode ?? 0o644)
-      .u8(flags)
+      .u8(how | (opts.parents === false ? 0 : FLAG_PARENTS))
+      .u64(BigInt(opts.offset ?? 0))
+      .str(opts.user ?? "")
       .done(),
   );
   const send = async (): Promise<number> => {
@@ -112,36 +105,48 @@ export async function writeFile(
   };
   try {
     const sending = within(send(), 0, opts.signal, () => new Error("unreachable: no time-out was asked for"));
-    return await fileCall(path, "write", sending);
+    return await fileCall(deed("write", path), sending);
   } finally {
     stream.cancel();
   }
 }
 
-export async function statFile(agent: AgentConnection, path: string, timeoutMs: number): Promise<FileInfo> {
-  const reader = await fileCall(path, "look at", agent.call(T.STAT, new Writer().str(path).done(), { timeoutMs }));
+/** `follow`: what a link points to instead of the link */
+export async function statFile(
+  agent: AgentConnection,
+  path: string,
+  opts: FileOptions & { follow?: boolean; timeoutMs: number },
+): Promise<FileInfo> {
+  const payload = new Writer()
+    .bytes(pathBytes(path))
+    .u8(opts.follow ? FLAG_FOLLOW : 0)
+    .str(opts.user ?? "")
+    .done();
+  return readInfo(await fileCall(deed("look at", path), agent.call(T.STAT, payload, opts)));
+}
+
+/** What STAT tells, and a listing of every entry */
+export function readInfo(reader: Reader): FileInfo {
   const letter = String.fromCharCode(reader.u8());
   if (!isKind(letter)) throw new CodecError(`a file of kind ${JSON.stringify(letter)}`);
+  const kind = KINDS[letter];
   return {
-    kind: KINDS[letter],
+    kind,
     mode: reader.u32(),
     uid: reader.u32(),
     gid: reader.u32(),
     size: Number(reader.u64()),
     mtimeMs: Number(reader.i64() / 1_000_000n),
+    owner: reader.str() || null,
+    group: reader.str() || null,
+    target: targetOf(reader.bytes(), kind),
   };
+}
+
+function targetOf(bytes: Buffer, kind: FileInfo["kind"]): string | null {
+  return kind === "symlink" ? pathText(bytes) : null;
 }
 
 function isKind(letter: string): letter is keyof typeof KINDS {
   return Object.hasOwn(KINDS, letter);
-}
-
-async function fileCall<V>(path: string, verb: string, call: Promise<V>): Promise<V> {
-  try {
-    return await call;
-  } catch (error) {
-    if (error instanceof AgentError)
-      throw new ForkdError("FILE_FAILED", `Cannot ${verb} ${JSON.stringify(path)} in the guest: ${error.message}.`, { cause: error });
-    throw error;
-  }
 }

@@ -62,6 +62,11 @@ export class AgentStream {
     this.#started.promise.catch(() => undefined);
   }
 
+  /** Whether nothing more comes or goes */
+  get over(): boolean {
+    return this.#over;
+  }
+
   /** The last frame (RESULT or EXIT), after all DATA before it was consumed */
   async end(): Promise<Frame> {
     return this.#end.promise;

@@ -1,6 +1,7 @@
 // Sends answers: JSON, streams, and progress line by line.
 
 import { Readable } from "node:stream";
+import type { OutgoingHttpHeaders } from "node:http";
 import type { FastifyReply } from "fastify";
 import type { Problem } from "../api/common.ts";
 import type { Progress } from "../util/progress.ts";
@@ -9,15 +10,17 @@ import type { AnyAnswer, Passage } from "./handler.ts";
 import type { ErrorAnswer } from "./problem.ts";
 
 const JSON_TYPE = "application/json; charset=utf-8";
+const PROBLEM_TRAILER = "x-forkd-problem";
 const LINES_TYPE = "application/x-ndjson";
 /** A client that reads slower than this misses steps, never the result */
 const MAX_WAITING_BYTES = 64 * 1024;
 
-export function send(reply: FastifyReply, answer: AnyAnswer): FastifyReply {
+/** `describe` tells an error that comes after the answer has begun */
+export function send(reply: FastifyReply, answer: AnyAnswer, describe: (error: unknown) => Problem): FastifyReply {
   reply.code(answer.status);
   if (answer.headers) reply.headers(answer.headers);
   const { body } = answer;
-  if (body instanceof Readable) return sendStream(reply, body, answer.flush === true);
+  if (body instanceof Readable) return sendStream(reply, body, answer.flush === true, describe);
   if (body === undefined || body === null) return reply.send();
   if (typeof body === "string") return reply.send(body);
   return reply.header("content-type", JSON_TYPE).send(JSON.stringify(body));
@@ -77,12 +80,33 @@ export async function sendLines(
   return reply;
 }
 
-function sendStream(reply: FastifyReply, stream: Readable, flush: boolean): FastifyReply {
+function sendStream(reply: FastifyReply, stream: Readable, flush: boolean, describe: (error: unknown) => Problem): FastifyReply {
   if (reply.request.method === "HEAD") {
     stream.destroy();
     return reply.send();
   }
+  if (/\btrailers\b/i.test(String(reply.request.headers.te))) return sendWithTrailer(reply, stream, describe);
   reply.send(stream);
   if (flush) reply.raw.flushHeaders();
   return reply;
+}
+
+/** For clients that understand it: a stream that breaks says why, behind what was sent. For others the connection breaks with it */
+function sendWithTrailer(reply: FastifyReply, stream: Readable, describe: (error: unknown) => Problem): FastifyReply {
+  const { raw } = reply.hijack();
+  raw.writeHead(reply.statusCode, { ...(reply.getHeaders() as OutgoingHttpHeaders), trailer: PROBLEM_TRAILER });
+  raw.flushHeaders();
+  stream.once("error", (error) => {
+    if (raw.destroyed) return;
+    raw.addTrailers({ [PROBLEM_TRAILER]: asciiJson(describe(error)) });
+    raw.end();
+  });
+  raw.once("close", () => stream.destroy());
+  stream.pipe(raw);
+  return reply;
+}
+
+/** A header holds no other characters */
+function asciiJson(value: object): string {
+  return JSON.stringify(value).replaceAll(/[^\x20-\x7e]/g, (char) => `\\u${char.charCodeAt(0).toString(16).padStart(4, "0")}`);
 }

@@ -23,6 +23,7 @@ import { validate } from "./validate.ts";
 import type { IncomingMessage } from "node:http";
 import type { Socket } from "node:net";
 import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
+import type { Problem } from "../api/common.ts";
 import type { Route } from "../api/route.ts";
 import type { RouteName } from "../api/routes.ts";
 import type { Caller } from "../manager/caller.ts";
@@ -229,13 +230,11 @@ async function serve(
       handler(input, { ...context, caller: { ...caller, progress, remember } }),
     );
   };
-  if (route.progress && wantsLines(request.headers.accept)) {
-    const asked = { requestId: request.id, signal };
-    return sendLines(reply, work, (error) => describeError(error, asked, services).problem);
-  }
+  const describe = (error: unknown): Problem => describeError(error, { requestId: request.id, signal }, services).problem;
+  if (route.progress && wantsLines(request.headers.accept)) return sendLines(reply, work, describe);
   const answer = await work();
   if (typeof answer.body === "function" && answer.status !== 101) return sendPassage(reply, answer.status, answer.body as Passage);
-  if (answer.status !== 101 || !upgrade) return send(reply, answer);
+  if (answer.status !== 101 || !upgrade) return send(reply, answer, describe);
   // from here on the end of what it sends is not the end of it
   state.isDetached = true;
   // from here on its connection is no longer HTTP

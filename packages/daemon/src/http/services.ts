@@ -2,17 +2,8 @@
 
 import type { Duplex } from "node:stream";
 import type { Event, GcResult, Status } from "../api/daemon.ts";
-import type {
-  EvalRequest,
-  EvalResult,
-  ExecRequest,
-  ExecResult,
-  FileInfo,
-  PingResult,
-  ReadFileQuery,
-  WriteFileQuery,
-  WriteResult,
-} from "../api/exec.ts";
+import type { EvalRequest, EvalResult, ExecRequest, ExecResult, PingResult } from "../api/exec.ts";
+import type * as files from "../api/files.ts";
 import type { CreatedImage, CreateImage, ImageInfo } from "../api/image.ts";
 import type { NetworkInfo, SetNetwork } from "../api/network.ts";
 import type { PortInfo } from "../api/ports.ts";
@@ -71,9 +62,23 @@ export type InsideApi = {
   exec(id: string, request: ExecRequest, caller: Caller): Promise<ExecResult>;
   eval(id: string, request: EvalRequest, caller: Caller): Promise<EvalResult>;
   logs(id: string, query: sandbox.LogsQuery, signal: AbortSignal): AsyncIterable<string>;
-  readFile(id: string, query: ReadFileQuery, caller: Caller): Promise<AsyncIterable<Buffer>>;
-  writeFile(id: string, query: WriteFileQuery, content: AsyncIterable<Uint8Array>, caller: Caller): Promise<WriteResult>;
-  statFile(id: string, path: string): Promise<FileInfo>;
+};
+
+export type FilesApi = {
+  read(id: string, query: files.ReadFileQuery, caller: Caller): Promise<AsyncIterable<Buffer>>;
+  write(id: string, query: files.WriteFileQuery, content: AsyncIterable<Uint8Array>, caller: Caller): Promise<files.WriteResult>;
+  stat(id: string, query: files.StatFileQuery, caller: Caller): Promise<files.FileInfo>;
+  list(id: string, query: files.ListFilesQuery, caller: Caller): Promise<Page<files.ListedFile>>;
+  makeDirectory(id: string, request: files.MakeDirectory, caller: Caller): Promise<void>;
+  move(id: string, request: files.MoveFile, caller: Caller): Promise<void>;
+  copy(id: string, request: files.CopyFile, caller: Caller): Promise<void>;
+  remove(id: string, query: files.RemoveFileQuery, caller: Caller): Promise<void>;
+  chmod(id: string, request: files.ChmodFile, caller: Caller): Promise<void>;
+  chown(id: string, request: files.ChownFile, caller: Caller): Promise<void>;
+  symlink(id: string, request: files.MakeSymlink, caller: Caller): Promise<void>;
+  watch(id: string, query: files.WatchFilesQuery, caller: Caller): Promise<AsyncIterable<files.FileEvent>>;
+  pack(id: string, query: files.ReadTarQuery, caller: Caller): Promise<AsyncIterable<Buffer>>;
+  unpack(id: string, query: files.WriteTarQuery, archive: AsyncIterable<Uint8Array>, caller: Caller): Promise<files.UnpackResult>;
 };
 
 /** A sandbox whose servers are used; it counts as used until this is closed */
@@ -151,6 +156,7 @@ export type ManagerApi = {
   readonly inside: InsideApi;
   readonly ports: PortsApi;
   readonly processes: ProcessesApi;
+  readonly files: FilesApi;
   readonly branches: BranchesApi;
   readonly snapshots: SnapshotsApi;
   readonly images: ImagesApi;

@@ -1,16 +1,6 @@
 // What is done inside a running sandbox.
 
-import type {
-  EvalRequest,
-  EvalResult,
-  ExecRequest,
-  ExecResult,
-  FileInfo,
-  PingResult,
-  ReadFileQuery,
-  WriteFileQuery,
-  WriteResult,
-} from "../api/exec.ts";
+import type { EvalRequest, EvalResult, ExecRequest, ExecResult, PingResult } from "../api/exec.ts";
 import type { LogsQuery } from "../api/sandbox.ts";
 import type { Caller } from "./caller.ts";
 import type { Meter } from "./core.ts";
@@ -86,84 +76,11 @@ export class Inside {
     );
   }
 
-  /** Rejects before the first byte when the file cannot be read */
-  async readFile(id: string, query: ReadFileQuery, caller: Caller): Promise<AsyncIterable<Buffer>> {
-    const { path, offset, length } = query;
-    const range = { ...(offset === undefined ? {} : { offset }), ...(length === undefined ? {} : { length }) };
-    const chunks = await this.#sandboxes.use(id, async (sandbox) => {
-      const reading = sandbox.readFileChunks(path, range);
-      return { reading, first: await reading.next() };
-    });
-    return this.#rest(id, chunks, caller);
-  }
-
-  async writeFile(id: string, query: WriteFileQuery, content: AsyncIterable<Uint8Array>, caller: Caller): Promise<WriteResult> {
-    const { path, mode, append, parents } = query;
-    const bytes = await this.#sandboxes.use(id, async (sandbox) =>
-      sandbox.writeFile(path, content, {
-        append: append ?? false,
-        parents: parents ?? false,
-        signal: caller.signal,
-        ...(mode === undefined ? {} : { mode: Number.parseInt(mode, 8) }),
-      }),
-    );
-    return { bytes };
-  }
-
-  async statFile(id: string, path: string): Promise<FileInfo> {
-    return this.#sandboxes.use(id, async (sandbox) => {
-      const { kind, mode, uid, gid, size, mtimeMs } = await sandbox.stat(path);
-      return { kind, mode: (mode & 0o7777).toString(8).padStart(4, "0"), uid, gid, size, mtime_ms: mtimeMs };
-    });
-  }
-
   logs(id: string, query: LogsQuery, signal: AbortSignal): AsyncIterable<string> {
     const entry = this.#registry.get(id);
     // here and not at the first line: one that has ended is a 410, not an empty log
     const sandbox = liveOf(entry);
     return logLines(this.#consoles, sandbox, query, signal);
-  }
-
-  /** No generator: one that nobody has begun to read runs no `finally`, and the agent's stream would stay open */
-  #rest(
-    id: string,
-    { reading, first }: { reading: AsyncGenerator<Buffer>; first: IteratorResult<Buffer> },
-    caller: Caller,
-  ): AsyncIterableIterator<Buffer> {
-    const entry = this.#registry.find(id);
-    if (entry) entry.uses++;
-    let isReleased = false;
-    const release = async (): Promise<void> => {
-      if (isReleased) return;
-      isReleased = true;
-      if (entry) {
-        entry.uses--;
-        entry.lastActive = Date.now();
-      }
-      await reading.return(undefined);
-    };
-    let ahead: IteratorResult<Buffer> | undefined = first;
-    return {
-      [Symbol.asyncIterator]() {
-        return this;
-      },
-      async next() {
-        try {
-          caller.signal.throwIfAborted();
-          const chunk = ahead ?? (await reading.next());
-          ahead = undefined;
-          if (chunk.done) await release();
-          return chunk;
-        } catch (error) {
-          await release();
-          throw error;
-        }
-      },
-      async return() {
-        await release();
-        return { done: true, value: undefined };
-      },
-    };
   }
 
   async #measured<V>(report: (ms: number, ok: boolean) => void, work: () => Promise<V>): Promise<V> {

@@ -19,6 +19,7 @@ import { tablesOf } from "../store/tables.ts";
 import { adoptAll } from "./adoption.ts";
 import { Branches } from "./branches.ts";
 import type { Core, Log, Meter, Settings } from "./core.ts";
+import { Files } from "./files.ts";
 import { collectGarbage } from "./gc.ts";
 import { Images } from "./images.ts";
 import { Inside } from "./inside.ts";
@@ -67,6 +68,7 @@ export class Manager {
   readonly inside: Inside;
   readonly ports: Ports;
   readonly processes: Processes;
+  readonly files: Files;
   readonly branches: Branches;
   readonly snapshots: Snapshots;
   readonly images: Images;
@@ -99,6 +101,7 @@ export class Manager {
     this.inside = new Inside({ sandboxes: this.sandboxes, registry, meter: core.meter });
     this.ports = new Ports({ sandboxes: this.sandboxes, registry });
     this.processes = new Processes(this.sandboxes);
+    this.files = new Files({ sandboxes: this.sandboxes, registry });
     const parts = { registry, sandboxes: this.sandboxes, snapshots: this.snapshots, lineage };
     this.branches = new Branches(core, parts);
     this.images = new Images(core);

@@ -3,9 +3,9 @@
 import { readFile as readHostFile, rm } from "node:fs/promises";
 import { ForkdError } from "../errors.ts";
 import type { AgentConnection } from "../guest/connection.ts";
-import { readFile, readFileChunks, statFile, writeFile, type FileInfo, type ReadOptions, type WriteOptions } from "../guest/files.ts";
 import { GrowingBuffer } from "../guest/growing-buffer.ts";
 import { listListeners, PortFinder, type Listener } from "../guest/listeners.ts";
+import { GuestFiles } from "../guest/guest-files.ts";
 import type { EvalOptions, EvalResult, Kernel, KernelFacts, Language } from "../guest/kernel.ts";
 import { ProcessHub } from "../guest/hub.ts";
 import type { ExitStatus, StartOptions } from "../guest/program.ts";
@@ -78,6 +78,7 @@ export class Sandbox {
   /** from the request to the moment it was handed over */
   readonly forkMs: number;
   readonly createdAt: Date;
+  readonly files: GuestFiles = new GuestFiles(() => this.#agent());
   readonly #parts: SandboxParts;
   /** branches of one sandbox come one after another */
   readonly branching = new Semaphore(1);
@@ -185,22 +186,6 @@ export class Sandbox {
     const kernel = this.#parts.kernels.get(opts.language ?? first ?? "python");
     if (!kernel) throw new ForkdError("KERNEL_MISSING", `Sandbox ${this.id} has no ${opts.language ?? "python"} kernel.`);
     return kernel.eval(code, opts);
-  }
-
-  async readFile(path: string, opts?: ReadOptions): Promise<Buffer> {
-    return readFile(this.#agent(), path, opts);
-  }
-
-  readFileChunks(path: string, range?: { offset?: number; length?: number }): AsyncGenerator<Buffer> {
-    return readFileChunks(this.#agent(), path, range);
-  }
-
-  async writeFile(path: string, content: string | Uint8Array | AsyncIterable<Uint8Array>, opts?: WriteOptions): Promise<number> {
-    return writeFile(this.#agent(), path, content, opts);
-  }
-
-  async stat(path: string): Promise<FileInfo> {
-    return statFile(this.#agent(), path, CALL_TIMEOUT_MS);
   }
 
   /** A TCP connection to a server in the guest: at the given address, else at the one on which the port is served */

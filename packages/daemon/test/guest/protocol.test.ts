@@ -41,6 +41,8 @@ function write(out: Writer, { as, value }: Field): void {
       return void out.bytes(Buffer.from(value as string, "hex"));
     case "list<str>":
       return void out.list(value as string[], (w, item) => void w.str(item));
+    case "list<bytes>":
+      return void out.list(value as string[], (w, item) => void w.bytes(Buffer.from(item, "hex")));
     case "map":
       return void out.map(value as Record<string, string>);
     case "failures":
@@ -88,6 +90,8 @@ function read(reader: Reader, as: string): unknown {
       return reader.bytes().toString("hex");
     case "list<str>":
       return reader.list((r) => r.str());
+    case "list<bytes>":
+      return reader.list((r) => r.bytes().toString("hex"));
     case "map":
       return Object.fromEntries(reader.list((r) => [r.str(), r.str()]));
     case "failures":

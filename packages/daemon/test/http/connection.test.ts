@@ -111,8 +111,8 @@ test("a body that does not arrive is not waited for", async (t) => {
 test("an upload that stops is not waited for", async (t) => {
   const failed = Promise.withResolvers<unknown>();
   const manager = fakeManager({
-    inside: {
-      writeFile: async (_id, _query, content) => {
+    files: {
+      write: async (_id, _query, content) => {
         try {
           for await (const _ of content);
         } catch (error) {
@@ -132,8 +132,8 @@ test("an upload that stops is not waited for", async (t) => {
 test("an upload whose client dies fails and is not a short file", async (t) => {
   const failed = Promise.withResolvers<unknown>();
   const manager = fakeManager({
-    inside: {
-      writeFile: async (_id, _query, content) => {
+    files: {
+      write: async (_id, _query, content) => {
         const wrong = await Array.fromAsync(content).then(
           () => new Error("the upload looked complete"),
           () => null,

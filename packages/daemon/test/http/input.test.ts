@@ -275,7 +275,7 @@ test("a request id is taken from the client when it is harmless", async (t) => {
 });
 
 test("HEAD answers like GET, without the body", async (t) => {
-  const manager = fakeManager({ sandboxes: { get: sandboxInfo }, inside: { readFile: async () => endless() } });
+  const manager = fakeManager({ sandboxes: { get: sandboxInfo }, files: { read: async () => endless() } });
   const fixture = await serve(t, { manager });
   for (const path of ["/healthz", "/v1/sandboxes/a", "/v1/events", "/v1/sandboxes/a/files?path=/x"]) {
     const reply = await fixture.ask(path, { method: "HEAD" });

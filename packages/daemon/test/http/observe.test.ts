@@ -123,7 +123,7 @@ test("a request whose body is not HTTP is written down with what it was answered
   const writeFile = async (_id: string, _query: unknown, content: AsyncIterable<Uint8Array>): Promise<{ bytes: number }> => {
     return { bytes: (await Array.fromAsync(content)).length };
   };
-  const fixture = await serve(t, { manager: fakeManager({ inside: { writeFile } }) });
+  const fixture = await serve(t, { manager: fakeManager({ files: { write: writeFile } }) });
   for (const [method, path] of [
     ["POST", "/v1/sandboxes"],
     ["PUT", "/v1/sandboxes/a/files?path=/x"],

@@ -176,8 +176,8 @@ test("a download is paced by its reader", async (t) => {
   let made = 0;
   const total = 800;
   const manager = fakeManager({
-    inside: {
-      readFile: async () =>
+    files: {
+      read: async () =>
         (async function* () {
           for (; made < total; made++) yield Buffer.alloc(64 * 1024, made & 255);
         })(),
@@ -200,8 +200,8 @@ test("a download is paced by its reader", async (t) => {
 test("a download that cannot begin is an error; one that breaks is cut off visibly", async (t) => {
   let isOpen = false;
   const manager = fakeManager({
-    inside: {
-      readFile: async () => {
+    files: {
+      read: async () => {
         if (!isOpen) throw new ForkdError("FILE_FAILED", "Cannot open /x: no such file.");
         return (async function* () {
           yield Buffer.alloc(100_000);
@@ -221,8 +221,8 @@ test("a download that cannot begin is an error; one that breaks is cut off visib
 test("a download whose reader leaves ends its source", async (t) => {
   const ended = Promise.withResolvers<void>();
   const manager = fakeManager({
-    inside: {
-      readFile: async () =>
+    files: {
+      read: async () =>
         (async function* () {
           try {
             for (;;) yield Buffer.alloc(64 * 1024);
@@ -244,8 +244,8 @@ test("what nobody reads of a download is released: HEAD, and a client that leave
   const leave = Promise.withResolvers<void>();
   let released = 0;
   const manager = fakeManager({
-    inside: {
-      readFile: async (_id, { path }) => {
+    files: {
+      read: async (_id, { path }) => {
         if (path === "/slow") {
           opened.resolve();
           await leave.promise;
@@ -280,8 +280,8 @@ test("an upload of any size and type arrives piece by piece", async (t) => {
   let taken = 0;
   const hash = createHash("sha256");
   const manager = fakeManager({
-    inside: {
-      writeFile: async (_id, query, content) => {
+    files: {
+      write: async (_id, query, content) => {
         assert.equal(query.path, "/x");
         for await (const piece of content) {
           if (taken === 0) await release.promise;
@@ -321,7 +321,7 @@ test("an upload of any size and type arrives piece by piece", async (t) => {
 
 test("an empty upload is an empty file", async (t) => {
   const manager = fakeManager({
-    inside: { writeFile: async (_id, _query, content) => ({ bytes: (await Array.fromAsync(content)).length }) },
+    files: { write: async (_id, _query, content) => ({ bytes: (await Array.fromAsync(content)).length }) },
   });
   const fixture = await serve(t, { manager });
   const reply = await fixture.ask("/v1/sandboxes/a/files?path=/x", { method: "PUT" });
@@ -330,8 +330,8 @@ test("an empty upload is an empty file", async (t) => {
 
 test("an upload that the guest refuses halfway is answered with why", async (t) => {
   const manager = fakeManager({
-    inside: {
-      writeFile: async (_id, _query, content) => {
+    files: {
+      write: async (_id, _query, content) => {
         let bytes = 0;
         for await (const piece of content) {
           bytes += piece.length;

@@ -160,6 +160,8 @@ export const PROCESS_EVENTS = [
   'id: 5-3\nevent: exit\ndata: {"exit_code":3,"signal":null,"timed_out":false}\n\n',
 ] as const;
 
+const file = { kind: "file", mode: "0644", uid: 0, gid: 0, owner: "root", group: "root", size: 7, mtime_ms: 1, target: null };
+
 /** Status and body; undefined is an empty answer */
 export const SAMPLES: { [N in RouteName]: readonly [number, unknown] } = {
   getHealth: [200, { ok: true }],
@@ -265,11 +267,25 @@ export const SAMPLES: { [N in RouteName]: readonly [number, unknown] } = {
   writeStdin: [204, undefined],
   signalProcess: [204, undefined],
   resizeProcess: [204, undefined],
-  statFile: [200, { kind: "file", mode: "644", uid: 0, gid: 0, size: 7, mtime_ms: 1 }],
   listPorts: [200, [{ port: 8000, address: "0.0.0.0", family: "ipv4", protocol: "tcp", process: { pid: 7, name: "python3" } }]],
   createPreview: [201, { url: "http://8000-sb-1.localhost:8889/?forkd_preview=fkp_x", token: "fkp_x", expires_at_unix: 1 }],
   connectPort: [101, undefined],
   proxyRequest: [200, "from the guest"],
+  statFile: [200, file],
+  listFiles: [200, [{ path: "/srv/a", name: "a", ...file }]],
+  makeDirectory: [204, undefined],
+  moveFile: [204, undefined],
+  copyFile: [204, undefined],
+  removeFile: [204, undefined],
+  chmodFile: [204, undefined],
+  chownFile: [204, undefined],
+  makeSymlink: [204, undefined],
+  watchFiles: [
+    200,
+    'event: ready\ndata: {"type":"ready"}\n\nevent: created\ndata: {"type":"created","path":"/srv/a","directory":false}\n\n',
+  ],
+  readTar: [200, "archive"],
+  writeTar: [200, { entries: 2, bytes: 7 }],
   listWorkspaces: [200, [workspace]],
   createWorkspace: [201, workspace],
   getWorkspace: [200, workspace],

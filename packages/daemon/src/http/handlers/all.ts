@@ -1,6 +1,7 @@
 // Every handler.
 
 import { daemonHandlers } from "./daemon.ts";
+import { fileHandlers } from "./files.ts";
 import { portHandlers } from "./ports.ts";
 import { processHandlers } from "./processes.ts";
 import { sandboxHandlers } from "./sandboxes.ts";
@@ -12,6 +13,7 @@ export const handlers: Handlers = {
   ...daemonHandlers,
   ...snapshotHandlers,
   ...sandboxHandlers,
+  ...fileHandlers,
   ...processHandlers,
   ...portHandlers,
   ...workspaceHandlers,

@@ -2,7 +2,6 @@
 
 import { Readable } from "node:stream";
 import { ForkdError } from "../../errors.ts";
-import { readPieces } from "../body.ts";
 import { nextPage } from "../handler.ts";
 import type { sandboxRoutes } from "../../api/routes/sandboxes.ts";
 import type { Handlers } from "../handler.ts";
@@ -68,18 +67,5 @@ export const sandboxHandlers: Pick<Handlers, keyof typeof sandboxRoutes> = {
       headers: { "content-type": "text/plain; charset=utf-8" },
       flush: query.follow === true,
     };
-  },
-  readFile: async ({ params, query }, { services, caller }) => ({
-    status: 200,
-    body: Readable.from(await services.manager.inside.readFile(params.id, query, caller), { objectMode: false }),
-    // what a guest made is never shown as a page of ours
-    headers: { "content-type": "application/octet-stream", "x-content-type-options": "nosniff" },
-  }),
-  writeFile: async ({ params, query, body }, { services, caller }) => {
-    const content = readPieces(body, services.limits.uploadIdleMs);
-    return { status: 200, body: await services.manager.inside.writeFile(params.id, query, content, caller) };
-  },
-  statFile: async ({ params, query }, { services }) => {
-    return { status: 200, body: await services.manager.inside.statFile(params.id, query.path) };
   },
 };

@@ -4,57 +4,59 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import { Readable } from "node:stream";
 import { test } from "node:test";
-import { Inside } from "../../src/manager/inside.ts";
+import { Files } from "../../src/manager/files.ts";
 import type { Caller } from "../../src/manager/caller.ts";
 
-type Parts = ConstructorParameters<typeof Inside>[0];
+type Parts = ConstructorParameters<typeof Files>[0];
 
-function reading(chunks: string[]): { inside: Inside; caller: Caller; abort: AbortController; open: () => number; uses: () => number } {
+function reading(chunks: string[]): { files: Files; caller: Caller; abort: AbortController; open: () => number; uses: () => number } {
   const entry = { uses: 0, lastActive: 0 };
   let open = 0;
   const sandbox = {
-    async *readFileChunks() {
-      open++;
-      try {
-        for (const chunk of chunks) yield Buffer.from(chunk);
-      } finally {
-        open--;
-      }
+    files: {
+      async *readChunks() {
+        open++;
+        try {
+          for (const chunk of chunks) yield Buffer.from(chunk);
+        } finally {
+          open--;
+        }
+      },
     },
   };
   const sandboxes = { use: async (_id: string, work: (given: typeof sandbox) => Promise<unknown>) => work(sandbox) };
   const registry = { find: () => entry };
   const abort = new AbortController();
-  const inside = new Inside({ sandboxes, registry, meter: {} } as unknown as Parts);
+  const files = new Files({ sandboxes, registry } as unknown as Parts);
   const caller: Caller = { principal: "local", maxSandboxes: null, requestId: "r", signal: abort.signal };
-  return { inside, caller, abort, open: () => open, uses: () => entry.uses };
+  return { files, caller, abort, open: () => open, uses: () => entry.uses };
 }
 
 test("a file is read to its end, which releases it", async () => {
-  const { inside, caller, open, uses } = reading(["a", "b"]);
-  const content = await inside.readFile("sb", { path: "/x" }, caller);
+  const { files, caller, open, uses } = reading(["a", "b"]);
+  const content = await files.read("sb", { path: "/x" }, caller);
   assert.deepEqual([open(), uses()], [1, 1]);
   assert.equal(Buffer.concat(await Array.fromAsync(content)).toString(), "ab");
   assert.deepEqual([open(), uses()], [0, 0]);
 });
 
 test("an empty file is no chunk", async () => {
-  const { inside, caller, open, uses } = reading([]);
-  assert.deepEqual(await Array.fromAsync(await inside.readFile("sb", { path: "/x" }, caller)), []);
+  const { files, caller, open, uses } = reading([]);
+  assert.deepEqual(await Array.fromAsync(await files.read("sb", { path: "/x" }, caller)), []);
   assert.deepEqual([open(), uses()], [0, 0]);
 });
 
 test("a file that nobody begins to read is released", async () => {
-  const { inside, caller, open, uses } = reading(["a", "b"]);
-  const stream = Readable.from(await inside.readFile("sb", { path: "/x" }, caller));
+  const { files, caller, open, uses } = reading(["a", "b"]);
+  const stream = Readable.from(await files.read("sb", { path: "/x" }, caller));
   stream.destroy();
   await once(stream, "close");
   assert.deepEqual([open(), uses()], [0, 0]);
 });
 
 test("a reader that stops halfway releases it, once", async () => {
-  const { inside, caller, open, uses } = reading(["a", "b", "c"]);
-  const content = (await inside.readFile("sb", { path: "/x" }, caller))[Symbol.asyncIterator]();
+  const { files, caller, open, uses } = reading(["a", "b", "c"]);
+  const content = (await files.read("sb", { path: "/x" }, caller))[Symbol.asyncIterator]();
   await content.next();
   await content.return?.();
   await content.return?.();
@@ -62,8 +64,8 @@ test("a reader that stops halfway releases it, once", async () => {
 });
 
 test("a caller that goes away ends the reading", async () => {
-  const { inside, caller, abort, open, uses } = reading(["a", "b", "c"]);
-  const content = (await inside.readFile("sb", { path: "/x" }, caller))[Symbol.asyncIterator]();
+  const { files, caller, abort, open, uses } = reading(["a", "b", "c"]);
+  const content = (await files.read("sb", { path: "/x" }, caller))[Symbol.asyncIterator]();
   await content.next();
   abort.abort(new Error("gone"));
   await assert.rejects(content.next(), /gone/);

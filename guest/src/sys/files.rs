@@ -1,0 +1,172 @@
+//! System calls about files that std does not offer.
+
+use super::check;
+use crate::shutdown;
+use std::ffi::CString;
+use std::fs::File;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::io::AsRawFd;
+use std::path::{Path, PathBuf};
+
+fn c_path(path: &Path) -> io::Result<CString> {
+    CString::new(path.as_os_str().as_bytes()).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))
+}
+
+/// Does the work with the rights to files of another user, and with new files being theirs. The guest kernel takes
+/// away root's rights to files as soon as the user for files is not root, and gives them back afterwards.
+pub fn with_file_rights<T>(uid: u32, gid: u32, groups: &[u32], work: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    set_groups(groups)?;
+    // SAFETY: integers only. Both calls return the former id and cannot fail for root.
+    unsafe {
+        libc::setfsgid(gid);
+        libc::setfsuid(uid);
+    }
+    let result = work();
+    // SAFETY: as above; asking for an invalid id changes nothing and tells the current one.
+    let is_root = unsafe {
+        libc::setfsuid(0);
+        libc::setfsgid(0);
+        libc::setfsuid(u32::MAX) == 0 && libc::setfsgid(u32::MAX) == 0
+    };
+    if !is_root || set_groups(&[]).is_err() {
+        shutdown::fatal("agent: cannot become root again");
+    }
+    result
+}
+
+fn set_groups(groups: &[u32]) -> io::Result<()> {
+    // SAFETY: the pointer and the length are those of the slice.
+    check(unsafe { libc::setgroups(groups.len(), groups.as_ptr()) }).map(|_| ())
+}
+
+/// Becomes another user for good.
+pub fn become_user(uid: u32, gid: u32, groups: &[u32]) -> io::Result<()> {
+    set_groups(groups)?;
+    // SAFETY: integers only.
+    check(unsafe { libc::setgid(gid) })?;
+    check(unsafe { libc::setuid(uid) }).map(|_| ())
+}
+
+/// `u32::MAX` leaves an id as it is. Follows links.
+pub fn chown(path: &Path, uid: u32, gid: u32) -> io::Result<()> {
+    let path = c_path(path)?;
+    // SAFETY: a NUL-terminated string that outlives the call.
+    check(unsafe { libc::chown(path.as_ptr(), uid, gid) }).map(|_| ())
+}
+
+/// The same for a link itself.
+pub fn chown_link(path: &Path, uid: u32, gid: u32) -> io::Result<()> {
+    let path = c_path(path)?;
+    // SAFETY: a NUL-terminated string that outlives the call.
+    check(unsafe { libc::lchown(path.as_ptr(), uid, gid) }).map(|_| ())
+}
+
+/// The same for an open file.
+pub fn chown_file(file: &File, uid: u32, gid: u32) -> io::Result<()> {
+    // SAFETY: an open descriptor and integers.
+    check(unsafe { libc::fchown(file.as_raw_fd(), uid, gid) }).map(|_| ())
+}
+
+pub fn is_root() -> bool {
+    // SAFETY: geteuid takes nothing and cannot fail.
+    unsafe { libc::geteuid() == 0 }
+}
+
+/// Renames; fails with EEXIST when there is something at the new place.
+pub fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
+    let (from, to) = (c_path(from)?, c_path(to)?);
+    let here = libc::AT_FDCWD;
+    // SAFETY: two NUL-terminated strings that outlive the call.
+    check(unsafe { libc::renameat2(here, from.as_ptr(), here, to.as_ptr(), libc::RENAME_NOREPLACE) }).map(|_| ())
+}
+
+/// A further name for a file of another folder. Does not follow a link.
+pub fn link(from_folder: &File, from: &Path, to: &Path) -> io::Result<()> {
+    let (from, to) = (c_path(from)?, c_path(to)?);
+    // SAFETY: an open descriptor and two NUL-terminated strings that outlive the call.
+    check(unsafe { libc::linkat(from_folder.as_raw_fd(), from.as_ptr(), libc::AT_FDCWD, to.as_ptr(), 0) }).map(|_| ())
+}
+
+/// Makes a pipe, a socket or a device; `mode` holds the kind.
+pub fn make_node(path: &Path, mode: u32, device: u64) -> io::Result<()> {
+    let path = c_path(path)?;
+    // SAFETY: a NUL-terminated string that outlives the call.
+    check(unsafe { libc::mknod(path.as_ptr(), mode, device) }).map(|_| ())
+}
+
+pub fn device_major(device: u64) -> u32 {
+    libc::major(device)
+}
+
+pub fn device_minor(device: u64) -> u32 {
+    libc::minor(device)
+}
+
+pub fn device(major: u32, minor: u32) -> u64 {
+    libc::makedev(major, minor)
+}
+
+/// Sets the time of the last change, of a link itself; seconds and nanoseconds.
+pub fn set_mtime(path: &Path, seconds: i64, nanoseconds: i64) -> io::Result<()> {
+    let path = c_path(path)?;
+    let times = times(seconds, nanoseconds);
+    // SAFETY: a NUL-terminated string, and two timespecs as the call wants them.
+    check(unsafe { libc::utimensat(libc::AT_FDCWD, path.as_ptr(), times.as_ptr(), libc::AT_SYMLINK_NOFOLLOW) })
+        .map(|_| ())
+}
+
+/// The same for an open file.
+pub fn set_file_mtime(file: &File, seconds: i64, nanoseconds: i64) -> io::Result<()> {
+    // SAFETY: an open descriptor, and two timespecs as the call wants them.
+    check(unsafe { libc::futimens(file.as_raw_fd(), times(seconds, nanoseconds).as_ptr()) }).map(|_| ())
+}
+
+fn times(seconds: i64, nanoseconds: i64) -> [libc::timespec; 2] {
+    let unchanged = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: libc::UTIME_OMIT,
+    };
+    let mtime = libc::timespec {
+        tv_sec: seconds,
+        tv_nsec: nanoseconds,
+    };
+    [unchanged, mtime]
+}
+
+/// Goes to an open folder.
+pub fn go_to(folder: &File) -> io::Result<()> {
+    // SAFETY: an open descriptor.
+    check(unsafe { libc::fchdir(folder.as_raw_fd()) }).map(|_| ())
+}
+
+/// Moves bytes from a file to a pipe without copying them; how many.
+pub fn splice(file: &File, pipe: &File, most: u64) -> io::Result<u64> {
+    let most = most.min(1 << 30) as usize;
+    let (from, to) = (std::ptr::null_mut(), std::ptr::null_mut());
+    // SAFETY: two open descriptors; without offsets the call touches no memory of ours.
+    let count = unsafe { libc::splice(file.as_raw_fd(), from, pipe.as_raw_fd(), to, most, 0) };
+    match count {
+        count if count >= 0 => Ok(count as u64),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Where the next data, or the next hole, of a file begins; its size when there is none.
+pub fn next_part(file: &File, from: u64, size: u64, data: bool) -> io::Result<u64> {
+    let whence = if data { libc::SEEK_DATA } else { libc::SEEK_HOLE };
+    // SAFETY: an open descriptor and integers.
+    match unsafe { libc::lseek(file.as_raw_fd(), from as libc::off_t, whence) } {
+        at if at >= 0 => Ok((at as u64).min(size)),
+        _ => match io::Error::last_os_error() {
+            e if e.raw_os_error() == Some(libc::ENXIO) => Ok(size),
+            e => Err(e),
+        },
+    }
+}
+
+/// A name in the same folder that nobody else has: what is half-made has it, and is renamed when it is complete.
+pub fn neighbour(path: &Path) -> io::Result<PathBuf> {
+    let random = u64::from_le_bytes(super::random_bytes()?[..8].try_into().unwrap_or_default());
+    Ok(path.with_file_name(format!(".forkd-{:016x}", random)))
+}

@@ -1,0 +1,77 @@
+// Handlers of the files of sandboxes.
+
+import { Readable } from "node:stream";
+import { readPieces } from "../body.ts";
+import { nextPage } from "../handler.ts";
+import { serverEvents } from "../server-events.ts";
+import type { fileRoutes } from "../../api/routes/files.ts";
+import type { Handlers } from "../handler.ts";
+
+/** What a guest made is never shown as a page of ours */
+const GUEST_CONTENT = { "x-content-type-options": "nosniff" };
+
+export const fileHandlers: Pick<Handlers, keyof typeof fileRoutes> = {
+  readFile: async ({ params, query }, { services, caller }) => ({
+    status: 200,
+    body: Readable.from(await services.manager.files.read(params.id, query, caller), { objectMode: false }),
+    headers: { "content-type": "application/octet-stream", ...GUEST_CONTENT },
+  }),
+  writeFile: async ({ params, query, body }, { services, caller }) => {
+    const content = readPieces(body, services.limits.uploadIdleMs);
+    return { status: 200, body: await services.manager.files.write(params.id, query, content, caller) };
+  },
+  removeFile: async ({ params, query }, { services, caller }) => {
+    await services.manager.files.remove(params.id, query, caller);
+    return { status: 204 };
+  },
+  statFile: async ({ params, query }, { services, caller }) => {
+    return { status: 200, body: await services.manager.files.stat(params.id, query, caller) };
+  },
+  listFiles: async ({ params, query }, { services, caller }) => {
+    const { items, nextCursor } = await services.manager.files.list(params.id, query, caller);
+    return { status: 200, body: items, ...nextPage(nextCursor) };
+  },
+  makeDirectory: async ({ params, body }, { services, caller }) => {
+    await services.manager.files.makeDirectory(params.id, body, caller);
+    return { status: 204 };
+  },
+  moveFile: async ({ params, body }, { services, caller }) => {
+    await services.manager.files.move(params.id, body, caller);
+    return { status: 204 };
+  },
+  copyFile: async ({ params, body }, { services, caller }) => {
+    await services.manager.files.copy(params.id, body, caller);
+    return { status: 204 };
+  },
+  chmodFile: async ({ params, body }, { services, caller }) => {
+    await services.manager.files.chmod(params.id, body, caller);
+    return { status: 204 };
+  },
+  chownFile: async ({ params, body }, { services, caller }) => {
+    await services.manager.files.chown(params.id, body, caller);
+    return { status: 204 };
+  },
+  makeSymlink: async ({ params, body }, { services, caller }) => {
+    await services.manager.files.symlink(params.id, body, caller);
+    return { status: 204 };
+  },
+  watchFiles: async ({ params, query }, { services, caller }) => {
+    const signal = AbortSignal.any([caller.signal, services.daemon.stopping]);
+    const changes = await services.manager.files.watch(params.id, query, { ...caller, signal });
+    return {
+      status: 200,
+      body: serverEvents(changes, { heartbeatMs: services.limits.heartbeatMs, over: signal }),
+      headers: { "content-type": "text/event-stream", "cache-control": "no-store" },
+      flush: true,
+    };
+  },
+  readTar: async ({ params, query }, { services, caller }) => ({
+    status: 200,
+    body: Readable.from(await services.manager.files.pack(params.id, query, caller), { objectMode: false }),
+    headers: { "content-type": "application/x-tar", ...GUEST_CONTENT },
+  }),
+  writeTar: async ({ params, query, body }, { services, caller }) => {
+    const archive = readPieces(body, services.limits.uploadIdleMs);
+    return { status: 200, body: await services.manager.files.unpack(params.id, query, archive, caller) };
+  },
+};
