@@ -3,13 +3,12 @@
 import { link } from "node:fs/promises";
 import { join } from "node:path";
 import { newId } from "../util/id.ts";
-import { stackNode } from "../vmm/qemu/block-node.ts";
+import { convertLayers, type ConvertHost } from "./convert.ts";
 import { layerFile, type Layer } from "./layer.ts";
 import { checkOverlay } from "./overlay.ts";
-import { runDiskTool } from "./run-tool.ts";
 
 /** Writes what all layers together hold to a new one in a folder; one that is alone already is only linked */
-export async function flattenLayers(layers: readonly Layer[], sizeMiB: number, dir: string): Promise<Layer> {
+export async function flattenLayers(layers: readonly Layer[], sizeMiB: number, dir: string, host: ConvertHost): Promise<Layer> {
   const [only, ...others] = layers;
   const names = { id: only && others.length === 0 ? only.id : newId("dk"), format: "raw" } as const;
   const flat = { ...names, path: join(dir, layerFile(names)) };
@@ -19,7 +18,6 @@ export async function flattenLayers(layers: readonly Layer[], sizeMiB: number, d
   }
   // what VMMs have written is not trusted
   for (const { path } of others) await checkOverlay(path, sizeMiB);
-  const source = `json:${JSON.stringify(stackNode(layers, "read"))}`;
-  await runDiskTool(["qemu-img", "convert", "-O", "raw", source, flat.path]);
+  await convertLayers(layers, sizeMiB, flat.path, host);
   return flat;
 }

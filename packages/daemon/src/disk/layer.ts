@@ -1,8 +1,9 @@
 // A disk is a stack of files. Only the uppermost one is written; the others never change, so any number of disks can share them.
 
 import type { Stats } from "node:fs";
-import { link, stat } from "node:fs/promises";
+import { link, lstat, stat } from "node:fs/promises";
 import { join } from "node:path";
+import { ForkdError } from "../errors.ts";
 
 export const LAYER_ID = /^dk-[a-z2-7]{16}$/;
 
@@ -45,6 +46,11 @@ export async function statIfThere(path: string): Promise<Stats | undefined> {
 
 /** Gives a folder the same files; returns their ids. The file system counts who has a layer and removes it with the last one */
 export async function linkLayers(layers: readonly Layer[], dir: string): Promise<string[]> {
-  for (const layer of layers) await link(layer.path, join(dir, layerFile(layer)));
+  for (const layer of layers) {
+    const path = join(dir, layerFile(layer));
+    await link(layer.path, path);
+    // looked at where no VMM can change it: one that was broken into may have put a link there, to any file of the host
+    if (!(await lstat(path)).isFile()) throw new ForkdError("VMM_FAILED", `Cannot use the disk layer ${layer.id}: it is no ordinary file.`);
+  }
   return layers.map(({ id }) => id);
 }

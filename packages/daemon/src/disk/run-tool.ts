@@ -9,8 +9,12 @@ export async function runDiskTool(argv: readonly string[], signal?: AbortSignal)
   try {
     await run(argv, { signal, env: { ...process.env, PATH: searchPath(), LC_ALL: "C" } });
   } catch (error) {
-    const isFull = error instanceof ForkdError && /No space left on device|Disk quota exceeded/.test(error.message);
-    if (!isFull) throw error;
-    throw new ForkdError("NO_SPACE", `Cannot write a disk layer: the host's disk is full.`, { cause: error });
+    throw diskFailure(error);
   }
+}
+
+/** What it failed for, as far as we know it */
+export function diskFailure(error: unknown): unknown {
+  const isFull = error instanceof ForkdError && /No space left on device|Disk quota exceeded/.test(error.message);
+  return isFull ? new ForkdError("NO_SPACE", "Cannot write a disk layer: the host's disk is full.", { cause: error }) : error;
 }

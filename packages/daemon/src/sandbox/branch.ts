@@ -2,13 +2,13 @@
 
 import { mkdir, rm, stat } from "node:fs/promises";
 import { join } from "node:path";
+import type { ConvertHost } from "../disk/convert.ts";
 import { flattenLayers } from "../disk/flatten.ts";
 import { layersIn } from "../disk/layer.ts";
 import { ForkdError, messageOf } from "../errors.ts";
 import { within } from "../guest/connection.ts";
 import type { KernelFacts } from "../guest/kernel.ts";
 import type { Home } from "../home.ts";
-import type { WardenSource } from "../memory/warden-source.ts";
 import { SNAPSHOT_VERSION, type SnapshotManifest } from "../snapshot/manifest.ts";
 import type { Snapshot, SnapshotStore } from "../snapshot/store.ts";
 import { newId } from "../util/id.ts";
@@ -21,7 +21,7 @@ const PAGE_WITHIN_MS = 0.002;
 /** A disk of more layers is stored as one: each layer is a file that every fork opens and every read may have to look into */
 const MAX_LAYERS = 16;
 
-export type BranchContext = { home: Home; warden: WardenSource; snapshots: SnapshotStore; engineVersion: string };
+export type BranchContext = ConvertHost & { home: Home; snapshots: SnapshotStore; engineVersion: string };
 
 export type BranchResult = {
   snapshot: Snapshot;
@@ -90,8 +90,8 @@ async function captureAll(context: BranchContext, sandbox: Sandbox, opts: Branch
     );
     if (!opts.stayPaused) void sandbox.setClock();
     opts.onResumed?.(pauseMs);
-    const disk = await saveDisk(sandbox, dir, opts);
     await vm.takeDeviceState(deviceState);
+    const disk = await saveDisk(context, sandbox, dir, opts);
     const { bytes, pages } = await begun.commit();
     const manifest: SnapshotManifest = {
       ...source.manifest,
@@ -145,14 +145,14 @@ async function pauseAndFinish(sandbox: Sandbox, opts: BranchOptions, finish: () 
 }
 
 /** What was frozen becomes part of the snapshot; a stack that has grown too high becomes one layer, also in the source */
-async function saveDisk(sandbox: Sandbox, dir: string, opts: BranchOptions): Promise<SnapshotManifest["disk"]> {
+async function saveDisk(context: BranchContext, sandbox: Sandbox, dir: string, opts: BranchOptions): Promise<SnapshotManifest["disk"]> {
   const { disk, vm } = sandbox;
   if (!disk) return null;
   const layers = await disk.saveFrozen(dir);
   const { sizeMiB } = disk;
   if (layers.length <= MAX_LAYERS) return { sizeMiB, layers };
   const old = layersIn(dir, layers);
-  const flat = await flattenLayers(old, sizeMiB, dir);
+  const flat = await flattenLayers(old, sizeMiB, dir, context);
   for (const { path } of old) await rm(path);
   if (!opts.stayPaused) await unlessGone(sandbox, disk.restack(vm.disk, flat));
   return { sizeMiB, layers: [flat.id] };

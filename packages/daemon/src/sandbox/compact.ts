@@ -3,16 +3,16 @@
 import { copyFile, mkdir, stat } from "node:fs/promises";
 import { constants } from "node:fs";
 import { join } from "node:path";
+import type { ConvertHost } from "../disk/convert.ts";
 import { flattenLayers } from "../disk/flatten.ts";
 import type { Home } from "../home.ts";
 import { withStaging } from "../host/staging.ts";
 import type { FlatCache } from "../memory/flat.ts";
-import type { WardenSource } from "../memory/warden-source.ts";
 import type { SnapshotManifest } from "../snapshot/manifest.ts";
 import type { Snapshot, SnapshotStore } from "../snapshot/store.ts";
 import { newId } from "../util/id.ts";
 
-export type CompactContext = { home: Home; snapshots: SnapshotStore; flats: FlatCache; warden: WardenSource };
+export type CompactContext = ConvertHost & { home: Home; snapshots: SnapshotStore; flats: FlatCache };
 
 export async function compactSnapshot(
   context: CompactContext,
@@ -34,7 +34,7 @@ export async function compactSnapshot(
       }
       await copyFile(from.deviceState, join(dir, "device.state"), constants.COPYFILE_FICLONE);
       const { disk } = from.manifest;
-      const layers = disk ? [(await flattenLayers(from.layers, disk.sizeMiB, dir)).id] : [];
+      const layers = disk ? [(await flattenLayers(from.layers, disk.sizeMiB, dir, context)).id] : [];
       const manifest: SnapshotManifest = {
         ...from.manifest,
         id: opts.id ?? newId("sn"),

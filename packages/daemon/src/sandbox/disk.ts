@@ -1,7 +1,8 @@
-// The disk of one VM: the layers of its snapshot, and above them its own, which lie in a folder of its own.
+// The disk of one VM: the layers of its snapshot, and above them its own, which lie in a folder of its own. The one that takes the writes
+// is in a folder inside it, which is all that a VMM can write: what is frozen is taken out of its reach.
 
-import { link, mkdir, readdir, rm } from "node:fs/promises";
-import { join } from "node:path";
+import { link, mkdir, readdir, rename, rm } from "node:fs/promises";
+import { basename, dirname, join } from "node:path";
 import { formatDisk } from "../disk/format.ts";
 import { layerBytes, linkLayers, type Layer } from "../disk/layer.ts";
 import { writeOverlay } from "../disk/overlay.ts";
@@ -37,7 +38,7 @@ export class SandboxDisk {
   /** An empty one, for a parent */
   static async format(dir: string, sizeMiB: number, signal?: AbortSignal): Promise<SandboxDisk> {
     return make(dir, async () => {
-      const layer = ownLayer(dir, 0, "raw");
+      const layer = ownLayer(reachOf(dir), 0, "raw");
       await formatDisk(layer.path, sizeMiB, signal);
       return new SandboxDisk(dir, sizeMiB, [], [layer]);
     });
@@ -46,7 +47,7 @@ export class SandboxDisk {
   /** What a child of a snapshot begins with */
   static async above(dir: string, sizeMiB: number, { layers }: Snapshot): Promise<SandboxDisk> {
     return make(dir, async () => {
-      const layer = ownLayer(dir, 0, "qcow2");
+      const layer = ownLayer(reachOf(dir), 0, "qcow2");
       await writeOverlay(layer.path, sizeMiB);
       return new SandboxDisk(dir, sizeMiB, layers, [layer]);
     });
@@ -83,7 +84,7 @@ export class SandboxDisk {
   /** Makes the layer that will take the writes after a freeze, so that the freeze is one round trip; settle() takes it back */
   async prepare(control: DiskControl): Promise<void> {
     await this.settle(control);
-    this.#next = ownLayer(this.#dir, this.#stack().active.place + STEP, "qcow2");
+    this.#next = ownLayer(reachOf(this.#dir), this.#stack().active.place + STEP, "qcow2");
     await writeOverlay(this.#next.path, this.sizeMiB);
     await control.add(this.#next);
   }
@@ -110,6 +111,7 @@ export class SandboxDisk {
 
   /** Gives a folder all layers that are frozen */
   async saveFrozen(dir: string): Promise<string[]> {
+    await this.#withdraw();
     return linkLayers(this.#stack().below, dir);
   }
 
@@ -123,7 +125,7 @@ export class SandboxDisk {
   async restack(control: DiskControl, flat: Layer): Promise<void> {
     const { active } = this.#stack();
     const old = this.#own.slice(0, -1);
-    const layer = ownLayer(this.#dir, active.place - 1, flat.format, flat.id);
+    const layer = ownLayer(reachOf(this.#dir), active.place - 1, flat.format, flat.id);
     await link(flat.path, layer.path);
     try {
       await control.restack(active, layer);
@@ -136,6 +138,7 @@ export class SandboxDisk {
       await control.drop(id);
       await rm(path);
     }
+    await this.#withdraw();
   }
 
   /** Its VM has ended */
@@ -147,6 +150,16 @@ export class SandboxDisk {
     if (this.#next !== next) return;
     this.#own.push(next);
     this.#next = undefined;
+  }
+
+  /** Takes what is frozen out of the VMM's reach: it has these files open, and needs no path to them */
+  async #withdraw(): Promise<void> {
+    for (const [at, layer] of this.#own.slice(0, -1).entries()) {
+      if (dirname(layer.path) === this.#dir) continue;
+      const path = join(this.#dir, basename(layer.path));
+      await rename(layer.path, path);
+      this.#own[at] = { ...layer, path };
+    }
   }
 
   /** The whole disk begins with the uppermost raw layer: below it there is nothing that it does not hold */
@@ -162,6 +175,7 @@ export class SandboxDisk {
 async function make(dir: string, fill: () => Promise<SandboxDisk>): Promise<SandboxDisk> {
   await mkdir(dir, { mode: 0o700 });
   try {
+    await mkdir(reachOf(dir), { mode: 0o700 });
     return await fill();
   } catch (error) {
     await rm(dir, { recursive: true, force: true });
@@ -169,14 +183,24 @@ async function make(dir: string, fill: () => Promise<SandboxDisk>): Promise<Sand
   }
 }
 
+/** The part of its folder that the VMM can write */
+function reachOf(dir: string): string {
+  return join(dir, "vmm");
+}
+
 function ownLayer(dir: string, place: number, format: Layer["format"], id = newId("dk")): OwnLayer {
   return { id, format, place, path: join(dir, `${String(place).padStart(8, "0")}-${id}.${format}`) };
 }
 
+/** Frozen or not */
 async function ownLayersIn(dir: string): Promise<OwnLayer[]> {
-  const layers = (await readdir(dir)).flatMap((name) => {
+  const found = await Promise.all([dir, reachOf(dir)].map(layersOf));
+  return found.flat().toSorted((a, b) => a.place - b.place);
+}
+
+async function layersOf(dir: string): Promise<OwnLayer[]> {
+  return (await readdir(dir)).flatMap((name) => {
     const [, place, id, format] = OWN.exec(name) ?? [];
     return place && id && format ? [ownLayer(dir, Number(place), format as Layer["format"], id)] : [];
   });
-  return layers.toSorted((a, b) => a.place - b.place);
 }

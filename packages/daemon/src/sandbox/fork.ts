@@ -37,7 +37,6 @@ export type ForkContext = {
 };
 
 /** A VM with its folder and memory, not yet anybody's */
-/** A VM with its folder and memory, not yet anybody's */
 export type RawChild = {
   id: string;
   dir: string;

@@ -242,14 +242,16 @@ export class Runtime {
     if (!sandbox.alive) throw new ForkdError("VMM_EXITED", `Cannot branch sandbox ${sandbox.id}: it has ended.`);
     const opts = typeof tag === "string" ? { tag } : tag;
     const { warden } = this.#workplace;
-    const context = { home: this.home, warden, snapshots: this.snapshots, engineVersion: this.qemuVersion };
+    const { home, snapshots, qemuVersion: engineVersion } = this;
+    const context = { home, warden, snapshots, engineVersion, confinement: this.confinement.kind };
     const capture = async (): Promise<BranchResult> => this.#capturing.run(async () => branchSandbox(context, sandbox, opts));
     return this.#request(async () => this.#holds.whileMaking(sandbox.snapshot, capture));
   }
 
   /** A copy of a snapshot that builds on no other */
   async compact(from: Snapshot, opts: { tag: string; id?: string | undefined }): Promise<Snapshot> {
-    const context = { home: this.home, snapshots: this.snapshots, flats: this.flats, warden: this.#workplace.warden };
+    const { home, snapshots, flats } = this;
+    const context = { home, snapshots, flats, warden: this.#workplace.warden, confinement: this.confinement.kind };
     return this.#request(async () => this.#holds.whileMaking(from, async () => compactSnapshot(context, from, opts)));
   }
 

@@ -7,10 +7,13 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, test } from "node:test";
 import { promisify } from "node:util";
+import { convertLayers, type ConvertHost } from "../../src/disk/convert.ts";
 import { flattenLayers } from "../../src/disk/flatten.ts";
 import { formatArgs, formatDisk } from "../../src/disk/format.ts";
 import { layerBytes, layersIn, linkLayers, type Layer } from "../../src/disk/layer.ts";
 import { checkOverlay, writeOverlay } from "../../src/disk/overlay.ts";
+import { installation } from "../../src/host/installation.ts";
+import { Warden } from "../../src/memory/warden.ts";
 import { findProgram, searchPath } from "../../src/util/find-program.ts";
 import { stackNode } from "../../src/vmm/qemu/block-node.ts";
 
@@ -19,6 +22,8 @@ const run = async (argv: string[]): Promise<string> =>
   (await exec(argv[0] ?? "", argv.slice(1), { env: { ...process.env, PATH: searchPath() } })).stdout;
 const noQemuImg = (await findProgram("qemu-img")) ? false : "qemu-img is not installed";
 const MIB = 1024 * 1024;
+/** Where nothing is to be converted */
+const FREE: ConvertHost = { warden: async () => assert.fail("no warden is needed"), confinement: "none" };
 
 let dir: string;
 
@@ -115,28 +120,50 @@ test("layers are the same files in every folder that has them, and go with the l
   assert.deepEqual(await layerBytes(left), alone);
 });
 
-test("many layers become one that holds what all of them held", { skip: noQemuImg }, async () => {
-  const ids = ["dk-aaaaaaaaaaaaaaaa", "dk-bbbbbbbbbbbbbbbb", "dk-cccccccccccccccc"];
-  const layers = layersIn(dir, ids);
-  await writeFile(layers[0]?.path ?? "", "");
-  await run(["truncate", "-s", "64M", layers[0]?.path ?? ""]);
-  for (const { path } of layers.slice(1)) await writeOverlay(path, 64);
-  await write(layers.slice(0, 1), 0, "base");
-  await write(layers.slice(0, 1), 4096, "base");
-  await write(layers.slice(0, 2), 4096, "middle");
-  await write(layers.slice(0, 2), 8192, "middle");
-  await write(layers, 8192, "top");
-  await write(layers, 32 * MIB, "top");
-  const out = join(dir, "out");
-  await mkdir(out);
-  const flat = await flattenLayers(layers, 64, out);
-  assert.equal(flat.format, "raw");
-  assert.ok(!ids.includes(flat.id));
-  const texts = await Promise.all([0, 4096, 8192, 32 * MIB, 48 * MIB].map(async (offset) => textAt(flat.path, offset)));
-  assert.deepEqual(texts, ["base", "middle", "top", "top", ""]);
-  const { size, blocks } = await stat(flat.path);
-  assert.equal(size, 64 * MIB);
-  assert.ok(blocks * 512 < MIB, "what is empty takes no space");
+for (const confinement of ["none", "namespaces"] as const)
+  test(`many layers become one that holds what all of them held (confinement: ${confinement})`, { skip: noQemuImg }, async () => {
+    await using warden = await Warden.start({ binary: installation.warden });
+    const host = { warden: async () => warden, confinement };
+    const ids = ["dk-aaaaaaaaaaaaaaaa", "dk-bbbbbbbbbbbbbbbb", "dk-cccccccccccccccc"];
+    const layers = layersIn(dir, ids);
+    await writeFile(layers[0]?.path ?? "", "");
+    await run(["truncate", "-s", "64M", layers[0]?.path ?? ""]);
+    for (const { path } of layers.slice(1)) await writeOverlay(path, 64);
+    await write(layers.slice(0, 1), 0, "base");
+    await write(layers.slice(0, 1), 4096, "base");
+    await write(layers.slice(0, 2), 4096, "middle");
+    await write(layers.slice(0, 2), 8192, "middle");
+    await write(layers, 8192, "top");
+    await write(layers, 32 * MIB, "top");
+    const out = join(dir, "out");
+    await mkdir(out);
+    const flat = await flattenLayers(layers, 64, out, host);
+    assert.equal(flat.format, "raw");
+    assert.ok(!ids.includes(flat.id));
+    const texts = await Promise.all([0, 4096, 8192, 32 * MIB, 48 * MIB].map(async (offset) => textAt(flat.path, offset)));
+    assert.deepEqual(texts, ["base", "middle", "top", "top", ""]);
+    const { size, blocks } = await stat(flat.path);
+    assert.equal(size, 64 * MIB);
+    assert.ok(blocks * 512 < MIB, "what is empty takes no space");
+  });
+
+test("a layer that names another file as its content shows nothing of it", { skip: noQemuImg }, async () => {
+  await using warden = await Warden.start({ binary: installation.warden });
+  const layers = layersIn(dir, ["dk-aaaaaaaaaaaaaaaa", "dk-bbbbbbbbbbbbbbbb"]);
+  const [base, top] = layers;
+  assert.ok(base && top);
+  const secret = join(dir, "secret");
+  await writeFile(secret, Buffer.alloc(MIB, "secret"));
+  await run(["truncate", "-s", "1M", base.path]);
+  await run(["qemu-img", "create", "-q", "-f", "qcow2", "-o", `data_file=${secret},data_file_raw=on`, top.path, "1M"]);
+  await writeFile(secret, Buffer.alloc(MIB, "secret"));
+  const converted = async (confinement: "none" | "namespaces"): Promise<string> => {
+    const out = join(dir, `${confinement}.raw`);
+    await convertLayers(layers, 1, out, { warden: async () => warden, confinement });
+    return textAt(out, 0);
+  };
+  assert.match(await converted("none"), /secret/, "the header is believed by whoever can open the file");
+  await assert.rejects(converted("namespaces"), { code: "HOST_COMMAND_FAILED", message: /No such file/ });
 });
 
 test("a layer that is alone is shared, not copied", async () => {
@@ -145,7 +172,7 @@ test("a layer that is alone is shared, not copied", async () => {
   await writeFile(only.path, "disk");
   const out = join(dir, "out");
   await mkdir(out);
-  const flat = await flattenLayers([only], 64, out);
+  const flat = await flattenLayers([only], 64, out, FREE);
   assert.equal(flat.id, only.id);
   assert.equal((await stat(flat.path)).ino, (await stat(only.path)).ino);
 });
@@ -153,5 +180,5 @@ test("a layer that is alone is shared, not copied", async () => {
 test("layers with a forged header are not made into one", async () => {
   const layers = layersIn(dir, ["dk-aaaaaaaaaaaaaaaa", "dk-bbbbbbbbbbbbbbbb"]);
   for (const { path } of layers) await writeFile(path, Buffer.alloc(4096));
-  await assert.rejects(flattenLayers(layers, 64, dir), { code: "SNAPSHOT_INVALID" });
+  await assert.rejects(flattenLayers(layers, 64, dir, FREE), { code: "SNAPSHOT_INVALID" });
 });

@@ -2,9 +2,9 @@
 
 import assert from "node:assert/strict";
 import { existsSync } from "node:fs";
-import { mkdir, mkdtemp, readdir, rm, writeFile } from "node:fs/promises";
+import { mkdir, mkdtemp, readdir, rm, symlink, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { basename, join } from "node:path";
 import { afterEach, beforeEach, test } from "node:test";
 import { layersIn, type Layer } from "../../src/disk/layer.ts";
 import { SandboxDisk } from "../../src/sandbox/disk.ts";
@@ -78,7 +78,8 @@ beforeEach(async () => {
 afterEach(async () => rm(dir, { recursive: true, force: true }));
 
 const folder = (): string => join(dir, "vm");
-const files = async (): Promise<string[]> => (await readdir(folder())).toSorted();
+const files = async (): Promise<string[]> =>
+  (await readdir(folder(), { recursive: true })).filter((name) => /\.(raw|qcow2)$/.test(name)).toSorted();
 
 async function start(): Promise<{ disk: SandboxDisk; vmm: FakeVmm }> {
   const disk = await SandboxDisk.above(folder(), SIZE_MIB, snapshot);
@@ -122,6 +123,26 @@ test("a freeze makes the active layer part of what is saved, and the next one ac
     [`${BASE[0]}.raw`, `${BASE[1]}.qcow2`, `${first}.qcow2`, `${second}.qcow2`].toSorted(),
     "what is saved does not need the VM's folder",
   );
+});
+
+test("what is saved is out of the VMM's reach, and the rest is in it", async () => {
+  const { disk, vmm } = await start();
+  const first = disk.spec.active.id;
+  await freeze(disk, vmm);
+  await disk.saveFrozen(join(dir, "saved"));
+  assert.deepEqual(await readdir(join(folder(), "vmm")), [basename(disk.spec.active.path)]);
+  assert.equal(disk.spec.active.path, join(folder(), "vmm", basename(disk.spec.active.path)));
+  assert.ok((await files()).some((name) => name.includes(first)));
+  assert.deepEqual((await adopted(vmm)).spec, disk.spec);
+});
+
+test("a link in the place of a layer is not saved", async () => {
+  const { disk, vmm } = await start();
+  const { path } = disk.spec.active;
+  await freeze(disk, vmm);
+  await rm(path);
+  await symlink("/etc/passwd", path);
+  await assert.rejects(disk.saveFrozen(join(dir, "saved")), { code: "VMM_FAILED" });
 });
 
 for (const command of ["add", "freeze"] as const) {
