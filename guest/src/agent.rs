@@ -339,7 +339,7 @@ impl Agent {
                 self.outbox.frame(kind::RESULT, stream, &[]);
             }
             kind::LISTENERS => {
-                let answer = listeners::answer(payload)?;
+                let answer = listeners::answer(payload, self.network.own_port())?;
                 self.outbox.frame(kind::RESULT, stream, &answer);
             }
             kind::STAT => files::stat(stream, payload, &mut self.outbox)?,

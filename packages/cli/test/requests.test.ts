@@ -49,8 +49,6 @@ const ANSWERS: Record<string, Answer> = {
   },
   "POST /v1/sandboxes/sb-1/pause": { json: SB },
   "POST /v1/sandboxes/sb-1/resume": { json: SB },
-  "GET /v1/sandboxes/sb-1/network": { json: samples.network() },
-  "PUT /v1/sandboxes/sb-1/network": { json: samples.network() },
   "GET /v1/sandboxes/sb-1/logs": (_asked, response) => response.end("hello\n"),
   "GET /v1/stats": { json: [] },
   "GET /v1/tree": { json: { roots: [] } },
@@ -126,32 +124,6 @@ const CASES: Case[] = [
   {
     args: ["fork", "--tag", "python", "-n", "2", "--settle-secs", "0.1", "--keep-workdir"],
     requests: [["POST /v1/sandboxes", { snapshot_tag: "python", n: 2 }], ["DELETE /v1/sandboxes/sb-1"]],
-  },
-  {
-    args: ["fork", "python", "--network", "open", "--allow", "10.0.0.0/8:5432", "--allow", "a.example", "--egress-limit", "9"],
-    requests: [
-      [
-        "POST /v1/sandboxes",
-        { snapshot_tag: "python", n: 1, network: { mode: "open", allow: ["10.0.0.0/8:5432", "a.example"], egress_limit_bytes: 9 } },
-      ],
-    ],
-  },
-  {
-    args: ["fork", "--from-sandbox", "sb-1", "--allow", "a.example"],
-    requests: [["POST /v1/sandboxes/sb-1/fork", { n: 1, network: { mode: "allow", allow: ["a.example"] } }]],
-    answers: { "POST /v1/sandboxes/sb-1/fork": { status: 201, json: { snapshot: samples.snapshot("kept"), sandboxes: [SB] } } },
-  },
-  { args: ["fork", "python", "--egress-limit", "9"], requests: [], code: 2 },
-  { args: ["fork", "python", "--network", "some"], requests: [], code: 2 },
-  { args: ["network", "sb-1"], requests: [["GET /v1/sandboxes/sb-1/network"]] },
-  { args: ["network", "sb-1", "--set", "none"], requests: [["PUT /v1/sandboxes/sb-1/network", { mode: "none" }]] },
-  {
-    args: ["network", "sb-1", "--allow", "*.example:443", "--egress-limit", "0"],
-    requests: [["PUT /v1/sandboxes/sb-1/network", { mode: "allow", allow: ["*.example:443"], egress_limit_bytes: 0 }]],
-  },
-  {
-    args: ["snapshot", "create", "t", "--network", "open"],
-    requests: [["POST /v1/snapshots", { tag: "t", network: { mode: "open" } }]],
   },
   {
     args: ["fork", "python", "-n", "2", "--per-item"],
