@@ -251,13 +251,16 @@ describe("a sandbox", () => {
     });
 
     it("that cannot be had say why", async () => {
-      for (const path of ["/no/such/file", "/etc"]) {
-        const error = await rejection(sandbox.files.read(path), "FILE_FAILED");
+      for (const [path, code] of [
+        ["/no/such/file", "FILE_NOT_FOUND"],
+        ["/etc", "FILE_FAILED"],
+      ] as const) {
+        const error = await rejection(sandbox.files.read(path), code);
         assert.ok(error.message.includes(path), error.message);
       }
-      await rejection(sandbox.files.stat("/no/such/file"), "FILE_FAILED");
+      await rejection(sandbox.files.stat("/no/such/file"), "FILE_NOT_FOUND");
       await rejection(sandbox.files.write("/etc/passwd/under-a-file", "x"), "FILE_FAILED");
-      await rejection(sandbox.files.write("/no-parents/here", "x", { parents: false }), "FILE_FAILED");
+      await rejection(sandbox.files.write("/no-parents/here", "x", { parents: false }), "FILE_NOT_FOUND");
     });
 
     it("tell what they are", async () => {
