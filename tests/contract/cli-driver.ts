@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { readdirSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { as, fromTo, options, ownerOf, pairs, place, repeated, text, when } from "./words.ts";
 import type { RouteName } from "../../packages/daemon/src/api/routes.ts";
 import type { CliResult, TestDaemon } from "../helpers/daemon.ts";
 import type { Args, Driver, Outcome } from "./case.ts";
@@ -372,46 +373,10 @@ function network(given: unknown, mode: string): string[] {
   return [...options(fields, { mode, egress_limit_bytes: "--egress-limit" }), ...repeated("--allow", fields["allow"])];
 }
 
-function place(params: Record<string, string>, path: unknown): string {
-  return `${params["id"]}:${text(path)}`;
-}
-
-function as(fields: Record<string, unknown>): string[] {
-  return options(fields, { user: "--user" });
-}
-
-function fromTo(params: Record<string, string>, body: Record<string, unknown>): string[] {
-  return [place(params, body["from"]), text(body["to"]), ...when(body["overwrite"], "-f"), ...as(body)];
-}
-
-function ownerOf({ owner, group }: Record<string, unknown>): string {
-  return `${owner === undefined ? "" : text(owner)}${group === undefined ? "" : `:${text(group)}`}`;
-}
-
 function exitCodeOf(printed: unknown): number {
   return (printed as { exit_code: number }).exit_code;
 }
 
 function orNever(body: Record<string, unknown>): Record<string, unknown> {
   return Object.fromEntries(Object.entries(body).map(([key, value]) => [key, value === null ? "never" : value]));
-}
-
-function options(fields: Record<string, unknown>, names: Record<string, string>): string[] {
-  return Object.entries(names).flatMap(([field, option]) => (fields[field] === undefined ? [] : [option, text(fields[field])]));
-}
-
-function pairs(option: string, values: unknown): string[] {
-  return Object.entries((values ?? {}) as Record<string, string>).flatMap(([key, value]) => [option, `${key}=${value}`]);
-}
-
-function repeated(option: string, values: unknown): string[] {
-  return values === undefined ? [] : [values].flat().flatMap((value) => [option, text(value)]);
-}
-
-function when(flag: unknown, ...words: string[]): string[] {
-  return flag === undefined || flag === false ? [] : words;
-}
-
-function text(value: unknown): string {
-  return String(value);
 }

@@ -164,7 +164,7 @@ export const fileCases: Case[] = [
 function archive(): Buffer {
   const header = Buffer.alloc(512);
   header.write("one");
-  header.write("0000644\0" + "0000000\0".repeat(2) + "00000000001\0" + "00000000000\0" + " ".repeat(8) + "0", 100);
+  header.write("0000644\0" + "0000000\0".repeat(2) + "00000000001\x0000000000000\0" + " ".repeat(8) + "0", 100);
   header.write("ustar\x0000", 257, "latin1");
   const sum = header.reduce((all, byte) => all + byte, 0);
   header.write(`${sum.toString(8).padStart(6, "0")}\0 `, 148);

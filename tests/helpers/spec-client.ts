@@ -200,7 +200,7 @@ function eventOf(text: string, schema: string): Record<string, unknown> | undefi
   if (data === undefined) return undefined;
   const event = JSON.parse(data) as Record<string, unknown>;
   assert.deepEqual(checker.problems(event, { $ref: `#/components/schemas/${schema}` }), []);
-  const id = event["id"] === undefined ? undefined : String(event["id"]);
+  const id = event["id"] === undefined ? undefined : `${event["id"] as number}`;
   assert.deepEqual([fields.get("id"), fields.get("event")], [id, event["type"]]);
   return event;
 }

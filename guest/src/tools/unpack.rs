@@ -162,6 +162,7 @@ impl Unpacker {
 
     fn content(&mut self, file: &mut File, facts: &Facts, content: &mut dyn Read, size: u64) -> io::Result<()> {
         let is_sparse = facts.kind == EntryType::GNUSparse;
+        let zeros = if is_sparse { vec![0; PIECE] } else { Vec::new() };
         let mut done = 0;
         while done < size {
             check_stopped()?;
@@ -177,7 +178,7 @@ impl Unpacker {
                 Err(e) => return Err(e),
             };
             let bytes = &self.buffer[..count];
-            if is_sparse && bytes.iter().all(|byte| *byte == 0) {
+            if is_sparse && bytes == &zeros[..count] {
                 file.seek(SeekFrom::Current(count as i64))?;
             } else {
                 file.write_all(bytes)?;

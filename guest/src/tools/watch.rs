@@ -44,6 +44,7 @@ pub fn watch(path: &Path, debounce_ms: u64, recursive: bool, mut output: File) -
         shown: path.as_os_str().as_bytes().to_vec(),
         start,
         recursive,
+        is_folder: false,
         folders: HashMap::new(),
         batch: Vec::new(),
         last: HashMap::new(),
@@ -81,6 +82,8 @@ struct Watcher {
     shown: Vec<u8>,
     start: PathBuf,
     recursive: bool,
+    /// What the start is.
+    is_folder: bool,
     /// What is watched: paths below the start, which itself is the empty path.
     folders: HashMap<i32, Vec<u8>>,
     batch: Vec<Event>,
@@ -91,12 +94,11 @@ struct Watcher {
 
 impl Watcher {
     fn begin(&mut self) -> Result<(), Problem> {
-        let is_folder = fs::metadata(&self.start)?.is_dir();
-        let watch = self
-            .inotify
-            .watch(&self.start, SELF | if is_folder { WITHIN } else { libc::IN_MODIFY });
+        self.is_folder = fs::metadata(&self.start)?.is_dir();
+        let within = if self.is_folder { WITHIN } else { libc::IN_MODIFY };
+        let watch = self.inotify.watch(&self.start, SELF | within);
         self.folders.insert(watch.map_err(out_of_watches)?, Vec::new());
-        if is_folder && self.recursive {
+        if self.is_folder && self.recursive {
             self.adopt(&[], false)?;
         }
         Ok(())
@@ -173,13 +175,13 @@ impl Watcher {
         }
         if change.mask & (libc::IN_DELETE_SELF | libc::IN_MOVE_SELF | libc::IN_IGNORED | libc::IN_UNMOUNT) != 0 {
             if !self.is_over {
-                self.event(Kind::Removed, change.mask & libc::IN_ISDIR != 0, Vec::new());
+                self.event(Kind::Removed, self.is_folder, Vec::new());
             }
             self.is_over = true;
         } else if change.mask & libc::IN_MODIFY != 0 {
             self.event(Kind::Modified, false, Vec::new());
         } else if change.mask & libc::IN_ATTRIB != 0 {
-            self.event(Kind::Attributes, change.mask & libc::IN_ISDIR != 0, Vec::new());
+            self.event(Kind::Attributes, self.is_folder, Vec::new());
         }
     }
 

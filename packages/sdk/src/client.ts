@@ -9,7 +9,8 @@ import { currentHost, describeTarget, resolveTarget, resolveToken, type Target }
 import { fetchTransport, StaleConnection, type Fetch, type Transport } from "./transport.ts";
 import { isStream, Upload } from "./upload.ts";
 import { queryString, type QueryValues } from "./wire.ts";
-import type { CallOptions, ControllerOptions, FileContent, Page } from "./options.ts";
+import type { FileContent } from "./file-options.ts";
+import type { CallOptions, ControllerOptions, Page } from "./options.ts";
 import type { Problem, Progress } from "./schema.gen.ts";
 
 /** Waits before the second and the third try */

@@ -14,14 +14,14 @@ import type {
   ListFilesOptions,
   MakeDirectoryOptions,
   MoveFileOptions,
-  Page,
   ReadFileOptions,
   ReadTarOptions,
   RemoveFileOptions,
   StatFileOptions,
   WatchFilesOptions,
   WriteFileOptions,
-} from "./options.ts";
+} from "./file-options.ts";
+import type { Page } from "./options.ts";
 import type * as wire from "./schema.gen.ts";
 
 /** The most the daemon gives at once */

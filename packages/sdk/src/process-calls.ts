@@ -3,9 +3,9 @@
 import { FileCalls } from "./file-calls.ts";
 import { placeOf, processEventsOf, type ProcessStreamEvent } from "./process-events.ts";
 import { path, split } from "./wire.ts";
+import type { FileContent } from "./file-options.ts";
 import type {
   CallOptions,
-  FileContent,
   ProcessFields,
   SignalName,
   SignalOptions,

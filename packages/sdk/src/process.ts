@@ -3,7 +3,8 @@
 import { ForkdError } from "./errors.ts";
 import { StdinQueue } from "./stdin-queue.ts";
 import type { Controller } from "./controller.ts";
-import type { FileContent, OutputHandlers, SignalName, SignalOptions } from "./options.ts";
+import type { FileContent } from "./file-options.ts";
+import type { OutputHandlers, SignalName, SignalOptions } from "./options.ts";
 import type { ProcessStreamEvent } from "./process-events.ts";
 import type { ProcessExit, TerminalSize } from "./schema.gen.ts";
 

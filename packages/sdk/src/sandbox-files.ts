@@ -13,14 +13,14 @@ import type {
   ListFilesOptions,
   MakeDirectoryOptions,
   MoveFileOptions,
-  Page,
   ReadFileOptions,
   ReadTarOptions,
   RemoveFileOptions,
   StatFileOptions,
   WatchFilesOptions,
   WriteFileOptions,
-} from "./options.ts";
+} from "./file-options.ts";
+import type { Page } from "./options.ts";
 import type { FileInfo, ListedFile, UnpackResult, WriteResult } from "./schema.gen.ts";
 
 /**

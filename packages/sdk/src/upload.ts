@@ -1,7 +1,7 @@
 // Content on its way up: every chunk shows that the call is alive, and a source that fails is the caller's error, not the network's.
 
 import type { Deadline } from "./deadline.ts";
-import type { FileContent } from "./options.ts";
+import type { FileContent } from "./file-options.ts";
 
 export class Upload {
   readonly body: FileContent;

@@ -18,7 +18,7 @@ export type SseOptions = {
   /** ends it in order */
   over: AbortSignal;
   /** cuts it off: nobody reads it */
-  dropped: AbortSignal;
+  dropped?: AbortSignal;
   /** the last event of one that failed */
   onFailure: (error: unknown) => ServerEvent;
 };
@@ -59,7 +59,7 @@ export function sseStream(events: AsyncIterable<ServerEvent>, opts: SseOptions):
     destroy(error, done) {
       clearInterval(heartbeat);
       opts.over.removeEventListener("abort", end);
-      opts.dropped.removeEventListener("abort", cut);
+      opts.dropped?.removeEventListener("abort", cut);
       letGo();
       done(error);
     },
@@ -70,7 +70,7 @@ export function sseStream(events: AsyncIterable<ServerEvent>, opts: SseOptions):
     else if (unread === 0 && !hasEnded) stream.push(": still here\n\n");
   }, opts.heartbeatMs);
   opts.over.addEventListener("abort", end, { once: true });
-  opts.dropped.addEventListener("abort", cut, { once: true });
+  opts.dropped?.addEventListener("abort", cut, { once: true });
   if (opts.over.aborted) end();
   return stream;
 }

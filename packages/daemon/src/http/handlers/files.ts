@@ -3,7 +3,8 @@
 import { Readable } from "node:stream";
 import { readPieces } from "../body.ts";
 import { nextPage } from "../handler.ts";
-import { serverEvents } from "../server-events.ts";
+import { describeError } from "../problem.ts";
+import { SSE_HEADERS, sseStream, type ServerEvent } from "../sse.ts";
 import type { fileRoutes } from "../../api/routes/files.ts";
 import type { Handlers } from "../handler.ts";
 
@@ -58,12 +59,12 @@ export const fileHandlers: Pick<Handlers, keyof typeof fileRoutes> = {
   watchFiles: async ({ params, query }, { services, caller }) => {
     const signal = AbortSignal.any([caller.signal, services.daemon.stopping]);
     const changes = await services.manager.files.watch(params.id, query, { ...caller, signal });
-    return {
-      status: 200,
-      body: serverEvents(changes, { heartbeatMs: services.limits.heartbeatMs, over: signal }),
-      headers: { "content-type": "text/event-stream", "cache-control": "no-store" },
-      flush: true,
-    };
+    const body = sseStream(asEvents(changes), {
+      heartbeatMs: services.limits.heartbeatMs,
+      over: signal,
+      onFailure: (error) => ({ event: "error", data: describeError(error, caller, services).problem }),
+    });
+    return { status: 200, body, headers: SSE_HEADERS, flush: true };
   },
   readTar: async ({ params, query }, { services, caller }) => ({
     status: 200,
@@ -75,3 +76,22 @@ export const fileHandlers: Pick<Handlers, keyof typeof fileRoutes> = {
     return { status: 200, body: await services.manager.files.unpack(params.id, query, archive, caller) };
   },
 };
+
+/** No generator: one that nobody has begun to read would not let go of what it reads */
+function asEvents(changes: AsyncIterable<{ type: string }>): AsyncIterable<ServerEvent> {
+  return {
+    [Symbol.asyncIterator]() {
+      const iterator = changes[Symbol.asyncIterator]();
+      return {
+        next: async () => {
+          const step = await iterator.next();
+          return step.done === true ? { done: true, value: undefined } : { value: { event: step.value.type, data: step.value } };
+        },
+        return: async () => {
+          await iterator.return?.();
+          return { done: true, value: undefined };
+        },
+      };
+    },
+  };
+}

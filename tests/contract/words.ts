@@ -1,0 +1,37 @@
+// Words of a command line, made from the fields of a request.
+
+export function place(params: Record<string, string>, path: unknown): string {
+  return `${params["id"]}:${text(path)}`;
+}
+
+export function as(fields: Record<string, unknown>): string[] {
+  return options(fields, { user: "--user" });
+}
+
+export function fromTo(params: Record<string, string>, body: Record<string, unknown>): string[] {
+  return [place(params, body["from"]), text(body["to"]), ...when(body["overwrite"], "-f"), ...as(body)];
+}
+
+export function ownerOf({ owner, group }: Record<string, unknown>): string {
+  return `${owner === undefined ? "" : text(owner)}${group === undefined ? "" : `:${text(group)}`}`;
+}
+
+export function options(fields: Record<string, unknown>, names: Record<string, string>): string[] {
+  return Object.entries(names).flatMap(([field, option]) => (fields[field] === undefined ? [] : [option, text(fields[field])]));
+}
+
+export function pairs(option: string, values: unknown): string[] {
+  return Object.entries((values ?? {}) as Record<string, string>).flatMap(([key, value]) => [option, `${key}=${value}`]);
+}
+
+export function repeated(option: string, values: unknown): string[] {
+  return values === undefined ? [] : [values].flat().flatMap((value) => [option, text(value)]);
+}
+
+export function when(flag: unknown, ...words: string[]): string[] {
+  return flag === undefined || flag === false ? [] : words;
+}
+
+export function text(value: unknown): string {
+  return String(value);
+}
