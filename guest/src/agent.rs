@@ -382,7 +382,7 @@ impl Agent {
                 self.outbox.frame(kind::RESULT, stream, &[]);
             }
             kind::LISTENERS => {
-                let answer = listeners::answer(payload)?;
+                let answer = listeners::answer(payload, self.network.own_port())?;
                 self.outbox.frame(kind::RESULT, stream, &answer);
             }
             kind::STAT | kind::MKDIR | kind::MOVE | kind::REMOVE | kind::CHMOD | kind::CHOWN | kind::SYMLINK => {

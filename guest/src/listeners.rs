@@ -23,8 +23,8 @@ struct Listener {
     name: String,
 }
 
-/// Answers LISTENERS.
-pub fn answer(payload: &[u8]) -> Result<Vec<u8>, Failure> {
+/// Answers LISTENERS; what the agent itself listens on, at any address, is nobody's to see.
+pub fn answer(payload: &[u8], own_port: Option<u16>) -> Result<Vec<u8>, Failure> {
     let wants_owners = Reader::new(payload).u8()? != 0;
     let mut found: Vec<Listener> = Vec::new();
     for table in ["/proc/net/tcp", "/proc/net/tcp6"] {
@@ -33,10 +33,9 @@ pub fn answer(payload: &[u8]) -> Result<Vec<u8>, Failure> {
             read_table(BufReader::new(file), &mut found);
         }
     }
+    found.retain(|listener| Some(listener.port) != own_port || !listener.address.is_unspecified());
     if wants_owners {
         find_owners(&mut found);
-        // what the agent itself listens on is no server
-        found.retain(|listener| listener.pid != std::process::id());
     }
     let mut out = Writer::default().u32(found.len() as u32);
     for listener in &found {

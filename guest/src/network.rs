@@ -74,6 +74,11 @@ impl Network {
         Ok(())
     }
 
+    /// The TCP port on which programs' connections are taken, once that was ever so.
+    pub fn own_port(&self) -> Option<u16> {
+        self.gate.as_ref().map(|_| TCP_PORT)
+    }
+
     /// The descriptors to wait for.
     pub fn interests(&self, mut add: impl FnMut(Door, RawFd)) {
         if let (true, Some(gate)) = (self.on, &self.gate) {

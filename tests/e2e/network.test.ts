@@ -58,6 +58,7 @@ describe("a sandbox's network", { skip: missing ?? false }, () => {
   it("allows by name, by wildcard and by port, over IPv4 and IPv6", async () => {
     await using sandbox = await make({ mode: "allow", allow: ["pub.test:80", "*.PUB.test"] });
     assert.equal(await probe(sandbox, `get("pub.test")`), "hello");
+    assert.deepEqual(await sandbox.ports.list(), [], "what takes connections for the host is not one of its servers");
     assert.equal(await probe(sandbox, `get("www.pub.test")`), "hello");
     assert.equal(await probe(sandbox, `get("www.pub.test", 8080)`), "hello");
     // by address, once the name led there

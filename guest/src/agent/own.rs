@@ -29,7 +29,8 @@ impl Agent {
                 None => return,
             };
             let socket = Socket::dial(tcp);
-            if self.streams.len() < MOST_STREAMS {
+            // the rest of the streams is for the host
+            if self.streams.range(FIRST_OWN..).count() < MOST_STREAMS / 4 {
                 let number = self.own_number();
                 self.outbox.frame(kind::DIAL, number, &dial);
                 self.streams.insert(number, Stream::Socket(socket));

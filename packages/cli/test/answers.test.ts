@@ -46,19 +46,6 @@ test("a link is alone on standard output", async () => {
   assert.deepEqual(JSON.parse((await forkd(["preview", "web", "8000", "--json"], daemon.env)).stdout), samples.preview());
 });
 
-test("network prints the rules, the counters and the last connections", async () => {
-  const one = { time: "2026-01-02T03:04:05.678Z", error: null, bytes_up: 10, bytes_down: 2048, ms: 5, open: false };
-  const allowed = { ...one, name: "a.example", ip: "2001:db8::1", port: 443, decision: "allowed" as const, reason: "rule a.example" };
-  const refused = { ...one, name: "b.example", ip: null, port: null, decision: "refused" as const, reason: "no rule allows the name" };
-  const json = samples.network({ egress_limit_bytes: 4096, egress_used_bytes: 1024, recent: [allowed, refused] });
-  await using daemon = await fakeDaemon({ "GET /v1/sandboxes/sb-1/network": { json } });
-  const { stdout } = await forkd(["network", "sb-1"], daemon.env);
-  assert.match(stdout, /^mode +allow\nallow +a\.example\negress limit +1\.0 KiB of 4\.0 KiB used\n/);
-  assert.match(stdout, /^03:04:05 +a\.example \(\[2001:db8::1\]:443\) +allowed .*ended +rule a\.example$/m);
-  assert.match(stdout, /^03:04:05 +b\.example +refused .*no rule allows the name$/m);
-  assert.deepEqual(JSON.parse((await forkd(["network", "sb-1", "--json"], daemon.env)).stdout), json);
-});
-
 test("an empty list says what to do, and is empty for scripts", async () => {
   await using daemon = await fakeDaemon({ "GET /v1/sandboxes": { json: [] } });
   assert.match((await forkd(["ls"], daemon.env)).stdout, /^There are no sandboxes\. .*forkd fork/);

@@ -71,32 +71,6 @@ const CASES: Case[] = [
     requests: [["POST /v1/sandboxes", { snapshot_tag: "python", n: 2 }], ["DELETE /v1/sandboxes/sb-1"]],
   },
   {
-    args: ["fork", "python", "--network", "open", "--allow", "10.0.0.0/8:5432", "--allow", "a.example", "--egress-limit", "9"],
-    requests: [
-      [
-        "POST /v1/sandboxes",
-        { snapshot_tag: "python", n: 1, network: { mode: "open", allow: ["10.0.0.0/8:5432", "a.example"], egress_limit_bytes: 9 } },
-      ],
-    ],
-  },
-  {
-    args: ["fork", "--from-sandbox", "sb-1", "--allow", "a.example"],
-    requests: [["POST /v1/sandboxes/sb-1/fork", { n: 1, network: { mode: "allow", allow: ["a.example"] } }]],
-    answers: { "POST /v1/sandboxes/sb-1/fork": { status: 201, json: { snapshot: samples.snapshot("kept"), sandboxes: [SB] } } },
-  },
-  { args: ["fork", "python", "--egress-limit", "9"], requests: [], code: 2 },
-  { args: ["fork", "python", "--network", "some"], requests: [], code: 2 },
-  { args: ["network", "sb-1"], requests: [["GET /v1/sandboxes/sb-1/network"]] },
-  { args: ["network", "sb-1", "--set", "none"], requests: [["PUT /v1/sandboxes/sb-1/network", { mode: "none" }]] },
-  {
-    args: ["network", "sb-1", "--allow", "*.example:443", "--egress-limit", "0"],
-    requests: [["PUT /v1/sandboxes/sb-1/network", { mode: "allow", allow: ["*.example:443"], egress_limit_bytes: 0 }]],
-  },
-  {
-    args: ["snapshot", "create", "t", "--network", "open"],
-    requests: [["POST /v1/snapshots", { tag: "t", network: { mode: "open" } }]],
-  },
-  {
     args: ["fork", "python", "-n", "2", "--per-item"],
     requests: [["POST /v1/sandboxes", { snapshot_tag: "python", n: 2, per_item: true }]],
     answers: { "POST /v1/sandboxes": { status: 207, json: { results: [{ sandbox: SB }] } } },

@@ -40,8 +40,14 @@ export class Networks {
       if (sandbox.network.policy !== before) throw new ForkdError("BUSY", `Cannot change the network of ${id}: it was changed meanwhile.`);
     }
     const event = { type: "sandbox.network", principal: caller.principal, metadata: { mode: policy.mode } } as const;
-    this.#registry.change(entry, { network: policy, egress_bytes: sandbox.network.spent }, event);
+    // in force first: what is cut off need not wait for the disk, and nothing else happens before it is written down
     sandbox.network.set(policy);
+    try {
+      this.#registry.change(entry, { network: policy, egress_bytes: sandbox.network.spent }, event);
+    } catch (error) {
+      sandbox.network.set(before);
+      throw error;
+    }
     if (before.mode !== "none" && policy.mode === "none") this.#close(sandbox, policy);
     return networkInfo(sandbox);
   }

@@ -24,6 +24,8 @@ const DNS_PORT = 53;
 const MAX_PORT = 65_535;
 /** bursts of connections and of lookups, and how many go on for ever */
 const CONNECTIONS = { most: 1024, perSecond: 200 };
+/** of what is refused no more is written down */
+const REFUSALS = { most: 100, perSecond: 10 };
 const LOOKUPS = { most: 1000, perSecond: 100 };
 /** a name that was refused is told again after so long: programs ask several times in one go */
 const SAME_NAME_MS = 10_000;
@@ -44,6 +46,7 @@ export class Egress {
   readonly #owner: Owner;
   readonly #open = new Set<Outgoing>();
   readonly #connections = new Bucket(CONNECTIONS.most, CONNECTIONS.perSecond);
+  readonly #refusals = new Bucket(REFUSALS.most, REFUSALS.perSecond);
   readonly #lookups = new Bucket(LOOKUPS.most, LOOKUPS.perSecond);
   readonly #refusedNames = new Map<string, number>();
   /** which names this sandbox was told of an address; its agent remembers longer, and over forks */
@@ -113,7 +116,8 @@ export class Egress {
     const isHost = said === HOST_IP && port !== DNS_PORT;
     const address = isHost ? LOOPBACK : parseAddress(said);
     if (!address || port < 1 || port > MAX_PORT) return incoming.refuse("EINVAL", "not an address");
-    if (!this.#connections.take() || this.#open.size + this.#pending >= MAX_CONNECTIONS) {
+    const hasRoom = this.#open.size + this.#pending < MAX_CONNECTIONS && this.#network.hasRoom;
+    if (!hasRoom || !this.#connections.take()) {
       this.#counts.refused++;
       return incoming.refuse("EAGAIN", "too many connections");
     }
@@ -135,6 +139,7 @@ export class Egress {
       onConnected: (socket) => this.#connected(outgoing, socket.localAddress === socket.remoteAddress),
       onEnd: () => {
         this.#open.delete(outgoing);
+        this.#network.open--;
         if (record.decision === "allowed") this.#network.onConnection(this.#owner, "ended", { ...record });
       },
     });
@@ -163,6 +168,7 @@ export class Egress {
     this.#counts.total++;
     this.#note(record);
     this.#open.add(outgoing);
+    this.#network.open++;
     outgoing.start(stream);
   }
 
@@ -186,8 +192,12 @@ export class Egress {
     const { names } = this.#network;
     if (this.#rules.mode === "open") return hints.filter((name) => names.knows(name, address));
     const candidates = this.#rules.candidates(hints, port);
-    const leads = await Promise.all(candidates.map(async (name) => names.leadsTo(name, address)));
-    return candidates.filter((_, at) => leads[at]);
+    const leads = candidates.map(async (name) => {
+      if (names.knows(name, address)) return true;
+      return this.#mayAsk(name.length) && names.leadsTo(name, address);
+    });
+    const found = await Promise.all(leads);
+    return candidates.filter((_, at) => found[at]);
   }
 
   #namesOf(ip: string, hints: string[]): string[] {
@@ -217,11 +227,16 @@ export class Egress {
   }
 
   async #answer(message: Buffer, limit: number): Promise<Reply | undefined> {
-    const mayAsk = (): boolean => this.#lookups.take() && this.#spend(message.length);
+    const mayAsk = (): boolean => this.#mayAsk(message.length);
     const reply = await answerQuery(message, { rules: this.#rules, network: this.#network, limit, mayAsk });
     if (reply?.refused) this.#refusedName(reply.refused);
     for (const ip of reply?.addresses ?? []) this.#learn(ip, reply?.name ?? "");
     return reply;
+  }
+
+  /** A question to the host's name servers goes out, too */
+  #mayAsk(bytes: number): boolean {
+    return this.#lookups.take() && this.#spend(bytes);
   }
 
   #learn(ip: string, name: string): void {
@@ -236,11 +251,12 @@ export class Egress {
     if (now - (this.#refusedNames.get(name) ?? -Infinity) < SAME_NAME_MS) return;
     if (this.#refusedNames.size >= MAX_RECENT) this.#refusedNames.clear();
     this.#refusedNames.set(name, now);
-    if (this.#connections.take()) this.#refused({ ...BLANK, time: new Date(), name, reason: "no rule allows the name" });
+    this.#refused({ ...BLANK, time: new Date(), name, reason: "no rule allows the name" });
   }
 
   #refused(record: ConnectionRecord): void {
     this.#counts.refused++;
+    if (!this.#refusals.take()) return;
     this.#note(record);
     this.#network.onConnection(this.#owner, "refused", { ...record });
   }

@@ -1,5 +1,6 @@
 // What the ways out of all sandboxes share: names, the host's own addresses, and who hears of connections.
 
+import { readFileSync } from "node:fs";
 import { networkInterfaces } from "node:os";
 import { formatAddress, parseAddress, sameAddress, specialRangeOf, type Address } from "./addresses.ts";
 import { Names, type NamesOptions } from "./names.ts";
@@ -25,6 +26,9 @@ export class Network {
   readonly #listeners: { address: Address | undefined; port: number }[] = [];
   #own = new Set<string>();
   #lookedAt = -Infinity;
+  readonly #most = Math.floor(openFilesLimit() / 2);
+  /** connections of all sandboxes */
+  open = 0;
 
   constructor(opts: NetworkOptions = {}) {
     this.names = new Names(opts);
@@ -32,13 +36,20 @@ export class Network {
     this.onSpent = opts.onSpent ?? (() => undefined);
   }
 
+  /** Whether there may be another connection: half of what this process may open is for everything else */
+  get hasRoom(): boolean {
+    return this.open < this.#most;
+  }
+
   /** Whether it is an address of this host */
   isOwn(address: Address): boolean {
     const now = performance.now();
     if (now - this.#lookedAt > LOOK_AGAIN_MS) {
+      const own = ownAddresses();
+      // what cannot be told apart from the host is not connected to
+      if (!own) return true;
       this.#lookedAt = now;
-      const all = Object.values(networkInterfaces()).flatMap((list) => list ?? []);
-      this.#own = new Set(all.flatMap((one) => parseAddress(one.address) ?? []).map(formatAddress));
+      this.#own = own;
     }
     return this.#own.has(formatAddress(address));
   }
@@ -54,4 +65,20 @@ export class Network {
     const isLocal = (): boolean => this.isOwn(target) || specialRangeOf(target)?.kind === "loopback";
     return this.#listeners.some(({ address, port: own }) => own === port && (address ? sameAddress(address, target) : isLocal()));
   }
+}
+
+function ownAddresses(): Set<string> | undefined {
+  try {
+    const all = Object.values(networkInterfaces()).flatMap((list) => list ?? []);
+    return new Set(all.flatMap((one) => parseAddress(one.address) ?? []).map(formatAddress));
+  } catch (error) {
+    // no descriptor left to ask with
+    if ((error as NodeJS.ErrnoException).code === "ERR_SYSTEM_ERROR") return undefined;
+    throw error;
+  }
+}
+
+function openFilesLimit(): number {
+  const [, soft] = /^Max open files\s+(\d+)/m.exec(readFileSync("/proc/self/limits", "utf8")) ?? [];
+  return soft === undefined ? Infinity : Number(soft);
 }

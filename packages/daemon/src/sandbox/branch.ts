@@ -85,6 +85,7 @@ async function captureAll(context: BranchContext, sandbox: Sandbox, opts: Branch
     deltaPath,
   });
   try {
+    const network = sandbox.network.policy;
     const { pauseMs, recopiedPages, kernels } = await pauseAndFinish(sandbox, opts, async () =>
       step("memory", begun.finish(), begun.pages * PAGE_WITHIN_MS),
     );
@@ -106,7 +107,7 @@ async function captureAll(context: BranchContext, sandbox: Sandbox, opts: Branch
       deviceStateBytes: (await stat(deviceState)).size,
       kernels,
       env: sandbox.env,
-      network: sandbox.network.policy,
+      network,
       branchedFrom: sandbox.id,
       depth: source.manifest.depth + 1,
     };
