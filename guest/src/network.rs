@@ -168,7 +168,7 @@ impl Gate {
         let tcp = sys::transparent_listener(&at(Ipv6Addr::UNSPECIFIED, TCP_PORT))?;
         let udp = sys::transparent_datagrams(&at(NAME_SERVER.to_ipv6_mapped(), DNS_PORT))?;
         let steering = steer::steer(&tcp, &udp)?;
-        name_the_server()?;
+        name_the_server();
         Ok(Gate {
             tcp,
             udp,
@@ -178,17 +178,11 @@ impl Gate {
     }
 }
 
-/// Whatever the image names cannot be meant for here; a link may lead to nowhere.
-fn name_the_server() -> io::Result<()> {
-    match fs::remove_file(RESOLV_CONF) {
-        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
-        _ => {}
-    }
-    match fs::write(RESOLV_CONF, format!("nameserver {}\n", NAME_SERVER)) {
-        // without /etc there is nobody to read it
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
-        result => result,
-    }
+/// Whatever the image names cannot be meant for here, and a link may lead to nowhere. A file that cannot be replaced stays:
+/// whoever it names, it is the host who answers.
+fn name_the_server() {
+    let _ = fs::remove_file(RESOLV_CONF);
+    let _ = fs::write(RESOLV_CONF, format!("nameserver {}\n", NAME_SERVER));
 }
 
 /// An IPv4 address that an IPv6 socket shows is one all the same.

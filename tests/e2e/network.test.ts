@@ -199,6 +199,16 @@ describe("a sandbox's network", { skip: missing ?? false }, () => {
     assert.equal(await probe(sandbox, `get("pub.test")`), "hello");
   });
 
+  it("finds its name server whatever the image has in that place", async () => {
+    await using sandbox = await make();
+    for (const script of ["rm -f /etc/resolv.conf; ln -s ../run/nowhere/stub.conf /etc/resolv.conf", "rm -f /etc/resolv.conf"]) {
+      assert.equal((await sandbox.exec(script)).exit_code, 0);
+      await using child = (await sandbox.fork(1, { network: { mode: "allow", allow: ["pub.test"] } }))[0] ?? assert.fail();
+      assert.equal(await probe(child, `get("pub.test")`), "hello", script);
+      assert.equal((await child.exec("cat /etc/resolv.conf")).stdout, "nameserver 192.0.2.1\n");
+    }
+  });
+
   it("refuses rules that are none, and changes nothing then", async () => {
     await using sandbox = await make({ mode: "allow", allow: ["pub.test"] });
     for (const allow of [

@@ -35,8 +35,6 @@ export const ANSWERS: Record<string, Answer> = {
   },
   "POST /v1/sandboxes/sb-1/pause": { json: SB },
   "POST /v1/sandboxes/sb-1/resume": { json: SB },
-  "GET /v1/sandboxes/sb-1/network": { json: samples.network() },
-  "PUT /v1/sandboxes/sb-1/network": { json: samples.network() },
   "GET /v1/sandboxes/sb-1/logs": (_asked, response) => response.end("hello\n"),
   "GET /v1/sandboxes/sb-1/ports": { json: [] },
   "POST /v1/sandboxes/sb-1/ports/8000/preview": { status: 201, json: samples.preview() },
