@@ -206,11 +206,11 @@ async function serve(
   const { signal } = state.controller;
   // ended by us while its body was read; a client that only closed its sending side still gets its answer
   if (signal.aborted && (signal.reason as ForkdError).code !== "CANCELLED") throw signal.reason as ForkdError;
+  const body = route.body === "bytes" ? request.raw : request.body;
+  const input = validate(route, { params: request.params, query: request.query, body });
   // where there is also another answer, nobody has to ask for this one
   const isAsked = 101 in route.responses && (isUpgrade(request.raw) || Object.keys(route.responses).length === 1);
   const upgrade = isAsked ? upgradeOf(request.raw) : undefined;
-  const body = route.body === "bytes" ? request.raw : request.body;
-  const input = validate(route, { params: request.params, query: request.query, body });
   const principal = state.identity?.name ?? "nobody";
   const caller: Caller = {
     principal,
