@@ -259,7 +259,8 @@ describe("a sandbox", () => {
         assert.ok(error.message.includes(path), error.message);
       }
       await rejection(sandbox.files.stat("/no/such/file"), "FILE_NOT_FOUND");
-      await rejection(sandbox.files.write("/etc/passwd/under-a-file", "x"), "FILE_FAILED");
+      // what is in the way of the folder that would have to be made
+      await rejection(sandbox.files.write("/etc/passwd/under-a-file", "x"), "FILE_EXISTS");
       await rejection(sandbox.files.write("/no-parents/here", "x", { parents: false }), "FILE_NOT_FOUND");
     });
 
