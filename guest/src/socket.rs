@@ -77,9 +77,7 @@ impl Socket {
     }
 
     pub fn data(&mut self, stream: u32, bytes: &[u8], outbox: &mut Outbox) -> Result<(), Failure> {
-        // before it stands, what comes waits in the queue
-        let sink = (self.state == State::Open).then_some(&mut self.tcp);
-        if !self.input.accept(bytes, sink) {
+        if !self.input.accept(bytes, None::<&mut TcpStream>) {
             return Err(Failure::FlowControl);
         }
         self.flush(stream, outbox);

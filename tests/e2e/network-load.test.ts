@@ -8,9 +8,9 @@ import { probe } from "../helpers/net-guest.ts";
 import { NetWorld } from "../helpers/net-world.ts";
 
 const MIB = 1024 * 1024;
-const LARGE = 96 * MIB;
+const LARGE = 256 * MIB;
 /** what a transfer of any size may cost the daemon for a while */
-const ROOM = 48 * MIB;
+const ROOM = 96 * MIB;
 
 const missing = await NetWorld.missing();
 

@@ -1,5 +1,6 @@
 // One connection of a program in a guest to somebody outside: connected from here, piped with back-pressure, counted.
 
+import { ForkdError } from "../errors.ts";
 import { connect, type Socket } from "node:net";
 import { CodecError } from "../guest/codec.ts";
 import type { AgentStream } from "../guest/stream.ts";
@@ -49,6 +50,8 @@ export class Outgoing {
   readonly #began = performance.now();
   #stream: AgentStream | undefined;
   #socket: Socket | undefined;
+  /** settles when what came last from outside is on its way to the program */
+  #sent: Promise<void> = Promise.resolve();
   #drained: (() => void) | undefined;
   #hasEnded = false;
   #isClosed = false;
@@ -82,7 +85,8 @@ export class Outgoing {
       if (this.#opts.isWide()) stream.widen(CHANNEL.stdin);
     });
     socket.on("data", (chunk) => this.#down(chunk));
-    socket.once("end", () => stream.eof(CHANNEL.stdin));
+    // a paused socket tells its end all the same: what came before it goes first
+    socket.once("end", () => void this.#sent.then(() => stream.eof(CHANNEL.stdin)));
     socket.on("drain", () => this.#wake());
     socket.on("error", (error: NodeJS.ErrnoException) => this.cut(error.code ?? error.message));
     socket.once("close", () => {
@@ -127,10 +131,17 @@ export class Outgoing {
     this.record.bytesDown += chunk.length;
     this.#opts.onDown(chunk.length);
     this.#socket?.pause();
-    this.#stream?.write(CHANNEL.stdin, chunk).then(
-      () => this.#socket?.resume(),
-      () => undefined, // the stream's own end is seen above
-    );
+    this.#sent = this.#send(chunk);
+  }
+
+  async #send(chunk: Buffer): Promise<void> {
+    try {
+      await this.#stream?.write(CHANNEL.stdin, chunk);
+      this.#socket?.resume();
+    } catch (error) {
+      // the stream's own end is seen above
+      if (!(error instanceof ForkdError)) throw error;
+    }
   }
 
   /** What the program sent last may still have to leave */
