@@ -212,9 +212,12 @@ describe("processes outlive", () => {
     shell.socket.send(JSON.stringify({ resize: { rows: 21, cols: 71 } }));
     shell.socket.send(Buffer.from("stty size; sleep 1000\n"));
     await until(() => shell.out().includes("21 71"));
-    shell.socket.send(Buffer.from("\u0003"));
-    shell.socket.send(Buffer.from("exit 9\n"));
-    await shell.closed;
+    // the key may be pressed before the program that it is for has begun
+    const typing = setInterval(() => {
+      shell.socket.send(Buffer.from("\u0003"));
+      shell.socket.send(Buffer.from("exit 9\n"));
+    }, 500);
+    await shell.closed.finally(() => clearInterval(typing));
     assert.deepEqual(shell.said.at(-1), { exit: { exit_code: 9, signal: null, timed_out: false } });
 
     const missing = await open();
