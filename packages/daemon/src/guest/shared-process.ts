@@ -206,6 +206,8 @@ export class SharedProcess {
   async #awaitEnd(stream: AgentStream): Promise<void> {
     try {
       const status = readExit(await stream.result());
+      // another stream may have taken its place meanwhile, which brings the end as well, after what it was opened for
+      if (this.#stream !== stream) return;
       for (const watch of this.#watches) watch.exit(status);
       this.#end(new ForkdError("PROCESS_ENDED", `Process ${this.id} has ended.`));
     } catch (error) {

@@ -18,6 +18,8 @@ export class FakeProcess {
   stdinOpen = true;
   /** how much of stdin it takes before it has to be told to go on */
   room = WINDOW;
+  /** what it waits for before it answers who attaches */
+  gate: Promise<void> | undefined;
   signals: number[] = [];
   sizes: [number, number][] = [];
   readonly #agent: FakeAgent;
@@ -161,7 +163,9 @@ export function behaveLike(processes: FakeProcess[], startable: FakeProcess[] = 
       const id = Number(reader.u64());
       reader.str();
       const found = processes.find((known) => known.id === id);
-      if (found) found.attach(frame.stream, [reader.u64(), reader.u64()], true);
+      const from = [reader.u64(), reader.u64()] as const;
+      if (found?.gate) void found.gate.then(() => found.attach(frame.stream, from, true));
+      else if (found) found.attach(frame.stream, from, true);
       else agent.send(T.ERROR, frame.stream, new Writer().str("no_such_process").str("no such process").done());
     }
   };

@@ -143,6 +143,25 @@ describe("watchers", () => {
     assert.deepEqual(await textOf(first), "");
   });
 
+  test("that come between the end and its being read get everything all the same", async () => {
+    await using s = await setting();
+    const program = s.next();
+    const slow = await s.hub.start(["fake"]);
+    program.print("0123");
+    program.print("4567");
+    program.exit(0);
+    // both the output and the end are here, and only the first part has been taken
+    assert.equal(await take(slow, 4), "0123");
+    const gate = Promise.withResolvers<void>();
+    program.gate = gate.promise;
+    const attaching = s.hub.watch({ id: 1 });
+    await until(() => s.agent.count(T.ATTACH) === 1);
+    const rest = textOf(slow);
+    await s.hub.list();
+    gate.resolve();
+    assert.deepEqual(await Promise.all([rest, textOf((await attaching).watch)]), ["4567[exit 0]", "01234567[exit 0]"]);
+  });
+
   test("of one that has ended get its kept output and its end", async () => {
     await using s = await setting();
     const program = s.add(1);
