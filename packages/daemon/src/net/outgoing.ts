@@ -1,7 +1,7 @@
 // One connection of a program in a guest to somebody outside: connected from here, piped with back-pressure, counted.
 
-import { ForkdError } from "../errors.ts";
 import { connect, type Socket } from "node:net";
+import { ForkdError } from "../errors.ts";
 import { CodecError } from "../guest/codec.ts";
 import type { AgentStream } from "../guest/stream.ts";
 import { CHANNEL } from "../guest/protocol.ts";

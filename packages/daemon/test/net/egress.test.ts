@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import type { Socket } from "node:net";
 import { after, describe, test } from "node:test";
+import { Writer } from "../../src/guest/codec.ts";
 import { CHANNEL, DIAL_WINDOW, T } from "../../src/guest/protocol.ts";
 import { NO_NETWORK } from "../../src/net/policy.ts";
 import { watchUnhandled } from "../guest/fake-agent.ts";
@@ -100,6 +101,21 @@ describe("a connection", { timeout: 60_000 }, () => {
     assert.ok(given() < 32 * 1024 * 1024, `${given()} bytes were taken`);
     assert.equal(await Promise.race([isCut, Promise.resolve(false)]), false);
     assert.equal(guest.connection.lost, undefined);
+  });
+
+  test("that the server ends has its last bytes before its end, however slowly they are read", async () => {
+    await using server = await LocalServer.listen((socket) => socket.write(Buffer.alloc(DIAL_WINDOW, "x")));
+    await using guest = await Dialler.make({ mode: "allow", allow: [server.rule] });
+    const stream = guest.dial("127.0.0.1", server.port);
+    await guest.until(() => guest.bytesOn(stream).length === DIAL_WINDOW);
+    // alone, and without credit for it
+    server.sockets[0]?.end("last");
+    await guest.until(() => guest.egress.stats.bytesDown === DIAL_WINDOW + 4);
+    await new Promise((resolve) => setTimeout(resolve, 50));
+    assert.equal(guest.agent.count(T.EOF), 0);
+    guest.agent.send(T.CREDIT, stream, new Writer().u8(CHANNEL.stdin).u32(DIAL_WINDOW).done());
+    await guest.frame(stream, T.EOF);
+    assert.equal(guest.bytesOn(stream).subarray(DIAL_WINDOW).toString(), "last");
   });
 
   test("of a program that does not read gets no more than its window", async () => {
