@@ -24,7 +24,7 @@ async function* mebibytes(count: number): AsyncGenerator<Uint8Array> {
 async function* endlessArchive(): AsyncGenerator<Uint8Array> {
   const header = Buffer.alloc(512);
   header.write("endless");
-  header.write(`0000644\0${"0000000\0".repeat(2)}77777777777\0${"00000000000\0"}${" ".repeat(8)}0`, 100);
+  header.write(`0000644\0${"0000000\0".repeat(2)}77777777777\000000000000\0${" ".repeat(8)}0`, 100);
   header.write("ustar\x0000", 257, "latin1");
   const sum = header.reduce((all, byte) => all + byte, 0);
   header.write(`${sum.toString(8).padStart(6, "0")}\0 `, 148);
@@ -193,9 +193,8 @@ os.makedirs('/srv/w/new/folder')`);
         async (signal) => files.uploadTar("/srv/left/tree", endlessArchive(), { signal }),
         async () => exists("find /srv/left -name endless -size +1M"),
       );
-      for (const open of [files.downloadTar, files.readStream]) {
-        for await (const _chunk of open.call(files, open === files.readStream ? "/srv/source/f" : "/srv/source")) break;
-      }
+      await firstOf(files.downloadTar("/srv/source"));
+      await firstOf(files.readStream("/srv/source/f"));
       await leave(
         async (signal) => files.read("/srv/left/pipe", { signal }),
         async () => true,
@@ -216,20 +215,12 @@ os.makedirs('/srv/w/new/folder')`);
     const resetPeak = async (): Promise<void> => writeFileSync(`/proc/${(await guest.daemon.controller.status()).pid}/clear_refs`, "5");
     await resetPeak();
     const before = await daemonMemory();
-    let answered = 0;
-    let isOver = false;
-    const asking = (async () => {
-      while (!isOver) {
-        assert.equal(await guest.py("40 + 2"), 42);
-        if (!isOver) answered++;
-      }
-    })();
+    const asking = new Asking(guest);
     const { bytes } = await files.write("/srv/large", mebibytes(100));
     let read = 0;
     for await (const chunk of files.readStream("/srv/large")) read += chunk.length;
     for await (const chunk of files.downloadTar("/srv/large")) read += chunk.length;
-    isOver = true;
-    await asking;
+    const answered = await asking.end();
     assert.deepEqual([bytes, read], [100 * MIB, 200 * MIB + 512 + 1024]);
     assert.ok(answered > 3, `${answered} evals were answered meanwhile`);
     const grown = ((await daemonMemory()).peak - before.now) / MIB;
@@ -244,16 +235,9 @@ os.makedirs('/srv/wide')
 for i in range(8000):
     open(f'/srv/wide/{i}', 'w').close()`);
     const { controller, id } = guest.sandbox;
-    let isOver = false;
-    const work = Promise.all([controller.listFiles(id, "/", { depth: 3 }), Array.fromAsync(guest.files.downloadTar("/srv/wide"))]);
-    const done = work.then(() => (isOver = true));
-    let answered = 0;
-    while (!isOver) {
-      await guest.py("1");
-      if (!isOver) answered++;
-    }
-    await done;
-    assert.ok(answered > 0);
+    const asking = new Asking(guest);
+    await Promise.all([controller.listFiles(id, "/", { depth: 3 }), Array.fromAsync(guest.files.downloadTar("/srv/wide"))]);
+    assert.ok((await asking.end()) > 0);
     await guest.files.remove("/srv/wide", { recursive: true });
   });
 
@@ -321,6 +305,38 @@ for i in range(8000):
     return { now: kib("VmRSS"), peak: kib("VmHWM") };
   }
 });
+
+/** Evals one after the other, for as long as something else is under way */
+class Asking {
+  readonly #asking: Promise<void>;
+  #isOver = false;
+  #answered = 0;
+
+  constructor(guest: FileGuest) {
+    this.#asking = this.#ask(guest);
+  }
+
+  /** How many were answered before the end */
+  async end(): Promise<number> {
+    const answered = this.#answered;
+    this.#isOver = true;
+    await this.#asking;
+    return answered;
+  }
+
+  async #ask(guest: FileGuest): Promise<void> {
+    while (!this.#isOver) {
+      assert.equal(await guest.py("40 + 2"), 42);
+      this.#answered++;
+    }
+  }
+}
+
+async function firstOf(chunks: AsyncIterable<Uint8Array>): Promise<void> {
+  const iterator = chunks[Symbol.asyncIterator]();
+  await iterator.next();
+  await iterator.return?.();
+}
 
 /** Names, kinds, modes and content of a tree */
 async function contentOf(folder: string): Promise<Record<string, unknown>> {
