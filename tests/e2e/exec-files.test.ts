@@ -251,12 +251,13 @@ describe("a sandbox", () => {
     });
 
     it("that cannot be had say why", async () => {
-      for (const [path, code] of [
-        ["/no/such/file", "FILE_NOT_FOUND"],
-        ["/etc", "FILE_FAILED"],
+      for (const [path, code, errno] of [
+        ["/no/such/file", "FILE_NOT_FOUND", "ENOENT"],
+        ["/etc", "FILE_FAILED", "EISDIR"],
       ] as const) {
         const error = await rejection(sandbox.files.read(path), code);
         assert.ok(error.message.includes(path), error.message);
+        assert.deepEqual(error.details, { errno });
       }
       await rejection(sandbox.files.stat("/no/such/file"), "FILE_NOT_FOUND");
       // what is in the way of the folder that would have to be made

@@ -134,6 +134,10 @@ impl Watcher {
             Some(folder) => folder.clone(),
             None => return Ok(()),
         };
+        if let Some(gone) = self.moved_out(&folder) {
+            self.forget(&gone);
+            return Ok(());
+        }
         if change.name.is_empty() {
             self.about_itself(&change, &folder);
             return Ok(());
@@ -209,6 +213,14 @@ impl Watcher {
             cookie: 0,
         });
         true
+    }
+
+    /// The folder around this one that was moved, and not to anywhere here: else that would have been told by now.
+    fn moved_out(&mut self, folder: &[u8]) -> Option<Vec<u8>> {
+        let is_around = |event: &&mut Event| event.cookie != 0 && below(folder, &event.path).is_some();
+        let event = self.batch.iter_mut().find(is_around)?;
+        event.cookie = 0;
+        Some(event.path.clone())
     }
 
     /// Adds an event unless the batch says the same already.

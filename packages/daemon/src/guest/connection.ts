@@ -7,6 +7,7 @@ import { CodecError, Reader, Writer } from "./codec.ts";
 import {
   attachedRecord,
   attachRecord,
+  encodeDataHead,
   encodeFrame,
   FIRST_OF_AGENT,
   FrameDecoder,
@@ -128,9 +129,10 @@ export class AgentConnection {
       ...opts,
       id,
       send: (type, payload) => {
-        if (id >= FIRST_OF_AGENT && type !== T.DATA && type !== T.CREDIT) this.#answer(type, id, payload);
+        if (id >= FIRST_OF_AGENT && type !== T.CREDIT) this.#answer(type, id, payload);
         else this.#send(type, id, payload);
       },
+      sendData: (channel, bytes) => this.#sendData(id, channel, bytes),
       drained: () => this.#drained(),
       onEnd: () => this.#streams.delete(id),
     });
@@ -156,6 +158,14 @@ export class AgentConnection {
 
   #send(type: number, stream: number, payload: Buffer): void {
     if (!this.#lost) this.#socket.write(encodeFrame(type, stream, payload));
+  }
+
+  #sendData(stream: number, channel: number, bytes: Uint8Array): void {
+    if (this.#lost) return;
+    this.#socket.cork();
+    this.#socket.write(encodeDataHead(stream, channel, bytes.length));
+    this.#socket.write(bytes);
+    this.#socket.uncork();
   }
 
   /** A guest that gives credit and does not read must not fill the host's memory */

@@ -57,15 +57,27 @@ export const CHANNEL = { stdin: 0, stdout: 1, stderr: 2, control: 3 } as const;
 export type Frame = { type: number; stream: number; payload: Buffer };
 
 export function encodeFrame(type: number, stream: number, payload: Uint8Array = Buffer.alloc(0)): Buffer {
-  if (payload.length > MAX_PAYLOAD) throw new CodecError(`payload of ${payload.length} bytes is over the limit of ${MAX_PAYLOAD}`);
   const frame = Buffer.allocUnsafe(HEADER_BYTES + payload.length);
-  frame.writeUInt32LE(payload.length, 0);
-  frame.writeUInt8(type, 4);
-  frame.writeUInt8(0, 5);
-  frame.writeUInt16LE(MARK, 6);
-  frame.writeUInt32LE(stream, 8);
+  writeHeader(frame, type, stream, payload.length);
   frame.set(payload, HEADER_BYTES);
   return frame;
+}
+
+/** What comes before the bytes of a DATA frame, so that they need not be copied into one */
+export function encodeDataHead(stream: number, channel: number, length: number): Buffer {
+  const head = Buffer.allocUnsafe(HEADER_BYTES + 1);
+  writeHeader(head, T.DATA, stream, length + 1);
+  head.writeUInt8(channel, HEADER_BYTES);
+  return head;
+}
+
+function writeHeader(into: Buffer, type: number, stream: number, length: number): void {
+  if (length > MAX_PAYLOAD) throw new CodecError(`payload of ${length} bytes is over the limit of ${MAX_PAYLOAD}`);
+  into.writeUInt32LE(length, 0);
+  into.writeUInt8(type, 4);
+  into.writeUInt8(0, 5);
+  into.writeUInt16LE(MARK, 6);
+  into.writeUInt32LE(stream, 8);
 }
 
 /** The record that begins every connection, host side */
@@ -80,8 +92,11 @@ export function attachedRecord(nonce: Buffer): Buffer {
 
 /** Turns received bytes into frames; first skips everything up to the agent's answer to our attach record */
 export class FrameDecoder {
+  /** what is left of a search or of a header */
   #pending: Buffer = Buffer.alloc(0);
   #awaited: Buffer | undefined;
+  /** a frame whose payload is not all there yet */
+  #partial: { frame: Frame; filled: number } | undefined;
 
   /** @param awaited the answer to wait for; without it decoding starts at once */
   constructor(awaited?: Buffer) {
@@ -90,7 +105,9 @@ export class FrameDecoder {
 
   /** Frames completed by these bytes; throws CodecError when synchronisation is lost */
   push(chunk: Buffer): Frame[] {
-    let data = this.#pending.length === 0 ? chunk : Buffer.concat([this.#pending, chunk]);
+    const frames: Frame[] = [];
+    let data = this.#fill(chunk, frames);
+    if (this.#pending.length > 0) data = Buffer.concat([this.#pending, data]);
     if (this.#awaited) {
       const at = data.indexOf(this.#awaited);
       if (at < 0) {
@@ -100,17 +117,38 @@ export class FrameDecoder {
       data = data.subarray(at + this.#awaited.length);
       this.#awaited = undefined;
     }
-    const frames: Frame[] = [];
     while (data.length >= HEADER_BYTES) {
       const length = data.readUInt32LE(0);
       if (length > MAX_PAYLOAD || data.readUInt8(5) !== 0 || data.readUInt16LE(6) !== MARK) {
         throw new CodecError("lost synchronisation with the agent");
       }
-      if (data.length < HEADER_BYTES + length) break;
-      frames.push({ type: data.readUInt8(4), stream: data.readUInt32LE(8), payload: data.subarray(HEADER_BYTES, HEADER_BYTES + length) });
-      data = data.subarray(HEADER_BYTES + length);
+      const head = { type: data.readUInt8(4), stream: data.readUInt32LE(8) };
+      const rest = data.subarray(HEADER_BYTES);
+      if (rest.length < length) {
+        // most payloads come in several pieces: each byte is copied once, however many there are
+        const payload = Buffer.allocUnsafe(length);
+        this.#partial = { frame: { ...head, payload }, filled: rest.copy(payload) };
+        data = rest.subarray(rest.length);
+        break;
+      }
+      frames.push({ ...head, payload: rest.subarray(0, length) });
+      data = rest.subarray(length);
     }
-    this.#pending = data;
+    // what is kept must not keep all of what it came with
+    this.#pending = Buffer.from(data);
     return frames;
+  }
+
+  /** What of a chunk comes after the frame that was begun before */
+  #fill(chunk: Buffer, frames: Frame[]): Buffer {
+    if (!this.#partial) return chunk;
+    const { frame, filled } = this.#partial;
+    const copied = chunk.copy(frame.payload, filled);
+    this.#partial.filled += copied;
+    if (this.#partial.filled === frame.payload.length) {
+      frames.push(frame);
+      this.#partial = undefined;
+    }
+    return chunk.subarray(copied);
   }
 }

@@ -10,6 +10,8 @@ const LAST_CHANNEL = CHANNEL.control;
 export type StreamOptions = {
   id: number;
   send: (type: number, payload: Buffer) => void;
+  /** DATA: the bytes are not copied, so they must stay as they are */
+  sendData: (channel: number, bytes: Uint8Array) => void;
   /** what to wait for before more is sent, if anything */
   drained: () => Promise<void> | undefined;
   /** consumer of DATA; credit goes back when it returns, or when its promise settles */
@@ -81,7 +83,7 @@ export class AgentStream {
     return this.#started.promise;
   }
 
-  /** Sends bytes as the other side's credit allows; resolves when all are sent */
+  /** Sends bytes as the other side's credit allows; resolves when all are sent. They must not be changed before */
   async write(channel: number, bytes: Uint8Array): Promise<void> {
     for (let at = 0; at < bytes.length;) at += await this.writeSome(channel, bytes.subarray(at));
   }
@@ -101,11 +103,8 @@ export class AgentStream {
       return 0;
     }
     const size = Math.min(credit, bytes.length, MAX_PAYLOAD - 1);
-    const payload = Buffer.allocUnsafe(size + 1);
-    payload.writeUInt8(channel, 0);
-    payload.set(bytes.subarray(0, size), 1);
     this.#credit.set(channel, credit - size);
-    this.#opts.send(T.DATA, payload);
+    this.#opts.sendData(channel, bytes.subarray(0, size));
     return size;
   }
 

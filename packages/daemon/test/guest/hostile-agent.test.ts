@@ -159,11 +159,11 @@ describe("data against the rules", { timeout: 60_000 }, () => {
     const agent = await fake.connect();
     const started = await new ProcessHub(agent).start(["x"], { stdin: "open" });
     await ping(agent);
-    const writing = rejection(started.write(Buffer.alloc(4 * WINDOW)), "CANCELLED");
     const sent = (): number =>
       fake.received.filter(({ type }) => type === T.DATA).reduce((sum, { payload }) => sum + payload.length - 1, 0);
+    const writing = rejection(started.write(Buffer.alloc(4 * WINDOW)), "CANCELLED");
     while (sent() < WINDOW) await ping(agent);
-    await ping(agent);
+    for (let i = 0; i < 5; i++) await ping(agent);
     started.close();
     await writing;
     await ping(agent);
