@@ -24,7 +24,7 @@ async function* mebibytes(count: number): AsyncGenerator<Uint8Array> {
 async function* endlessArchive(): AsyncGenerator<Uint8Array> {
   const header = Buffer.alloc(512);
   header.write("endless");
-  header.write(`0000644\0${"0000000\0".repeat(2)}77777777777\000000000000\0${" ".repeat(8)}0`, 100);
+  header.write(`0000644\0${"0000000\0".repeat(2)}77777777777\0${"0".repeat(11)}\0${" ".repeat(8)}0`, 100);
   header.write("ustar\x0000", 257, "latin1");
   const sum = header.reduce((all, byte) => all + byte, 0);
   header.write(`${sum.toString(8).padStart(6, "0")}\0 `, 148);
