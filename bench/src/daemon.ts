@@ -18,6 +18,7 @@ import {
   type Throughput,
 } from "./daemon-load.ts";
 import { OwnDaemon } from "./daemon-process.ts";
+import { atLeast, atMost, type Goal } from "./goals.ts";
 import { describeMachine, type Machine } from "./machine.ts";
 import { IMAGE, type BenchOptions } from "./setup.ts";
 import { round } from "./stats.ts";
@@ -30,9 +31,6 @@ const CLI_ROUNDS = 10;
 const LOAD_TURNS = 2;
 const LOAD_WARM_UP_SECS = 2;
 const DEFAULT_MAX_SANDBOXES = 1000;
-
-/** A figure that was promised */
-export type Goal = { what: string; value: number; unit: string; atMost?: number; atLeast?: number; reached: boolean };
 
 export type DaemonReport = {
   machine: Machine;
@@ -163,31 +161,17 @@ function goalsOf(
   { sandboxes }: DaemonBenchOptions,
   { overhead, many, load, cli }: Pick<DaemonReport, "overhead" | "many" | "load" | "cli">,
 ): Goal[] {
-  const most = (what: string, value: number, limit: number, unit: string): Goal => ({
-    what,
-    value,
-    unit,
-    atMost: limit,
-    reached: value <= limit,
-  });
-  const least = (what: string, value: number, limit: number, unit: string): Goal => ({
-    what,
-    value,
-    unit,
-    atLeast: limit,
-    reached: value >= limit,
-  });
   return [
-    most("fork by the daemon", overhead.fork.ratio, 1.1, "×"),
-    most("eval through the daemon, more by", overhead.eval.difference, 2, "ms"),
-    most(`idle CPU with ${sandboxes} sandboxes`, many.idle_cpu_percent.daemon, 2, "%"),
-    most(`memory with ${sandboxes} sandboxes`, many.rss_mib, 150, "MiB"),
-    most(`list of ${sandboxes} sandboxes`, many.list_ms, 20, "ms"),
+    atMost("fork by the daemon", overhead.fork.ratio, 1.1, "×"),
+    atMost("eval through the daemon, more by", overhead.eval.difference, 2, "ms"),
+    atMost(`idle CPU with ${sandboxes} sandboxes`, many.idle_cpu_percent.daemon, 2, "%"),
+    atMost(`memory with ${sandboxes} sandboxes`, many.rss_mib, 150, "MiB"),
+    atMost(`list of ${sandboxes} sandboxes`, many.list_ms, 20, "ms"),
     // a host too slow for the first is measured by the second
-    least("evals in all (or the next)", load.daemon.perSecond, 300, "/s"),
-    least("evals, of what the guests can do", load.ratio, 0.8, "×"),
-    most("evals that failed", load.daemon.errors, 0, ""),
-    most("forkd --help", cli.help_ms, 150, "ms"),
-    most("forkd ls", cli.ls_ms, 250, "ms"),
+    atLeast("evals in all (or the next)", load.daemon.perSecond, 300, "/s"),
+    atLeast("evals, of what the guests can do", load.ratio, 0.8, "×"),
+    atMost("evals that failed", load.daemon.errors, 0, ""),
+    atMost("forkd --help", cli.help_ms, 150, "ms"),
+    atMost("forkd ls", cli.ls_ms, 250, "ms"),
   ];
 }

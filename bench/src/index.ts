@@ -5,10 +5,13 @@ export { branchChart, evalChart, fanoutChart } from "./charts.ts";
 export { benchDaemon } from "./daemon.ts";
 export { benchEval } from "./eval.ts";
 export { benchFanout } from "./fanout.ts";
+export { benchInside } from "./inside.ts";
 export { describeMachine } from "./machine.ts";
 
 export type { BranchReport, BranchRow } from "./branch.ts";
-export type { DaemonReport, Goal } from "./daemon.ts";
+export type { DaemonReport } from "./daemon.ts";
 export type { EvalReport } from "./eval.ts";
 export type { FanoutReport } from "./fanout.ts";
+export type { Goal } from "./goals.ts";
+export type { InsideReport } from "./inside.ts";
 export type { Machine } from "./machine.ts";

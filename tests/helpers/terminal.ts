@@ -53,11 +53,7 @@ export class Terminal implements AsyncDisposable {
 
   /** Waits until it is shown, after what had been shown before */
   async shows(what: RegExp, from = 0): Promise<string> {
-    try {
-      await until(() => what.test(this.#screen.slice(from)));
-    } catch (error) {
-      throw new Error(`${String(what)} is not shown after ${JSON.stringify(this.#screen)}`, { cause: error });
-    }
+    await this.#comes(`${String(what)} is not shown`, () => what.test(this.#screen.slice(from)));
     return what.exec(this.#screen.slice(from))?.[0] ?? "";
   }
 
@@ -71,13 +67,21 @@ export class Terminal implements AsyncDisposable {
 
   /** The exit code, -n after signal n */
   async exit(): Promise<number> {
-    await until(() => this.#exit !== undefined);
+    await this.#comes("the command does not end", () => this.#exit !== undefined);
     return this.#exit ?? Number.NaN;
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
     this.#child.stdin?.end();
     if (this.#child.exitCode === null) await new Promise((done) => this.#child.once("exit", done));
+  }
+
+  async #comes(failure: string, isSo: () => boolean): Promise<void> {
+    try {
+      await until(isSo);
+    } catch (error) {
+      throw new Error(`${failure} after ${JSON.stringify(this.#screen)}`, { cause: error });
+    }
   }
 
   #say(command: object): void {

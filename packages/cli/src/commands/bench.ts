@@ -11,6 +11,7 @@ import { benchBranchCommand } from "./bench/branch.ts";
 import { benchDaemonCommand } from "./bench/daemon.ts";
 import { benchEvalCommand } from "./bench/eval.ts";
 import { benchFanoutCommand } from "./bench/fanout.ts";
+import { benchInsideCommand } from "./bench/inside.ts";
 
 import type { Cli } from "../cli.ts";
 
@@ -24,6 +25,7 @@ export function benchCommand(cli: Cli): Command {
     .addCommand(benchBranchCommand(cli))
     .addCommand(benchEvalCommand(cli))
     .addCommand(benchDaemonCommand(cli))
+    .addCommand(benchInsideCommand(cli))
     .option("--tag <tag>", "measure spawn, exec, branch, fan-out and clean-up of this snapshot")
     .option("-n, --n <count>", "how many sandboxes", positiveInteger, 5)
     .option("--json", "print JSON");

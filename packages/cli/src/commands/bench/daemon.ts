@@ -1,11 +1,11 @@
 // forkd bench daemon
 
 import { Command } from "commander";
-import { printJson, printLine, printTable } from "../../output.ts";
+import { printJson, printTable } from "../../output.ts";
 import { showProgress } from "../../progress.ts";
-import { positiveInteger, printMethod } from "./report.ts";
+import { positiveInteger, printGoals, printMethod } from "./report.ts";
 
-import type { DaemonReport, Goal } from "@forkd/bench";
+import type { DaemonReport } from "@forkd/bench";
 import type { Cli } from "../../cli.ts";
 
 type Options = { sandboxes: number; evalSandboxes: number; rounds: number; seconds: number };
@@ -26,7 +26,6 @@ export function benchDaemonCommand(cli: Cli): Command {
       if (cli.json) printJson(report);
       else {
         printFigures(report);
-        printLine();
         printGoals(report.goals);
         printMethod(report);
       }
@@ -69,17 +68,4 @@ function printFigures({ overhead, many, load, sandboxes, eval_sandboxes: evalSan
     { title: "WITHOUT", value: ([, , runtime]) => runtime ?? "", align: "right" },
     { title: "RATIO", value: ([, , , ratio]) => ratio ?? "", align: "right" },
   ]);
-}
-
-function printGoals(goals: readonly Goal[]): void {
-  printTable(goals, [
-    { title: "GOAL", value: ({ what }) => what },
-    { title: "MEASURED", value: ({ value, unit }) => `${value} ${unit}`.trim(), align: "right" },
-    { title: "WANTED", value: (goal) => wanted(goal), align: "right" },
-    { title: "", value: ({ reached }) => (reached ? "reached" : "short") },
-  ]);
-}
-
-function wanted({ atMost, atLeast, unit }: Goal): string {
-  return atMost === undefined ? `≥ ${atLeast} ${unit}`.trim() : `≤ ${atMost} ${unit}`.trim();
 }

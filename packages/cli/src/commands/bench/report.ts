@@ -3,9 +3,9 @@
 import { mkdir, writeFile } from "node:fs/promises";
 import { dirname, resolve } from "node:path";
 import { InvalidArgumentError } from "commander";
-import { printJson, printLine } from "../../output.ts";
+import { printJson, printLine, printTable } from "../../output.ts";
 
-import type { Machine } from "@forkd/bench";
+import type { Goal, Machine } from "@forkd/bench";
 
 type Report = { machine: Machine; method: string };
 
@@ -21,6 +21,16 @@ export async function printReport(report: Report, opts: { json: boolean; svgFile
   opts.table();
   printMethod(report);
   printLine(`Chart: ${file}`);
+}
+
+export function printGoals(goals: readonly Goal[]): void {
+  printLine();
+  printTable(goals, [
+    { title: "GOAL", value: ({ what }) => what },
+    { title: "MEASURED", value: ({ value, unit }) => `${value} ${unit}`.trim(), align: "right" },
+    { title: "WANTED", value: (goal) => wanted(goal), align: "right" },
+    { title: "", value: ({ reached }) => (reached ? "reached" : "short") },
+  ]);
 }
 
 /** How it was measured, and on what */
@@ -40,4 +50,8 @@ export function positiveInteger(text: string): number {
 
 export function integerList(text: string): number[] {
   return text.split(",").map(positiveInteger);
+}
+
+function wanted({ atMost, atLeast, unit }: Goal): string {
+  return atMost === undefined ? `≥ ${atLeast} ${unit}`.trim() : `≤ ${atMost} ${unit}`.trim();
 }
