@@ -70,9 +70,9 @@ export async function* zeroes(bytes: number): AsyncGenerator<Uint8Array> {
 export async function watched(pid: number, bytes: number, work: () => Promise<void>): Promise<Transfer> {
   const before = await rssMibOf(pid);
   let most = before;
-  let isOver = false;
+  const over = new AbortController();
   const watching = (async () => {
-    while (!isOver) {
+    while (!over.signal.aborted) {
       most = Math.max(most, await rssMibOf(pid));
       await sleep(SAMPLE_MS);
     }
@@ -81,7 +81,7 @@ export async function watched(pid: number, bytes: number, work: () => Promise<vo
   try {
     perSecond = await speedOf(bytes, work);
   } finally {
-    isOver = true;
+    over.abort();
     await watching;
   }
   return { mib_per_second: perSecond, daemon_more_mib: round(Math.max(0, most - before)) };
