@@ -86,6 +86,20 @@ test_packages() {
   fi
 }
 
+# Lint and types of the Python SDK. Tests need only python3 itself.
+python_tools() {
+  local venv=dist/python-tools wanted=python/requirements-dev.txt
+  if ! have python3 || cmp -s "$wanted" "$venv/installed"; then return; fi
+  say "installing ruff and mypy into $venv"
+  rm -rf "$venv"
+  if python3 -m venv "$venv" >/dev/null && "$venv/bin/pip" install --quiet --disable-pip-version-check -r "$wanted"; then
+    cp "$wanted" "$venv/installed"
+  else
+    rm -rf "$venv"
+    say "warning: going on without ruff and mypy (python3-venv or the package index is missing); their checks are skipped"
+  fi
+}
+
 node_packages() {
   if [ -e node_modules/.package-lock.json ] && [ ! package-lock.json -nt node_modules/.package-lock.json ]; then return; fi
   say "installing npm packages"
@@ -124,7 +138,10 @@ guest_kernel() {
 }
 
 distribution_packages
-if [ "$with_tests" = yes ]; then test_packages; fi
+if [ "$with_tests" = yes ]; then
+  test_packages
+  python_tools
+fi
 node_packages
 rust_binaries
 guest_kernel

@@ -1,0 +1,106 @@
+"""Requests of the contract as calls of the controller: one JSON object a line in, one out. Started by tests/contract/python-driver.ts."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import json
+import sys
+from typing import Any, Callable, Dict
+
+from forkd import Controller, ForkdError
+
+Said = Dict[str, Any]
+
+#: Routes whose method takes what is in the path, then query and body by their names
+METHODS: Dict[str, Callable[[Controller], Callable[..., Any]]] = {
+    "getHealth": lambda c: c.health,
+    "getReadiness": lambda c: c.ready,
+    "getVersion": lambda c: c.version,
+    "getMetrics": lambda c: c.metrics,
+    "getOpenapi": lambda c: c.openapi,
+    "getStatus": lambda c: c.status,
+    "getConfig": lambda c: c.config,
+    "stopDaemon": lambda c: c.stop,
+    "collectGarbage": lambda c: c.gc,
+    "getTree": lambda c: c.tree,
+    "getStats": lambda c: c.stats,
+    "listTokens": lambda c: c.list_tokens,
+    "createToken": lambda c: c.create_token,
+    "rotateToken": lambda c: c.rotate_token,
+    "deleteToken": lambda c: c.delete_token,
+    "listImages": lambda c: c.list_images,
+    "createImage": lambda c: c.create_image,
+    "getImage": lambda c: c.get_image,
+    "deleteImage": lambda c: c.delete_image,
+    "listSnapshots": lambda c: c.list_snapshots,
+    "createSnapshot": lambda c: c.create_snapshot,
+    "getSnapshot": lambda c: c.get_snapshot,
+    "updateSnapshot": lambda c: c.update_snapshot,
+    "deleteSnapshot": lambda c: c.delete_snapshot,
+    "getSnapshotDetails": lambda c: c.snapshot_info,
+    "compactSnapshot": lambda c: c.compact_snapshot,
+    "listSandboxes": lambda c: c.list_sandboxes,
+    "createSandboxes": lambda c: c.spawn_sandboxes,
+    "deleteSandboxes": lambda c: c.kill_sandboxes,
+    "getSandbox": lambda c: c.get_sandbox,
+    "updateSandbox": lambda c: c.update_sandbox,
+    "deleteSandbox": lambda c: c.kill_sandbox,
+    "pingSandbox": lambda c: c.ping_sandbox,
+    "execCommand": lambda c: c.exec_command,
+    "evalCode": lambda c: c.eval_code,
+    "branchSandbox": lambda c: c.branch_sandbox,
+    "forkSandbox": lambda c: c.fork_sandbox,
+    "pauseSandbox": lambda c: c.pause_sandbox,
+    "resumeSandbox": lambda c: c.resume_sandbox,
+    "getSandboxStats": lambda c: c.sandbox_stats,
+    "readFile": lambda c: c.read_file,
+    "writeFile": lambda c: c.write_file,
+    "statFile": lambda c: c.stat_file,
+    "listWorkspaces": lambda c: c.list_workspaces,
+    "createWorkspace": lambda c: c.create_workspace,
+    "getWorkspace": lambda c: c.get_workspace,
+    "deleteWorkspace": lambda c: c.delete_workspace,
+    "suspendWorkspace": lambda c: c.suspend_workspace,
+    "resumeWorkspace": lambda c: c.resume_workspace,
+}
+
+
+def call(controller: Controller, route: str, said: Said) -> Any:
+    params, given = said.get("params", {}), {**said.get("query", {}), **said.get("body", {})}
+    if route == "getEvents":
+        types = given.pop("types", None)
+        events = controller.events(types=types.split(",") if types else None, **given)
+        return list(itertools.islice(events, said.get("take", 1)))
+    if route == "getSandboxLogs":
+        return "".join(controller.logs(params["id"], **given))
+    if route == "createSandboxes" and given.pop("per_item", False):
+        return {"results": controller.try_spawn_sandboxes(**given)}
+    if "bytes" in said or route == "writeFile":
+        given["content"] = base64.b64decode(said.get("bytes", ""))
+    if "path" in given:
+        given["file_path"] = given.pop("path")
+    if route.startswith("list") and "metadata" in given:
+        pairs = given["metadata"] if isinstance(given["metadata"], list) else [given["metadata"]]
+        given["metadata"] = dict(pair.split("=", 1) for pair in pairs)
+    return METHODS[route](controller)(*params.values(), **given)
+
+
+def outcome(request: Dict[str, Any]) -> Dict[str, Any]:
+    try:
+        with Controller(request.get("url"), request.get("token"), 120) as controller:
+            value = call(controller, request["route"], request["args"])
+    except ForkdError as error:
+        return {"code": error.code, "message": error.message, "status": error.status, "details": error.details}
+    if isinstance(value, bytes):
+        return {"bytes": base64.b64encode(value).decode()}
+    return {"value": value, "next": getattr(value, "next_cursor", None)}
+
+
+def main() -> None:
+    for line in sys.stdin:
+        print(json.dumps(outcome(json.loads(line))), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,161 @@
+// JSON Schema → Python: a TypedDict per object, an alias for everything else. Runs, and can be evaluated, from Python 3.9 on.
+
+import type { JsonObject } from "../packages/daemon/src/api/json-schema.ts";
+
+const PREFIX = "#/components/schemas/";
+
+/** Names that the classes of the package have, and what the TypeScript SDK exports in their place */
+const RENAMED: { readonly [name: string]: string } = {
+  CreatedImage: "CreatedImageInfo",
+  Event: "ForkdEvent",
+  Image: "ImageInfo",
+  Process: "ProcessInfo",
+  Sandbox: "SandboxInfo",
+  Snapshot: "SnapshotInfo",
+  Token: "TokenInfo",
+  Workspace: "WorkspaceInfo",
+};
+
+/** Not in Python's class bodies */
+const KEYWORDS = new Set(["from", "import", "global", "in", "is", "class", "def", "pass", "return"]);
+
+type Schema = {
+  $ref?: string;
+  type?: string | string[];
+  const?: unknown;
+  enum?: unknown[];
+  anyOf?: Schema[];
+  oneOf?: Schema[];
+  items?: Schema;
+  properties?: { [name: string]: Schema };
+  required?: string[];
+  additionalProperties?: boolean | Schema;
+  description?: string;
+  default?: unknown;
+};
+
+type Field = { name: string; type: string; comment: string; isRequired: boolean };
+
+/** One class or alias per component; objects inside of others get a class named after their place */
+export function printPythonTypes(components: JsonObject): string {
+  const classes: string[] = [];
+  const aliases: string[] = [];
+  for (const [component, schema] of Object.entries(components as { [name: string]: Schema })) {
+    const name = RENAMED[component] ?? component;
+    if (isRecord(schema)) classes.push(classOf(schema, name, classes));
+    else aliases.push(`${comment(schema, "#: ")}${name} = ${typeOf(schema, name, classes)}\n`);
+  }
+  return `${HEAD}\n${aliases.join("\n")}\n\n${classes.join("\n\n")}`;
+}
+
+const HEAD = `from __future__ import annotations
+
+from typing import Any, Dict, List, Literal, Optional, TypedDict, Union
+`;
+
+function isRecord(schema: Schema): boolean {
+  return schema.type === "object" && Object.keys(schema.properties ?? {}).length > 0;
+}
+
+function classOf(schema: Schema, name: string, classes: string[]): string {
+  const fields = Object.entries(schema.properties ?? {}).map(([key, property]): Field => ({
+    name: key,
+    type: typeOf(property, name + pascal(key), classes),
+    comment: comment(property, "    # "),
+    isRequired: schema.required?.includes(key) === true,
+  }));
+  const doc = schema.description === undefined ? "" : `    """${sentence(schema.description)}"""\n\n`;
+  if (fields.some((field) => KEYWORDS.has(field.name))) return functional(name, fields);
+  const required = fields.filter((field) => field.isRequired);
+  const optional = fields.filter((field) => !field.isRequired);
+  if (optional.length === 0) return `class ${name}(TypedDict):\n${doc}${lines(required)}`;
+  if (required.length === 0) return `class ${name}(TypedDict, total=False):\n${doc}${lines(optional)}`;
+  // NotRequired came with Python 3.11.
+  return `class _${name}(TypedDict):\n${lines(required)}\n\nclass ${name}(_${name}, total=False):\n${doc}${lines(optional)}`;
+}
+
+function lines(fields: Field[]): string {
+  return fields.map((field) => `${field.comment}    ${field.name}: ${field.type}\n`).join("");
+}
+
+function functional(name: string, fields: Field[]): string {
+  if (fields.some((field) => !field.isRequired)) throw new Error(`${name}: a keyword beside optional fields.`);
+  const entries = fields.map((field) => `${field.comment}    "${field.name}": ${field.type},\n`).join("");
+  return `${name} = TypedDict(  # one of its fields is a keyword\n    "${name}",\n    {\n${entries.replaceAll(/^/gm, "    ").trimEnd()}\n    },\n)\n`;
+}
+
+function typeOf(schema: Schema, place: string, classes: string[]): string {
+  if (schema.$ref !== undefined) {
+    const component = schema.$ref.slice(PREFIX.length);
+    return `"${RENAMED[component] ?? component}"`;
+  }
+  if (schema.const !== undefined) return `Literal[${literal(schema.const)}]`;
+  if (schema.enum !== undefined) return `Literal[${schema.enum.map(literal).join(", ")}]`;
+  const choices = schema.anyOf ?? schema.oneOf;
+  if (choices !== undefined) return union(choices.map((choice) => typeOf(choice, placeOf(choice, choices, place), classes)));
+  if (Array.isArray(schema.type)) return union(schema.type.map((type) => typeOf({ ...schema, type }, place, classes)));
+  switch (schema.type) {
+    case undefined:
+      return "Any";
+    case "integer":
+      return "int";
+    case "number":
+      return "float";
+    case "string":
+      return "str";
+    case "boolean":
+      return "bool";
+    case "null":
+      return "None";
+    case "array":
+      return `List[${typeOf(schema.items ?? {}, place, classes)}]`;
+    case "object":
+      return objectType(schema, place, classes);
+    default:
+      throw new Error(`No Python for the JSON Schema type ${schema.type}.`);
+  }
+}
+
+function objectType(schema: Schema, place: string, classes: string[]): string {
+  if (!isRecord(schema)) {
+    const rest = schema.additionalProperties;
+    return `Dict[str, ${typeof rest === "object" ? typeOf(rest, `${place}Value`, classes) : "Any"}]`;
+  }
+  classes.push(classOf(schema, place, classes));
+  return `"${place}"`;
+}
+
+/** Forms of one choice are named by the field that only they have */
+function placeOf(choice: Schema, choices: Schema[], place: string): string {
+  const others = choices.filter((other) => other !== choice).flatMap((other) => other.required ?? []);
+  if (choices.filter(isRecord).length < 2) return place;
+  const own = (choice.required ?? []).find((key) => !others.includes(key));
+  return own === undefined ? place : place + pascal(own);
+}
+
+function union(types: string[]): string {
+  const distinct = [...new Set(types)];
+  if (distinct.includes("Any")) return "Any";
+  const some = distinct.filter((type) => type !== "None");
+  const inner = some.length === 1 ? (some[0] ?? "None") : `Union[${some.join(", ")}]`;
+  return some.length === distinct.length ? inner : `Optional[${inner}]`;
+}
+
+function literal(value: unknown): string {
+  if (typeof value === "boolean") return value ? "True" : "False";
+  return value === null ? "None" : JSON.stringify(value);
+}
+
+function pascal(key: string): string {
+  return key.replaceAll(/(?:^|_)(\w)/g, (_, letter: string) => letter.toUpperCase());
+}
+
+function sentence(text: string): string {
+  return `${text.replaceAll('"""', "'''").replace(/\.$/, "")}.`;
+}
+
+function comment(schema: Schema, start: string): string {
+  const preset = schema.default === undefined ? "" : `(default ${literal(schema.default)})`;
+  const text = [schema.description ?? "", preset].filter(Boolean).join(" ");
+  return text === "" ? "" : `${start}${text.replaceAll("\n", " ")}\n`;
+}
