@@ -9,12 +9,14 @@ const RENAMED: { readonly [name: string]: string } = {
   CreatedImage: "CreatedImageInfo",
   Event: "ForkdEvent",
   Image: "ImageInfo",
-  Process: "ProcessInfo",
   Sandbox: "SandboxInfo",
   Snapshot: "SnapshotInfo",
   Token: "TokenInfo",
   Workspace: "WorkspaceInfo",
 };
+
+/** From so many values on a choice has a name of its own */
+const LONG_ENUM = 10;
 
 /** Not in Python's class bodies */
 const KEYWORDS = new Set(["from", "import", "global", "in", "is", "class", "def", "pass", "return"]);
@@ -34,18 +36,20 @@ type Schema = {
   default?: unknown;
 };
 
+/** What is printed: aliases first, since they are evaluated as they stand */
+type Out = { aliases: string[]; classes: string[] };
+
 type Field = { name: string; type: string; comment: string; isRequired: boolean };
 
 /** One class or alias per component; objects inside of others get a class named after their place */
 export function printPythonTypes(components: JsonObject): string {
-  const classes: string[] = [];
-  const aliases: string[] = [];
+  const out: Out = { aliases: [], classes: [] };
   for (const [component, schema] of Object.entries(components as { [name: string]: Schema })) {
     const name = RENAMED[component] ?? component;
-    if (isRecord(schema)) classes.push(classOf(schema, name, classes));
-    else aliases.push(`${comment(schema, "#: ")}${name} = ${typeOf(schema, name, classes)}\n`);
+    if (isRecord(schema)) out.classes.push(classOf(schema, name, out));
+    else out.aliases.push(`${comment(schema, "#: ")}${name} = ${typeOf(schema, name, out, true).replace(/^"(\w+)"$/, "$1")}\n`);
   }
-  return `${HEAD}\n${aliases.join("\n")}\n\n${classes.join("\n\n")}`;
+  return `${HEAD}\n${out.aliases.join("\n")}\n\n${out.classes.join("\n\n")}`;
 }
 
 const HEAD = `from __future__ import annotations
@@ -57,10 +61,10 @@ function isRecord(schema: Schema): boolean {
   return schema.type === "object" && Object.keys(schema.properties ?? {}).length > 0;
 }
 
-function classOf(schema: Schema, name: string, classes: string[]): string {
+function classOf(schema: Schema, name: string, out: Out): string {
   const fields = Object.entries(schema.properties ?? {}).map(([key, property]): Field => ({
     name: key,
-    type: typeOf(property, name + pascal(key), classes),
+    type: typeOf(property, name + pascal(key), out),
     comment: comment(property, "    # "),
     isRequired: schema.required?.includes(key) === true,
   }));
@@ -84,16 +88,21 @@ function functional(name: string, fields: Field[]): string {
   return `${name} = TypedDict(  # one of its fields is a keyword\n    "${name}",\n    {\n${entries.replaceAll(/^/gm, "    ").trimEnd()}\n    },\n)\n`;
 }
 
-function typeOf(schema: Schema, place: string, classes: string[]): string {
+function typeOf(schema: Schema, place: string, out: Out, isAlias = false): string {
   if (schema.$ref !== undefined) {
     const component = schema.$ref.slice(PREFIX.length);
     return `"${RENAMED[component] ?? component}"`;
   }
   if (schema.const !== undefined) return `Literal[${literal(schema.const)}]`;
-  if (schema.enum !== undefined) return `Literal[${schema.enum.map(literal).join(", ")}]`;
+  if (schema.enum !== undefined) {
+    const choices = `Literal[${schema.enum.map(literal).join(", ")}]`;
+    if (isAlias || schema.enum.length < LONG_ENUM) return choices;
+    out.aliases.push(`${place} = ${choices}\n`);
+    return `"${place}"`;
+  }
   const choices = schema.anyOf ?? schema.oneOf;
-  if (choices !== undefined) return union(choices.map((choice) => typeOf(choice, placeOf(choice, choices, place), classes)));
-  if (Array.isArray(schema.type)) return union(schema.type.map((type) => typeOf({ ...schema, type }, place, classes)));
+  if (choices !== undefined) return union(choices.map((choice) => typeOf(choice, placeOf(choice, choices, place), out)));
+  if (Array.isArray(schema.type)) return union(schema.type.map((type) => typeOf({ ...schema, type }, place, out)));
   switch (schema.type) {
     case undefined:
       return "Any";
@@ -108,20 +117,20 @@ function typeOf(schema: Schema, place: string, classes: string[]): string {
     case "null":
       return "None";
     case "array":
-      return `List[${typeOf(schema.items ?? {}, place, classes)}]`;
+      return `List[${typeOf(schema.items ?? {}, place, out)}]`;
     case "object":
-      return objectType(schema, place, classes);
+      return objectType(schema, place, out);
     default:
       throw new Error(`No Python for the JSON Schema type ${schema.type}.`);
   }
 }
 
-function objectType(schema: Schema, place: string, classes: string[]): string {
+function objectType(schema: Schema, place: string, out: Out): string {
   if (!isRecord(schema)) {
     const rest = schema.additionalProperties;
-    return `Dict[str, ${typeof rest === "object" ? typeOf(rest, `${place}Value`, classes) : "Any"}]`;
+    return `Dict[str, ${typeof rest === "object" ? typeOf(rest, `${place}Value`, out) : "Any"}]`;
   }
-  classes.push(classOf(schema, place, classes));
+  out.classes.push(classOf(schema, place, out));
   return `"${place}"`;
 }
 

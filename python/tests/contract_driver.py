@@ -7,6 +7,7 @@ import itertools
 import json
 import sys
 from typing import Any, Callable, Dict
+from urllib.parse import urlencode
 
 from forkd import Controller, ForkdError
 
@@ -54,6 +55,17 @@ METHODS: Dict[str, Callable[[Controller], Callable[..., Any]]] = {
     "pauseSandbox": lambda c: c.pause_sandbox,
     "resumeSandbox": lambda c: c.resume_sandbox,
     "getSandboxStats": lambda c: c.sandbox_stats,
+    "getNetwork": lambda c: c.get_network,
+    "setNetwork": lambda c: c.set_network,
+    "startProcess": lambda c: c.start_process,
+    "listProcesses": lambda c: c.list_processes,
+    "getProcess": lambda c: c.get_process,
+    "killProcess": lambda c: c.kill_process,
+    "writeStdin": lambda c: c.write_stdin,
+    "signalProcess": lambda c: c.signal_process,
+    "resizeProcess": lambda c: c.resize_process,
+    "listPorts": lambda c: c.list_ports,
+    "createPreview": lambda c: c.create_preview,
     "readFile": lambda c: c.read_file,
     "writeFile": lambda c: c.write_file,
     "statFile": lambda c: c.stat_file,
@@ -76,7 +88,16 @@ def call(controller: Controller, route: str, said: Said) -> Any:
         return "".join(controller.logs(params["id"], **given))
     if route == "createSandboxes" and given.pop("per_item", False):
         return {"results": controller.try_spawn_sandboxes(**given)}
-    if "bytes" in said or route == "writeFile":
+    if route == "watchProcess":
+        return watched(controller, params, given)
+    if route == "proxyRequest":
+        target = f"/{params['path']}?{urlencode(given)}"
+        extra: Dict[str, Any] = {"method": "POST", "body": base64.b64decode(said["bytes"])} if "bytes" in said else {}
+        return controller.fetch_port(params["id"], params["port"], target, **extra).text()
+    if route == "connectPort":
+        return echoed(controller, params, base64.b64decode(said.get("bytes", "")))
+    params.pop("path", None)  # only requests to a port have one
+    if "bytes" in said or route in ("writeFile", "writeStdin"):
         given["content"] = base64.b64decode(said.get("bytes", ""))
     if "path" in given:
         given["file_path"] = given.pop("path")
@@ -84,6 +105,21 @@ def call(controller: Controller, route: str, said: Said) -> Any:
         pairs = given["metadata"] if isinstance(given["metadata"], list) else [given["metadata"]]
         given["metadata"] = dict(pair.split("=", 1) for pair in pairs)
     return METHODS[route](controller)(*params.values(), **given)
+
+
+def watched(controller: Controller, params: Said, given: Said) -> Any:
+    """What a process printed and how it ended."""
+    stdout, stderr = given.get("stdout_from", 0), given.get("stderr_from", 0)
+    events = list(controller.watch_process(params["id"], params["process"], from_="now" if stdout == "now" else f"{stdout}-{stderr}"))
+    printed = {kind: b"".join(event.data for event in events if event.type == kind).decode() for kind in ("stdout", "stderr")}
+    return {**printed, **(events[-1].exit or {})}
+
+
+def echoed(controller: Controller, params: Said, data: bytes) -> bytes:
+    with controller.connect_port(params["id"], params["port"]) as connection:
+        connection.write(data)
+        connection.close_write()
+        return b"".join(iter(connection.read, b""))
 
 
 def outcome(request: Dict[str, Any]) -> Dict[str, Any]:

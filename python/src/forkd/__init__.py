@@ -1,12 +1,24 @@
 """fork() for virtual machines: everything this package exports."""
 
+from ._async.command_handle import AsyncCommandHandle
 from ._async.commands import AsyncCommands
 from ._async.controller import AsyncController
 from ._async.files import AsyncFiles
+from ._async.port_connection import AsyncPortConnection
+from ._async.port_response import AsyncPortResponse
+from ._async.ports import AsyncPorts
+from ._async.process_events import AsyncProcessEvents
+from ._async.pty import AsyncPty
 from ._async.sandbox import AsyncSandbox
+from ._sync.command_handle import CommandHandle
 from ._sync.commands import Commands
 from ._sync.controller import Controller
 from ._sync.files import Files
+from ._sync.port_connection import PortConnection
+from ._sync.port_response import PortResponse
+from ._sync.ports import Ports
+from ._sync.process_events import ProcessEvents
+from ._sync.pty import Pty
 from ._sync.sandbox import Sandbox
 from ._version import __version__
 from ._wire import UNSET, Page
@@ -23,19 +35,26 @@ from .errors import (
     SandboxGoneError,
     TimeoutError,
 )
-from .results import CommandResult, Evaluation
+from .results import CommandResult, Evaluation, ProcessEvent, ProcessInfo, PtySize
 
 #: The name the older SDK used
 ControllerError = ForkdError
 
 __all__ = [
     "UNSET",
+    "AsyncCommandHandle",
     "AsyncCommands",
     "AsyncController",
     "AsyncFiles",
+    "AsyncPortConnection",
+    "AsyncPortResponse",
+    "AsyncPorts",
+    "AsyncProcessEvents",
+    "AsyncPty",
     "AsyncSandbox",
     "AuthenticationError",
     "CommandExitError",
+    "CommandHandle",
     "CommandResult",
     "Commands",
     "ConflictError",
@@ -50,6 +69,14 @@ __all__ = [
     "LimitError",
     "NotFoundError",
     "Page",
+    "PortConnection",
+    "PortResponse",
+    "Ports",
+    "ProcessEvent",
+    "ProcessEvents",
+    "ProcessInfo",
+    "Pty",
+    "PtySize",
     "Sandbox",
     "SandboxGoneError",
     "TimeoutError",

@@ -26,6 +26,10 @@ class Call(Generic[A]):
     can_repeat: Optional[bool] = None
     #: statuses beyond 2xx that are answers, not errors
     answers: Tuple[int, ...] = ()
+    #: a server in a guest answers, with any status, unless the daemon says that it is its own answer
+    is_proxied: bool = False
+    #: 101 is the answer, and another protocol follows
+    is_upgrade: bool = False
     #: seconds; None: the client's own, 0: for ever
     timeout: Optional[float] = None
 

@@ -58,10 +58,20 @@ def encode_chunk(data: bytes) -> bytes:
 
 
 class AnswerDecoder:
-    """Bytes in; first the head, then the body out."""
+    """Bytes in; first the head, then the body out.
 
-    def __init__(self) -> None:
+    Args:
+        is_head: The request was one for the head only.
+        can_upgrade: Another protocol may follow; its bytes are then the body.
+    """
+
+    def __init__(self, *, is_head: bool = False, can_upgrade: bool = False) -> None:
+        self._is_head = is_head
+        self._can_upgrade = can_upgrade
         self.status = 0
+        #: As they came
+        self.raw_headers: List[Tuple[str, str]] = []
+        #: By their names in small letters
         self.headers: Dict[str, str] = {}
         #: Whether the connection can be used again once the body has ended
         self.can_reuse = False
@@ -162,12 +172,14 @@ class AnswerDecoder:
         if match is None:
             raise ProtocolError("what answers does not speak HTTP/1.1")
         self.status = int(match.group(2))
-        if self.status == 101:
+        if self.status == 101 and not self._can_upgrade:
             raise ProtocolError("the connection was switched to another protocol")
-        if self.status < 200:
+        if self.status < 200 and self.status != 101:
             return  # the answer follows
         headers: Dict[str, str] = {}
-        for name, value in map(_parse_header, lines[1:]):
+        self.raw_headers = [_parse_header(line) for line in lines[1:]]
+        for original, value in self.raw_headers:
+            name = original.lower()
             if name == "content-length" and headers.get(name, value) != value:
                 raise ProtocolError("the answer has two lengths")
             headers[name] = f"{headers[name]}, {value}" if name in headers and name != "content-length" else value
@@ -178,8 +190,11 @@ class AnswerDecoder:
 
     def _frame_body(self, headers: Dict[str, str]) -> None:
         coding, length = headers.get("transfer-encoding"), headers.get("content-length")
-        if self.status in (204, 304):
+        if self.status in (204, 304) or (self._is_head and self.status != 101):
             self._next = _Next.NOTHING
+        elif self.status == 101:
+            self._next = _Next.REST
+            self.can_reuse = False
         elif coding is not None:
             if coding.lower() != "chunked":
                 raise ProtocolError(f"the answer has an unknown coding, {coding}")
@@ -198,4 +213,4 @@ def _parse_header(line: bytes) -> Tuple[str, str]:
     match = _HEADER_LINE.fullmatch(line)
     if match is None:
         raise ProtocolError("the answer has a malformed header")
-    return match.group(1).decode("ascii").lower(), match.group(2).decode("latin-1")
+    return match.group(1).decode("ascii"), match.group(2).decode("latin-1")

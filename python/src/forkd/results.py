@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Optional
+from typing import Any, List, Literal, Optional
 
-from .types import EvalResult, ExecResult
+from .types import EvalResult, ExecResult, OutputLost, Process, ProcessExit, ProcessStarted
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,80 @@ class Evaluation:
 
     def __str__(self) -> str:
         return str(self.result)
+
+
+@dataclass(frozen=True)
+class ProcessEvent:
+    """What comes of a process that is watched. Each kind has its own field; the others are empty."""
+
+    type: Literal["started", "stdout", "stderr", "lost", "exit"]
+    #: The place behind it, from which another watcher can go on
+    cursor: str
+    #: Of stdout and stderr
+    data: bytes = b""
+    #: Where the data begins in the whole of that output
+    offset: int = 0
+    started: Optional[ProcessStarted] = None
+    #: Output that was asked for and is no longer kept
+    lost: Optional[OutputLost] = None
+    exit: Optional[ProcessExit] = None
+
+
+@dataclass(frozen=True)
+class ProcessInfo:
+    """A process of a sandbox."""
+
+    #: In the API; the same in forks of the sandbox
+    id: int
+    #: Inside the guest
+    pid: int
+    tag: Optional[str]
+    #: The program and its arguments
+    args: List[str]
+    cwd: str
+    user: str
+    #: Whether it has a terminal
+    terminal: bool
+    #: Whether its stdin takes more
+    stdin_open: bool
+    #: Seconds since 1970, by the guest's clock
+    started_at: float
+    state: Literal["running", "ended"]
+    #: None while it runs
+    exit_code: Optional[int]
+    signal: Optional[str]
+    timed_out: bool
+
+    @property
+    def cmd(self) -> str:
+        """The program."""
+        return self.args[0] if self.args else ""
+
+
+@dataclass(frozen=True)
+class PtySize:
+    """The size of a terminal."""
+
+    rows: int
+    cols: int
+
+
+def process_info(answer: Process) -> ProcessInfo:
+    return ProcessInfo(
+        id=answer["id"],
+        pid=answer["pid"],
+        tag=answer["tag"],
+        args=answer["args"],
+        cwd=answer["cwd"],
+        user=answer["user"],
+        terminal=answer["terminal"],
+        stdin_open=answer["stdin_open"],
+        started_at=answer["started_at_ms"] / 1000,
+        state=answer["state"],
+        exit_code=answer["exit_code"],
+        signal=answer["signal"],
+        timed_out=answer["timed_out"],
+    )
 
 
 def command_result(answer: ExecResult) -> CommandResult:

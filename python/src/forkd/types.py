@@ -14,7 +14,7 @@ CreateImage = Union["CreateImagePackages", "CreateImageReference", "CreateImageF
 #: Environment of every process
 Env = Dict[str, str]
 
-EventType = Literal["sandbox.created", "sandbox.adopted", "sandbox.updated", "sandbox.paused", "sandbox.resumed", "sandbox.ended", "sandbox.lost", "sandbox.deleted", "snapshot.writing", "snapshot.ready", "snapshot.failed", "snapshot.updated", "snapshot.deleted", "image.created", "image.deleted", "workspace.created", "workspace.suspended", "workspace.resumed", "workspace.deleted", "daemon.started", "daemon.stopping"]
+EventType = Literal["sandbox.created", "sandbox.adopted", "sandbox.updated", "sandbox.network", "sandbox.paused", "sandbox.resumed", "sandbox.ended", "sandbox.lost", "sandbox.deleted", "snapshot.writing", "snapshot.ready", "snapshot.failed", "snapshot.updated", "snapshot.deleted", "image.created", "image.deleted", "workspace.created", "workspace.suspended", "workspace.resumed", "workspace.deleted", "daemon.started", "daemon.stopping"]
 
 ForkOutcome = Union["ForkOutcomeSandbox", "ForkOutcomeError"]
 
@@ -24,11 +24,25 @@ Metadata = Dict[str, str]
 #: 1 to 64 letters, digits, '.', '_' or '-', starting with a letter, a digit or '_'
 Name = str
 
+#: none: nothing; allow: what the rules say; open: any public address, and what the rules say
+NetworkMode = Literal["none", "allow", "open"]
+
+#: example.org, *.example.org:443, 10.1.2.0/24:5432, [fd00::1]:80,8000-8100
+NetworkRule = str
+
+#: The data of the events started, stdout and stderr, lost, exit, error
+ProcessEvent = Union["ProcessStarted", "ProcessOutput", "OutputLost", "ProcessExit", "Problem"]
+
+#: A name with at least one character that is no digit, and not 'stream'
+ProcessTag = Name
+
 #: ended: its VMM ended by itself; lost: it was running when the host, or the process that holds the VMs, went down
 SandboxState = Literal["running", "paused", "ended", "lost"]
 
 #: read: look at everything; exec: also fork, use, branch and end sandboxes; admin: everything
 Scope = Literal["read", "exec", "admin"]
+
+SignalProcessSignal = Literal["SIGHUP", "SIGINT", "SIGQUIT", "SIGILL", "SIGTRAP", "SIGABRT", "SIGBUS", "SIGFPE", "SIGKILL", "SIGUSR1", "SIGSEGV", "SIGUSR2", "SIGPIPE", "SIGALRM", "SIGTERM", "SIGCHLD", "SIGCONT", "SIGSTOP", "SIGTSTP", "SIGTTIN", "SIGTTOU", "SIGURG", "SIGXCPU", "SIGXFSZ", "SIGVTALRM", "SIGPROF", "SIGWINCH", "SIGIO", "SIGPWR", "SIGSYS"]
 
 SnapshotStatus = Literal["writing", "ready", "failed"]
 
@@ -118,6 +132,11 @@ class CreateImageFile(_CreateImageFile, total=False):
     max_bytes: int
 
 
+class CreatePreview(TypedDict, total=False):
+    # (default 3600)
+    expires_in_secs: int
+
+
 class _CreateSandboxes(TypedDict):
     snapshot_tag: "Name"
 
@@ -127,6 +146,8 @@ class CreateSandboxes(_CreateSandboxes, total=False):
     n: int
     env: "Env"
     metadata: "Metadata"
+    # Without it, what the snapshot says
+    network: "SetNetwork"
     # It ends so long after now; null: never
     ttl_secs: Optional[int]
     # It ends when nobody used it for so long
@@ -151,10 +172,14 @@ class CreateSnapshot(_CreateSnapshot, total=False):
     image: "Name"
     memory_mib: int
     vcpus: int
+    # Room for what the guest writes, on the host's disk; without it, that is in the guest's memory
+    disk_mib: int
     # Without it, a python kernel where the image has python3
     warm_up: "WarmUp"
     env: "Env"
     metadata: "Metadata"
+    # During the warm-up, and for its forks unless they say otherwise; none without it
+    network: "SetNetwork"
     kernel: str
     rootfs: str
     rw: bool
@@ -307,7 +332,8 @@ class ForkCertificate(TypedDict):
     guest_rng: Literal["reseeded"]
     kernels: Dict[str, "ForkCertificateKernelsValue"]
     identity: "ForkCertificateIdentity"
-    disk: Literal["private-overlay"]
+    # Where what it writes goes: an overlay in its own memory, or a layer of its own on the host's disk
+    disk: Literal["private-overlay", "private-layer"]
     memory: Literal["private-copy-on-write"]
 
 
@@ -328,6 +354,8 @@ class ForkSandbox(TypedDict, total=False):
     n: int
     env: "Env"
     metadata: "Metadata"
+    # Without it, what the snapshot says
+    network: "SetNetwork"
     # It ends so long after now; null: never
     ttl_secs: Optional[int]
     # It ends when nobody used it for so long
@@ -382,6 +410,43 @@ class ImageInfo(TypedDict):
     config: "ImageInfoConfig"
 
 
+class Network(TypedDict):
+    mode: "NetworkMode"
+    allow: List[str]
+    egress_limit_bytes: Optional[int]
+    # What counts against the limit
+    egress_used_bytes: int
+    connections_open: int
+    connections_total: int
+    connections_refused: int
+    bytes_up: int
+    bytes_down: int
+    # The last 100, newest first; counted since the sandbox was made or adopted
+    recent: List["NetworkConnection"]
+
+
+class NetworkConnection(TypedDict):
+    time: str
+    name: Optional[str]
+    # null: the name was refused, so there was no connection
+    ip: Optional[str]
+    port: Optional[int]
+    decision: Literal["allowed", "refused"]
+    reason: str
+    # Why it ended, if not in order
+    error: Optional[str]
+    bytes_up: int
+    bytes_down: int
+    ms: float
+    open: bool
+
+
+class NetworkPolicy(TypedDict):
+    mode: "NetworkMode"
+    allow: List[str]
+    egress_limit_bytes: Optional[int]
+
+
 class NewToken(TypedDict):
     name: str
     scope: "Scope"
@@ -393,10 +458,40 @@ class NewToken(TypedDict):
     token: str
 
 
+class OutputLost(TypedDict):
+    """Output that was asked for and is no longer kept."""
+
+    channel: Literal["stdout", "stderr"]
+    bytes: int
+
+
 class Pong(TypedDict):
     pong: Literal[True]
     ms: float
     kernels: List[str]
+
+
+class PortProcess(TypedDict):
+    pid: int
+    name: str
+
+
+class Port(TypedDict):
+    port: int
+    # IP address inside the guest; 0.0.0.0 and :: are all of them
+    address: str
+    family: Literal["ipv4", "ipv6"]
+    protocol: Literal["tcp"]
+    # The first process that has it open, where it could be found
+    process: Optional["PortProcess"]
+
+
+class Preview(TypedDict):
+    # Opens the server in a browser, without another token
+    url: str
+    # What the link holds; programs may send it as X-Forkd-Token to the link's host
+    token: str
+    expires_at_unix: int
 
 
 class _Problem(TypedDict):
@@ -411,6 +506,58 @@ class _Problem(TypedDict):
 
 class Problem(_Problem, total=False):
     details: Dict[str, Any]
+
+
+class Process(TypedDict):
+    # Stays the same in forks
+    id: int
+    # Inside the guest
+    pid: int
+    tag: Optional[str]
+    # Long ones are cut off
+    args: List[str]
+    cwd: str
+    user: str
+    terminal: bool
+    # Whether its stdin takes more
+    stdin_open: bool
+    # Since 1970, by the guest's clock
+    started_at_ms: float
+    state: Literal["running", "ended"]
+    exit_code: Optional[int]
+    signal: Optional[str]
+    timed_out: bool
+    # Written so far; the newest 256 KiB are kept
+    stdout_bytes: int
+    stderr_bytes: int
+
+
+class ProcessExit(TypedDict):
+    # 128 + n after signal n, 124 after a time-out
+    exit_code: int
+    signal: Optional[str]
+    timed_out: bool
+
+
+class _ProcessOutput(TypedDict):
+    offset: int
+
+
+class ProcessOutput(_ProcessOutput, total=False):
+    """text or base64, as asked for."""
+
+    text: str
+    base64: str
+
+
+class ProcessStarted(TypedDict):
+    id: int
+    pid: int
+    tag: Optional[str]
+    terminal: bool
+    # Where the output that follows begins: bytes since the start of the process
+    stdout_offset: int
+    stderr_offset: int
 
 
 class _Progress(TypedDict):
@@ -439,6 +586,8 @@ class SandboxInfo(TypedDict):
     isolation: Literal["kvm", "emulated"]
     memory_mib: int
     vcpus: int
+    # null: what it writes stays in its memory
+    disk_mib: Optional[int]
     # Warm interpreters for eval
     kernels: List[str]
     metadata: "Metadata"
@@ -453,6 +602,7 @@ class SandboxInfo(TypedDict):
     branch_count: int
     has_branched: bool
     memory_limit_mib: Optional[int]
+    network: "NetworkPolicy"
     netns: None
     # Always empty: guests are reached through the daemon
     guest_addr: str
@@ -471,6 +621,27 @@ class SandboxStats(TypedDict):
     private_guest_bytes: int
     # The VMM process, shared pages divided by their users
     pss_bytes: int
+    # The host's disk space that is this sandbox's own; null without a disk
+    disk_bytes: Optional[int]
+
+
+class _SetNetwork(TypedDict):
+    mode: "NetworkMode"
+
+
+class SetNetwork(_SetNetwork, total=False):
+    allow: List["NetworkRule"]
+    # What may leave the sandbox in all; null: any number of bytes
+    egress_limit_bytes: Optional[int]
+
+
+class _SignalProcess(TypedDict):
+    signal: "SignalProcessSignal"
+
+
+class SignalProcess(_SignalProcess, total=False):
+    # The whole process group, or the process alone (default "group")
+    scope: Literal["group", "process"]
 
 
 class SnapshotInfo(TypedDict):
@@ -484,6 +655,8 @@ class SnapshotInfo(TypedDict):
     image: Optional[str]
     memory_mib: int
     vcpus: int
+    # null: what guests write stays in their memory
+    disk_mib: Optional[int]
     kernels: List[str]
     # Number of deltas down to the base
     depth: int
@@ -500,6 +673,8 @@ class SnapshotInfo(TypedDict):
     ephemeral: bool
     # How many VMMs wait for it, started in advance
     pool: int
+    # What its forks may connect to; null while it is being written
+    network: Optional["NetworkPolicy"]
     metadata: "Metadata"
     # Why its status is failed
     error: Optional[str]
@@ -516,6 +691,13 @@ class SnapshotDetails(TypedDict):
     memory_logical_bytes: int
     memory_physical_bytes: int
     vmstate_bytes: int
+    disk_mib: Optional[int]
+    # Number of files that its disk is stacked of; 0 without a disk
+    disk_layers: int
+    # What these take of the host's disk
+    disk_physical_bytes: int
+    # How much of that no other snapshot and no sandbox shares
+    disk_own_bytes: int
     parent_tag: Optional[str]
     parent_content_hash: Optional[str]
     chain_depth: int
@@ -524,9 +706,29 @@ class SnapshotDetails(TypedDict):
     sandboxes: List[str]
 
 
+class _StartProcess(TypedDict):
+    # The program and its arguments; no shell
+    args: List[str]
+
+
+class StartProcess(_StartProcess, total=False):
+    env: "Env"
+    cwd: str
+    user: str
+    # Names the process; free again when it has ended
+    tag: "ProcessTag"
+    # Whether it is written to; otherwise its stdin is empty (default False)
+    stdin: bool
+    # Gives it a terminal: everything it prints is stdout, and stdin is what is typed
+    terminal: "TerminalSize"
+    # It and its process group are ended after so long; without it, never
+    timeout_secs: float
+
+
 class StatusLimits(TypedDict):
     max_sandboxes: int
     max_memory_mib: Optional[int]
+    max_disk_mib: Optional[int]
     min_free_mib: int
     branch_concurrency: int
 
@@ -544,6 +746,8 @@ class Status(TypedDict):
     socket: str
     bind: Optional[str]
     tls: bool
+    # Every server in a sandbox has the host PORT-ID below this one; null: browsers find none
+    proxy_url: Optional[str]
     accelerator: Literal["kvm", "tcg"]
     accelerator_reason: str
     isolation: Literal["kvm", "emulated"]
@@ -566,6 +770,11 @@ class Stop(TypedDict, total=False):
 
 class SuspendWorkspace(TypedDict, total=False):
     diff: bool
+
+
+class TerminalSize(TypedDict):
+    rows: int
+    cols: int
 
 
 class TokenInfo(TypedDict):

@@ -70,6 +70,20 @@ class Reply:
         await self.chunk(b"")
         return True
 
+    async def raw(self, data: bytes) -> None:
+        """As it is."""
+        self._writer.write(data)
+        await self._writer.drain()
+
+    async def take(self) -> bytes:
+        """What comes after the request; nothing when the client has ended its direction."""
+        return await self._reader.read(65536)
+
+    def destroy_later(self) -> bool:
+        """When everything was sent."""
+        self._writer.close()
+        return True
+
     def destroy(self) -> bool:
         self._writer.transport.abort()
         return True

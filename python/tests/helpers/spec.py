@@ -41,7 +41,13 @@ class Route:
 
     @property
     def takes_bytes(self) -> bool:
-        return "application/octet-stream" in self.operation.get("requestBody", {}).get("content", {})
+        content = self.operation.get("requestBody", {}).get("content", {})
+        return "application/octet-stream" in content or self.is_proxy
+
+    @property
+    def is_proxy(self) -> bool:
+        """Whether it passes on any request."""
+        return self.operation.get("x-methods") == "all"
 
     def names(self, place: str) -> List[str]:
         """Of its parameters in the path or in the query."""
@@ -58,7 +64,7 @@ class Route:
 
     def answer(self) -> Tuple[int, str, bytes]:
         """Status, content type and body of a success; as JSON where the route has that."""
-        successes = [(int(status), response) for status, response in self.operation["responses"].items() if status < "3"]
+        successes = [(int(status), response) for status, response in self.operation["responses"].items() if "2" <= status < "3"]
         for status, response in successes:
             media = response.get("content", {}).get("application/json")
             if media is not None:
@@ -81,7 +87,7 @@ def find(method: str, path: str) -> Optional[Tuple[Route, Dict[str, str]]]:
     """The route of a request and the values in its path."""
     for route, pattern in _patterns():
         match = pattern.fullmatch(path)
-        if match and route.method == method:
+        if match and (route.method == method or route.operation.get("x-methods") == "all"):
             return route, {name: unquote(value) for name, value in match.groupdict().items()}
     return None
 
@@ -90,14 +96,20 @@ def find(method: str, path: str) -> Optional[Tuple[Route, Dict[str, str]]]:
 def _patterns() -> List[Tuple[Route, Pattern[str]]]:
     """Fixed parts win over names."""
     ordered = sorted(routes(), key=lambda route: route.path.count("{"))
-    return [(route, re.compile(re.sub(r"\\\{(\w+)\\\}", r"(?P<\1>[^/]+)", re.escape(route.path)))) for route in ordered]
+    return [(route, re.compile(_pattern(route.path))) for route in ordered]
+
+
+def _pattern(path: str) -> str:
+    """What is named path is the rest of one."""
+    escaped = re.escape(path).replace(r"/\{path\}", "/(?P<path>.*)")
+    return re.sub(r"\\\{(\w+)\\\}", r"(?P<\1>[^/]+)", escaped)
 
 
 def query_of(route: Route, text: str) -> Dict[str, Any]:
     """Refuses what the route does not name."""
     query = {name: values[0] if len(values) == 1 else values for name, values in parse_qs(text, keep_blank_values=True).items()}
     unknown = set(query) - set(route.names("query"))
-    if unknown:
+    if unknown and not route.is_proxy:
         raise ValueError(f"{route.name} has no {sorted(unknown)} in its query")
     return query
 

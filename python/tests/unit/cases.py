@@ -17,6 +17,7 @@ class Case:
     body: Any = None
 
 
+NETWORK = {"mode": "allow", "allow": ["example.org:443"], "egress_limit_bytes": None}
 WARM_UP = {"kernels": [{"language": "python", "code": "import numpy"}], "timeout_secs": 9}
 
 CASES: List[Case] = [
@@ -79,12 +80,24 @@ CASES: List[Case] = [
     ),
     Case(
         "createSnapshot",
-        lambda c: c.create_snapshot("py", image="i", memory_mib=512, vcpus=1, warm_up=WARM_UP, env={"A": "b"}, metadata={"k": "v"}),
+        lambda c: c.create_snapshot(
+            "py",
+            image="i",
+            memory_mib=512,
+            vcpus=1,
+            disk_mib=64,
+            warm_up=WARM_UP,
+            env={"A": "b"},
+            metadata={"k": "v"},
+            network=NETWORK,
+        ),
         body={
             "tag": "py",
             "image": "i",
             "memory_mib": 512,
             "vcpus": 1,
+            "disk_mib": 64,
+            "network": NETWORK,
             "warm_up": WARM_UP,
             "env": {"A": "b"},
             "metadata": {"k": "v"},
@@ -115,7 +128,15 @@ CASES: List[Case] = [
     Case(
         "createSandboxes",
         lambda c: c.spawn_sandboxes(
-            "py", 1, name="one", ttl_secs=60, idle_timeout_secs=5, memory_limit_mib=64, env={"A_B": "c"}, metadata={"k": "v"}
+            "py",
+            1,
+            name="one",
+            ttl_secs=60,
+            idle_timeout_secs=5,
+            memory_limit_mib=64,
+            env={"A_B": "c"},
+            metadata={"k": "v"},
+            network=NETWORK,
         ),
         body={
             "snapshot_tag": "py",
@@ -126,6 +147,7 @@ CASES: List[Case] = [
             "memory_limit_mib": 64,
             "env": {"A_B": "c"},
             "metadata": {"k": "v"},
+            "network": NETWORK,
         },
     ),
     Case(
@@ -182,12 +204,20 @@ CASES: List[Case] = [
     Case("branchSandbox", lambda c: c.branch_sandbox("sb-1", "b", True, live=False), body={"tag": "b", "diff": True, "live": False}),
     Case(
         "forkSandbox",
-        lambda c: c.fork_sandbox("sb-1", 2, tag="t", env={}, metadata={}, ttl_secs=1, idle_timeout_secs=2),
-        body={"n": 2, "tag": "t", "env": {}, "metadata": {}, "ttl_secs": 1, "idle_timeout_secs": 2},
+        lambda c: c.fork_sandbox("sb-1", 2, tag="t", env={}, metadata={}, network=NETWORK, ttl_secs=1, idle_timeout_secs=2),
+        body={"n": 2, "tag": "t", "env": {}, "metadata": {}, "network": NETWORK, "ttl_secs": 1, "idle_timeout_secs": 2},
     ),
     Case("pauseSandbox", lambda c: c.pause_sandbox("sb-1"), params={"id": "sb-1"}),
     Case("resumeSandbox", lambda c: c.resume_sandbox("sb-1"), params={"id": "sb-1"}),
     Case("getSandboxStats", lambda c: c.sandbox_stats("sb-1"), params={"id": "sb-1"}),
+    Case("getNetwork", lambda c: c.get_network("sb-1"), params={"id": "sb-1"}),
+    Case(
+        "setNetwork",
+        lambda c: c.set_network("sb-1", "allow", allow=["example.org:443"], egress_limit_bytes=None),
+        params={"id": "sb-1"},
+        body=NETWORK,
+    ),
+    Case("setNetwork", lambda c: c.set_network("sb-1", "open"), body={"mode": "open"}),
     Case("getSandboxLogs", lambda c: collect(c.logs("sb-1", source="vmm", tail=3)), query={"source": "vmm", "tail": "3"}),
     Case("getSandboxLogs", lambda c: collect(c.logs("sb-1", follow=True)), query={"follow": "true"}),
     Case(
@@ -210,6 +240,49 @@ CASES: List[Case] = [
         body=b"\xff",
     ),
     Case("statFile", lambda c: c.stat_file("sb-1", "/x"), query={"path": "/x"}),
+    Case(
+        "startProcess",
+        lambda c: c.start_process(
+            "sb-1",
+            ["top"],
+            env={"A": "b"},
+            cwd="/",
+            user="nobody",
+            tag="web",
+            stdin=True,
+            terminal={"rows": 24, "cols": 80},
+            timeout_secs=9,
+        ),
+        params={"id": "sb-1"},
+        body={
+            "args": ["top"],
+            "env": {"A": "b"},
+            "cwd": "/",
+            "user": "nobody",
+            "tag": "web",
+            "stdin": True,
+            "terminal": {"rows": 24, "cols": 80},
+            "timeout_secs": 9,
+        },
+    ),
+    Case("listProcesses", lambda c: c.list_processes("sb-1"), params={"id": "sb-1"}),
+    Case("getProcess", lambda c: c.get_process("sb-1", 7), params={"id": "sb-1", "process": "7"}),
+    Case("killProcess", lambda c: c.kill_process("sb-1", "web"), params={"id": "sb-1", "process": "web"}),
+    Case("writeStdin", lambda c: c.write_stdin("sb-1", "web", "typed", close=True), query={"close": "true"}, body=b"typed"),
+    Case(
+        "signalProcess",
+        lambda c: c.signal_process("sb-1", "web", "SIGINT", scope="process"),
+        params={"id": "sb-1", "process": "web"},
+        body={"signal": "SIGINT", "scope": "process"},
+    ),
+    Case("resizeProcess", lambda c: c.resize_process("sb-1", 7, 24, 80), body={"rows": 24, "cols": 80}),
+    Case("listPorts", lambda c: c.list_ports("sb-1"), params={"id": "sb-1"}),
+    Case(
+        "createPreview",
+        lambda c: c.create_preview("sb-1", 8000, expires_in_secs=60),
+        params={"id": "sb-1", "port": "8000"},
+        body={"expires_in_secs": 60},
+    ),
     Case("listWorkspaces", lambda c: c.list_workspaces()),
     Case(
         "createWorkspace",
@@ -223,4 +296,11 @@ CASES: List[Case] = [
 ]
 
 #: Reached by tests of their own
-ELSEWHERE = {"getEvents": "test_events.py"}
+ELSEWHERE = {
+    "getEvents": "test_events.py",
+    "watchProcess": "test_commands.py",
+    "proxyRequest": "test_ports.py",
+    "connectPort": "test_ports.py",
+}
+#: Routes that no method uses
+UNUSED = {"streamProcess": "a WebSocket, for which server-sent events and requests do as well"}

@@ -47,8 +47,9 @@ class Package(unittest.TestCase):
 
     def test_every_method_is_in_the_docs(self) -> None:
         text = (ROOT / "docs" / "sdk-python.md").read_text()
-        for kind in (forkd.Controller, forkd.Sandbox, forkd.Commands, forkd.Files):
-            names = [name for name in dir(kind) if not name.startswith("_")]
+        kinds = [getattr(forkd, name) for name in forkd.__all__ if isinstance(getattr(forkd, name), type)]
+        for kind in [kind for kind in kinds if not issubclass(kind, BaseException)]:
+            names = [name for name in sorted({*dir(kind)} - {*dir(list)}) if not name.startswith("_") and callable(getattr(kind, name))]
             missing = [name for name in names if not re.search(rf"\b{name}\b", text)]
             self.assertEqual(missing, [], f"{kind.__name__}: not in docs/sdk-python.md")
 

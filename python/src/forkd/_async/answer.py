@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import List, Optional
+from typing import Any, Dict, List, Optional, Tuple
 
-from .._call import Origin
+from .._call import Call, Origin
 from .._deadline import Deadline
 from .._http import AnswerDecoder, BrokenConnection
 from .._retry import connection_error
@@ -26,8 +26,25 @@ class Answer:
     def status(self) -> int:
         return self._decoder.status
 
+    @property
+    def headers(self) -> Dict[str, str]:
+        """By their names in small letters."""
+        return self._decoder.headers
+
+    @property
+    def raw_headers(self) -> List[Tuple[str, str]]:
+        return self._decoder.raw_headers
+
     def header(self, name: str) -> Optional[str]:
         return self._decoder.headers.get(name)
+
+    def is_success(self, call: Call[Any]) -> bool:
+        """Whether it is what the call asked for, and no error."""
+        if call.is_proxied:
+            return self.header("x-forkd-error") is None
+        if call.is_upgrade:
+            return self.status == 101
+        return 200 <= self.status < 300 or self.status in call.answers
 
     @property
     def context(self) -> ErrorContext:
@@ -68,6 +85,19 @@ class Answer:
             if not piece:
                 return b"".join(pieces).decode("utf-8", "replace")
             pieces.append(piece)
+
+    async def read_within(self, is_endless: bool) -> bytes:
+        """The next piece, after any time or after the longest silence that the call allows."""
+        if is_endless:
+            self._deadline.pause()
+        else:
+            self._deadline.restart()
+        return await self.read()
+
+    def detach(self) -> Tuple[Stream, bytes]:
+        """The connection itself, after an upgrade, and what has come on it."""
+        self._is_over = True
+        return self._stream, self._decoder.read_body() or b""
 
     def close(self) -> None:
         """Ends it, wherever it is."""

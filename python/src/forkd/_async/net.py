@@ -7,7 +7,7 @@ import inspect
 import ssl
 import sys
 import weakref
-from typing import Any, Callable, Dict, List, Optional, Union
+from typing import Any, Callable, Coroutine, Dict, List, Optional, Union
 
 from .._deadline import Deadline
 from .._target import Target, refuse_foreign_folder
@@ -52,6 +52,23 @@ class Stream:
             raise protocol.error or BrokenPipeError("the connection was closed")
         return not protocol.buffer
 
+    async def write_all(self, data: bytes, deadline: Deadline) -> None:
+        """All of it, whatever comes meanwhile."""
+        protocol = self._protocol
+        if not protocol.is_gone:
+            self._transport.write(data)
+            await self._wait(protocol.wait_drained, deadline)
+        if protocol.is_gone:
+            raise protocol.error or BrokenPipeError("the connection was closed")
+
+    def end(self) -> None:
+        """No more will be written; what comes can still be read. Not with TLS."""
+        self._transport.write_eof()
+
+    def be_duplex(self) -> None:
+        """From now on each direction ends by itself."""
+        self._protocol.is_duplex = True
+
     def has_input(self) -> bool:
         """Whether something has come, or the other side closed."""
         return bool(self._protocol.buffer) or self._protocol.is_lost
@@ -70,7 +87,7 @@ class Stream:
             await wait()
         finally:
             timer.cancel()
-        if self._protocol.is_lost:
+        if self._protocol.is_gone:
             deadline.remaining()  # raises when it was the timer that ended the connection
 
 
@@ -80,12 +97,18 @@ class _Protocol(asyncio.Protocol):
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
         self.buffer = bytearray()
+        #: Nothing more will come
         self.is_lost = False
+        #: Nothing more can be written either
+        self.is_gone = False
+        #: Whether the other side may end its direction while this one goes on
+        self.is_duplex = False
         self.error: Optional[Exception] = None
         self._transport: Optional[asyncio.Transport] = None
         self._is_reading = True
         self._is_writing = True
-        self._waiter: Optional[asyncio.Future[None]] = None
+        #: One reads and one writes, at most
+        self._waiters: List[asyncio.Future[None]] = []
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -98,12 +121,13 @@ class _Protocol(asyncio.Protocol):
             self._transport.pause_reading()
         self._wake()
 
-    def eof_received(self) -> None:
+    def eof_received(self) -> bool:
         self.is_lost = True
         self._wake()
+        return self.is_duplex
 
     def connection_lost(self, error: Optional[Exception]) -> None:
-        self.is_lost = True
+        self.is_lost = self.is_gone = True
         self.error = error
         self._wake()
 
@@ -132,16 +156,22 @@ class _Protocol(asyncio.Protocol):
         while not self._is_writing and not self.is_lost and not self.buffer:
             await self._sleep()
 
+    async def wait_drained(self) -> None:
+        while not self._is_writing and not self.is_gone:
+            await self._sleep()
+
     async def _sleep(self) -> None:
-        self._waiter = self.loop.create_future()
+        waiter = self.loop.create_future()
+        self._waiters.append(waiter)
         try:
-            await self._waiter
+            await waiter
         finally:
-            self._waiter = None
+            self._waiters.remove(waiter)
 
     def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
 
 
 class Pool:
@@ -166,6 +196,21 @@ class Pool:
         for idle in list(self._idle.values()):
             while idle:
                 idle.pop().close()
+
+
+class Background:
+    """Work beside what its starter does. It must not raise."""
+
+    def __init__(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._task = asyncio.get_running_loop().create_task(work())
+
+    async def join(self) -> None:
+        """Returns when it is done; whoever gives up waiting does not end it."""
+        await asyncio.wait([self._task])
+
+
+#: What only one may do at a time
+Lock = asyncio.Lock
 
 
 async def sleep(secs: float, deadline: Deadline) -> None:

@@ -6,14 +6,17 @@ import os
 import ssl
 from types import TracebackType
 from typing import AsyncGenerator, Dict, List, Literal, Optional, Type, TypeVar, Union
+from urllib.parse import urlsplit
 
 from .._wire import UNSET, Key, Unset
 from ..errors import EvalError, NotFoundError, SandboxGoneError
 from ..results import Evaluation, evaluation
-from ..types import Pong, SandboxInfo, SandboxStats, SnapshotInfo
+from ..types import Network, NetworkMode, Pong, SandboxInfo, SandboxStats, SetNetwork, SnapshotInfo
 from .commands import AsyncCommands
 from .controller import AsyncController
 from .files import AsyncFiles
+from .ports import AsyncPorts
+from .pty import AsyncPty
 
 #: The snapshot of :meth:`AsyncSandbox.create` when neither it nor FORKD_TAG names one
 DEFAULT_TAG = "python"
@@ -28,6 +31,8 @@ class AsyncSandbox:
         id: The sandbox's id.
         commands: Its commands.
         files: Its files.
+        ports: Servers inside it.
+        pty: Its terminals.
         controller: The daemon it lives in.
         info: What was last heard of it; :meth:`get_info` asks again.
     """
@@ -38,6 +43,8 @@ class AsyncSandbox:
         self.info = info
         self.commands = AsyncCommands(controller, self.id)
         self.files = AsyncFiles(controller, self.id)
+        self.ports = AsyncPorts(controller, self.id)
+        self.pty = AsyncPty(controller, self.id)
 
     @classmethod
     async def create(
@@ -50,6 +57,7 @@ class AsyncSandbox:
         name: Optional[str] = None,
         idle_timeout: Optional[int] = None,
         memory_limit_mib: Optional[int] = None,
+        network: Optional[SetNetwork] = None,
         controller: Optional[AsyncController] = None,
         url: Optional[str] = None,
         token: Optional[str] = None,
@@ -67,6 +75,7 @@ class AsyncSandbox:
             timeout: It ends so many seconds after now; without it, never.
             envs: Environment of every process.
             idle_timeout: It ends when nobody used it for so many seconds.
+            network: What it may connect to; without it, what the snapshot says.
             controller: Used instead of a new one; else ``url``, ``token``, ``socket``, ``retries`` and ``ssl_context`` are those of
                 :class:`AsyncController`.
 
@@ -81,6 +90,7 @@ class AsyncSandbox:
             name=name,
             env=envs,
             metadata=metadata,
+            network=network,
             ttl_secs=timeout,
             idle_timeout_secs=idle_timeout,
             idempotency_key=idempotency_key,
@@ -179,6 +189,7 @@ class AsyncSandbox:
         metadata: Optional[Dict[str, str]] = None,
         envs: Optional[Dict[str, str]] = None,
         idle_timeout: Optional[int] = None,
+        network: Optional[SetNetwork] = None,
         tag: Optional[str] = None,
         idempotency_key: Key = UNSET,
         request_timeout: Optional[float] = None,
@@ -198,6 +209,7 @@ class AsyncSandbox:
             tag=tag,
             env=envs,
             metadata=metadata,
+            network=network,
             ttl_secs=timeout,
             idle_timeout_secs=idle_timeout,
             idempotency_key=idempotency_key,
@@ -233,6 +245,31 @@ class AsyncSandbox:
             self.id, name=name, metadata=metadata, ttl_secs=timeout, idle_timeout_secs=idle_timeout, request_timeout=request_timeout
         )
         return self.info
+
+    async def get_network(self, *, request_timeout: Optional[float] = None) -> Network:
+        """What it may connect to, the counters, and its last connections."""
+        return await self.controller.get_network(self.id, request_timeout=request_timeout)
+
+    async def set_network(
+        self,
+        mode: NetworkMode,
+        *,
+        allow: Optional[List[str]] = None,
+        egress_limit_bytes: Union[int, Unset, None] = UNSET,
+        request_timeout: Optional[float] = None,
+    ) -> Network:
+        """Replaces what it may connect to; see :meth:`AsyncController.set_network`."""
+        return await self.controller.set_network(
+            self.id, mode, allow=allow, egress_limit_bytes=egress_limit_bytes, request_timeout=request_timeout
+        )
+
+    async def get_host(self, port: int, *, request_timeout: Optional[float] = None) -> str:
+        """Host and port that lead browsers to a server inside it; ``ports.url`` and ``ports.preview`` have whole addresses.
+
+        Raises:
+            ConflictError: with NO_TCP, when the daemon listens where no browser gets to
+        """
+        return urlsplit(await self.ports.url(port, request_timeout=request_timeout)).netloc
 
     async def stats(self, *, request_timeout: Optional[float] = None) -> SandboxStats:
         """What it uses."""

@@ -48,6 +48,7 @@ class SandboxCalls(SnapshotCalls):
         name: Optional[str] = None,
         env: Optional[Dict[str, str]] = None,
         metadata: Optional[Dict[str, str]] = None,
+        network: Optional[types.SetNetwork] = None,
         ttl_secs: Optional[int] = None,
         idle_timeout_secs: Optional[int] = None,
         idempotency_key: Key = UNSET,
@@ -58,6 +59,7 @@ class SandboxCalls(SnapshotCalls):
         Args:
             name: Only for a single one.
             env: Environment of every process.
+            network: What they may connect to; without it, what the snapshot says.
             ttl_secs: They end so long after now.
             idle_timeout_secs: They end when nobody used them for so long.
             per_child_netns, prewarm, live_fork, hugepages: Of the older API, without effect.
@@ -77,6 +79,7 @@ class SandboxCalls(SnapshotCalls):
             name=name,
             env=env,
             metadata=metadata,
+            network=network,
             ttl_secs=ttl_secs,
             idle_timeout_secs=idle_timeout_secs,
         )
@@ -91,6 +94,7 @@ class SandboxCalls(SnapshotCalls):
         name: Optional[str] = None,
         env: Optional[Dict[str, str]] = None,
         metadata: Optional[Dict[str, str]] = None,
+        network: Optional[types.SetNetwork] = None,
         ttl_secs: Optional[int] = None,
         idle_timeout_secs: Optional[int] = None,
         idempotency_key: Key = UNSET,
@@ -104,6 +108,7 @@ class SandboxCalls(SnapshotCalls):
             name=name,
             env=env,
             metadata=metadata,
+            network=network,
             ttl_secs=ttl_secs,
             idle_timeout_secs=idle_timeout_secs,
             per_item=True,
@@ -195,6 +200,7 @@ class SandboxCalls(SnapshotCalls):
         tag: Optional[str] = None,
         env: Optional[Dict[str, str]] = None,
         metadata: Optional[Dict[str, str]] = None,
+        network: Optional[types.SetNetwork] = None,
         ttl_secs: Optional[int] = None,
         idle_timeout_secs: Optional[int] = None,
         idempotency_key: Key = UNSET,
@@ -205,7 +211,7 @@ class SandboxCalls(SnapshotCalls):
         Args:
             tag: Keeps the snapshot under this tag; without it, it goes when nothing needs it any more.
         """
-        body = fields(n=n, tag=tag, env=env, metadata=metadata, ttl_secs=ttl_secs, idle_timeout_secs=idle_timeout_secs)
+        body = fields(n=n, tag=tag, env=env, metadata=metadata, network=network, ttl_secs=ttl_secs, idle_timeout_secs=idle_timeout_secs)
         call = Call[types.ForkedSandboxes](
             "POST",
             path("/v1/sandboxes/{}/fork", sandbox_id),
@@ -228,6 +234,34 @@ class SandboxCalls(SnapshotCalls):
     async def sandbox_stats(self, sandbox_id: str, *, request_timeout: Optional[float] = None) -> types.SandboxStats:
         """What one sandbox uses."""
         return await self._client.json(Call[types.SandboxStats]("GET", path("/v1/sandboxes/{}/stats", sandbox_id), timeout=request_timeout))
+
+    async def get_network(self, sandbox_id: str, *, request_timeout: Optional[float] = None) -> types.Network:
+        """What a sandbox may connect to, and its last connections."""
+        return await self._client.json(Call[types.Network]("GET", path("/v1/sandboxes/{}/network", sandbox_id), timeout=request_timeout))
+
+    async def set_network(
+        self,
+        sandbox_id: str,
+        mode: types.NetworkMode,
+        *,
+        allow: Optional[List[str]] = None,
+        egress_limit_bytes: Union[int, Unset, None] = UNSET,
+        request_timeout: Optional[float] = None,
+    ) -> types.Network:
+        """Changes what a sandbox may connect to, at once: connections that are no longer allowed are cut off.
+
+        Args:
+            mode: "none": nothing; "allow": what the rules say; "open": any public address, and what the rules say.
+            allow: Rules such as ``example.org``, ``*.example.org:443``, ``10.1.2.0/24:5432``, ``[fd00::1]:80,8000-8100``.
+            egress_limit_bytes: What may leave the sandbox in all; None: any number of bytes.
+
+        Raises:
+            InvalidRequestError: something is no rule
+        """
+        body = {**fields(mode=mode, allow=allow), **nullable(egress_limit_bytes=egress_limit_bytes)}
+        return await self._client.json(
+            Call[types.Network]("PUT", path("/v1/sandboxes/{}/network", sandbox_id), json=body, timeout=request_timeout)
+        )
 
     def _spawn(self, body: Dict[str, Any], key: Key, request_timeout: Optional[float]) -> Dict[str, Any]:
         return {

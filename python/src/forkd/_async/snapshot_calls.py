@@ -113,9 +113,11 @@ class SnapshotCalls(DaemonCalls):
         image: Optional[str] = None,
         memory_mib: Optional[int] = None,
         vcpus: Optional[int] = None,
+        disk_mib: Optional[int] = None,
         warm_up: Optional[types.WarmUp] = None,
         env: Optional[Dict[str, str]] = None,
         metadata: Optional[Dict[str, str]] = None,
+        network: Optional[types.SetNetwork] = None,
         kernel: Optional[str] = None,
         rootfs: Optional[str] = None,
         rw: Optional[bool] = None,
@@ -129,9 +131,11 @@ class SnapshotCalls(DaemonCalls):
 
         Args:
             image: A stored image; without it, the daemon's default image.
+            disk_mib: Room for what guests write, on the host's disk; without it, that is in their memory.
             warm_up: Programs to run (``exec``) and interpreters to keep warm (``kernels``); without it, a python kernel where the
                 image has python3.
             env: Environment of every process.
+            network: What it may connect to during the warm-up, and its forks unless they say otherwise; without it, nothing.
             kernel, rootfs, rw, tap, boot_wait_secs: Of the older API, without effect.
             on_progress: Called for every step.
 
@@ -143,9 +147,11 @@ class SnapshotCalls(DaemonCalls):
             image=image,
             memory_mib=memory_mib,
             vcpus=vcpus,
+            disk_mib=disk_mib,
             warm_up=warm_up,
             env=env,
             metadata=metadata,
+            network=network,
             kernel=kernel,
             rootfs=rootfs,
             rw=rw,

@@ -105,24 +105,26 @@ class Client:
     ) -> Generator[bytes, None, None]:
         """Bytes as they come. The time-out bounds the wait for the answer, and each silence after it unless it is endless."""
 
-        def read(answer: Optional[Answer]) -> Optional[Answer]:
-            return answer
-
-        deadline = self._deadline(call, until)
-        answer = self._attempts(call, deadline, read)
-        if answer is None:
-            return
+        answer = self.open(call, until)
         try:
             if on_open is not None:
                 on_open()
             while True:
-                deadline.pause() if is_endless else deadline.restart()
-                piece = answer.read()
+                piece = answer.read_within(is_endless)
                 if not piece:
                     return
                 yield piece
         finally:
             answer.close()
+
+    def open(self, call: Call[Any], until: Optional[float] = None) -> Answer:
+        """An answer whose body the caller reads, or closes."""
+
+        def read(answer: Optional[Answer]) -> Answer:
+            assert answer is not None  # it is no removal
+            return answer
+
+        return self._attempts(call, self._deadline(call, until), read)
 
     def _deadline(self, call: Call[Any], until: Optional[float] = None) -> Deadline:
         return Deadline(f"{call.method} {call.path}", self.timeout if call.timeout is None else call.timeout, until)
@@ -170,12 +172,12 @@ class Client:
                 stream.close()
         if answer is None:
             raise failure or AssertionError("neither an answer nor an error")
-        if 200 <= answer.status < 300 or answer.status in call.answers:
+        if answer.is_success(call):
             return answer
         raise error_of_answer(answer.status, answer.text(), answer.context)
 
     def _converse(self, stream: Stream, call: Call[Any], origin: Origin, deadline: Deadline) -> Answer:
-        decoder = AnswerDecoder()
+        decoder = AnswerDecoder(is_head=call.method == "HEAD", can_upgrade=call.is_upgrade)
         failure: Optional[OSError] = None
         is_sent = False
         try:
@@ -210,7 +212,7 @@ class Client:
                     is_sent = stream.write(encode_chunk(piece), deadline)
             return is_sent and stream.write(encode_chunk(b""), deadline)
         body = _body_of(call)
-        if body is not None or call.method not in ("GET", "DELETE"):
+        if body is not None or call.method in ("POST", "PUT", "PATCH"):
             headers["content-length"] = str(len(body or b""))
         view = memoryview(body or b"")
         is_sent = stream.write(encode_head(call.method, target, headers) + view[:PIECE_BYTES], deadline)
@@ -222,10 +224,11 @@ class Client:
         headers = {"host": self._target.host_header, "user-agent": f"forkd-python/{__version__}"}
         if call.json is not None:
             headers["content-type"] = "application/json"
-        elif call.content is not None:
+        elif call.content is not None and not call.is_proxied:
             headers["content-type"] = "application/octet-stream"
         if self._token is not None:
-            headers["authorization"] = f"Bearer {self._token}"
+            # What is passed on to a server in a guest keeps Authorization for that.
+            headers["x-forkd-token" if call.is_proxied else "authorization"] = self._token if call.is_proxied else f"Bearer {self._token}"
         if call.idempotency_key is not None:
             headers["idempotency-key"] = call.idempotency_key
         headers.update(call.headers)

@@ -8,10 +8,10 @@ from typing import List, Optional
 from .. import types
 from .._call import Call
 from .._wire import UNSET, Key, fields, key_of, path
-from .guest_calls import GuestCalls
+from .port_calls import PortCalls
 
 
-class Controller(GuestCalls):
+class Controller(PortCalls):
     """A daemon: every route is a method. Answers are the API's own objects, as dictionaries.
 
     Calls that are safe to repeat (reads, removals, and creations, which carry a key) are tried up to three times when the

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import socket
@@ -55,6 +56,23 @@ class Stream:
                 raise deadline.error() from None
         return True
 
+    def write_all(self, data: bytes, deadline: Deadline) -> None:
+        """All of it, whatever comes meanwhile."""
+        self._socket.settimeout(deadline.remaining())
+        try:
+            self._socket.sendall(data)
+        except socket.timeout:
+            raise deadline.error() from None
+
+    def end(self) -> None:
+        """No more will be written; what comes can still be read. Not with TLS."""
+        if isinstance(self._socket, ssl.SSLSocket):
+            raise NotImplementedError("TLS ends both directions at once")
+        self._socket.shutdown(socket.SHUT_WR)
+
+    def be_duplex(self) -> None:
+        """From now on each direction ends by itself, which is how sockets are."""
+
     def has_input(self) -> bool:
         """Whether something has come, or the other side closed."""
         if isinstance(self._socket, ssl.SSLSocket) and self._socket.pending() > 0:
@@ -62,6 +80,9 @@ class Stream:
         return _poll(self._socket, 0, is_writing=False)
 
     def close(self) -> None:
+        # A thread that reads from it would otherwise go on waiting.
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
 
     def __del__(self) -> None:
@@ -100,6 +121,22 @@ class Pool:
         self._lock = threading.Lock()
         self._idle: List[Stream] = []
         self._pid = os.getpid()
+
+
+class Background:
+    """Work beside what its starter does. It must not raise."""
+
+    def __init__(self, work: Callable[[], None]) -> None:
+        self._thread = threading.Thread(target=work, daemon=True)
+        self._thread.start()
+
+    def join(self) -> None:
+        """Returns when it is done."""
+        self._thread.join()
+
+
+#: What only one may do at a time
+Lock = threading.Lock
 
 
 def sleep(secs: float, deadline: Deadline) -> None:

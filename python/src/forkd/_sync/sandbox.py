@@ -7,14 +7,17 @@ import os
 import ssl
 from types import TracebackType
 from typing import Generator, Dict, List, Literal, Optional, Type, TypeVar, Union
+from urllib.parse import urlsplit
 
 from .._wire import UNSET, Key, Unset
 from ..errors import EvalError, NotFoundError, SandboxGoneError
 from ..results import Evaluation, evaluation
-from ..types import Pong, SandboxInfo, SandboxStats, SnapshotInfo
+from ..types import Network, NetworkMode, Pong, SandboxInfo, SandboxStats, SetNetwork, SnapshotInfo
 from .commands import Commands
 from .controller import Controller
 from .files import Files
+from .ports import Ports
+from .pty import Pty
 
 #: The snapshot of :meth:`Sandbox.create` when neither it nor FORKD_TAG names one
 DEFAULT_TAG = "python"
@@ -29,6 +32,8 @@ class Sandbox:
         id: The sandbox's id.
         commands: Its commands.
         files: Its files.
+        ports: Servers inside it.
+        pty: Its terminals.
         controller: The daemon it lives in.
         info: What was last heard of it; :meth:`get_info` asks again.
     """
@@ -39,6 +44,8 @@ class Sandbox:
         self.info = info
         self.commands = Commands(controller, self.id)
         self.files = Files(controller, self.id)
+        self.ports = Ports(controller, self.id)
+        self.pty = Pty(controller, self.id)
 
     @classmethod
     def create(
@@ -51,6 +58,7 @@ class Sandbox:
         name: Optional[str] = None,
         idle_timeout: Optional[int] = None,
         memory_limit_mib: Optional[int] = None,
+        network: Optional[SetNetwork] = None,
         controller: Optional[Controller] = None,
         url: Optional[str] = None,
         token: Optional[str] = None,
@@ -68,6 +76,7 @@ class Sandbox:
             timeout: It ends so many seconds after now; without it, never.
             envs: Environment of every process.
             idle_timeout: It ends when nobody used it for so many seconds.
+            network: What it may connect to; without it, what the snapshot says.
             controller: Used instead of a new one; else ``url``, ``token``, ``socket``, ``retries`` and ``ssl_context`` are those of
                 :class:`Controller`.
 
@@ -82,6 +91,7 @@ class Sandbox:
             name=name,
             env=envs,
             metadata=metadata,
+            network=network,
             ttl_secs=timeout,
             idle_timeout_secs=idle_timeout,
             idempotency_key=idempotency_key,
@@ -180,6 +190,7 @@ class Sandbox:
         metadata: Optional[Dict[str, str]] = None,
         envs: Optional[Dict[str, str]] = None,
         idle_timeout: Optional[int] = None,
+        network: Optional[SetNetwork] = None,
         tag: Optional[str] = None,
         idempotency_key: Key = UNSET,
         request_timeout: Optional[float] = None,
@@ -199,6 +210,7 @@ class Sandbox:
             tag=tag,
             env=envs,
             metadata=metadata,
+            network=network,
             ttl_secs=timeout,
             idle_timeout_secs=idle_timeout,
             idempotency_key=idempotency_key,
@@ -234,6 +246,31 @@ class Sandbox:
             self.id, name=name, metadata=metadata, ttl_secs=timeout, idle_timeout_secs=idle_timeout, request_timeout=request_timeout
         )
         return self.info
+
+    def get_network(self, *, request_timeout: Optional[float] = None) -> Network:
+        """What it may connect to, the counters, and its last connections."""
+        return self.controller.get_network(self.id, request_timeout=request_timeout)
+
+    def set_network(
+        self,
+        mode: NetworkMode,
+        *,
+        allow: Optional[List[str]] = None,
+        egress_limit_bytes: Union[int, Unset, None] = UNSET,
+        request_timeout: Optional[float] = None,
+    ) -> Network:
+        """Replaces what it may connect to; see :meth:`Controller.set_network`."""
+        return self.controller.set_network(
+            self.id, mode, allow=allow, egress_limit_bytes=egress_limit_bytes, request_timeout=request_timeout
+        )
+
+    def get_host(self, port: int, *, request_timeout: Optional[float] = None) -> str:
+        """Host and port that lead browsers to a server inside it; ``ports.url`` and ``ports.preview`` have whole addresses.
+
+        Raises:
+            ConflictError: with NO_TCP, when the daemon listens where no browser gets to
+        """
+        return urlsplit(self.ports.url(port, request_timeout=request_timeout)).netloc
 
     def stats(self, *, request_timeout: Optional[float] = None) -> SandboxStats:
         """What it uses."""
