@@ -64,7 +64,6 @@ METHODS: Dict[str, Callable[[Controller], Callable[..., Any]]] = {
     "writeStdin": lambda c: c.write_stdin,
     "signalProcess": lambda c: c.signal_process,
     "resizeProcess": lambda c: c.resize_process,
-    "listPorts": lambda c: c.list_ports,
     "createPreview": lambda c: c.create_preview,
     "readFile": lambda c: c.read_file,
     "writeFile": lambda c: c.write_file,
@@ -96,6 +95,8 @@ def call(controller: Controller, route: str, said: Said) -> Any:
         return controller.fetch_port(params["id"], params["port"], target, **extra).text()
     if route == "connectPort":
         return echoed(controller, params, base64.b64decode(said.get("bytes", "")))
+    if route == "listPorts":
+        return controller.list_ports(params["id"])
     params.pop("path", None)  # only requests to a port have one
     if "bytes" in said or route in ("writeFile", "writeStdin"):
         given["content"] = base64.b64decode(said.get("bytes", ""))
