@@ -152,9 +152,18 @@ class CreateSandboxes(_CreateSandboxes, total=False):
     ttl_secs: Optional[int]
     # It ends when nobody used it for so long
     idle_timeout_secs: Optional[int]
+    # Memory of the host that it may take, its VMM included; from the machine's own memory on it is kept by itself
+    memory_limit_mib: Optional[int]
+    # CPUs' worth of time, such as 0.5
+    cpu_limit: Optional[float]
+    # Share of the CPUs when several want them; 100 is usual
+    cpu_weight: Optional[int]
+    # Threads of its VMM; what runs inside the guest does not count
+    pids_limit: Optional[int]
+    # Megabytes (10^6 bytes) a second that it may read, and as many that it may write, on the disk of FORKD_HOME
+    io_limit_mbps: Optional[float]
     # Only with n = 1
     name: "Name"
-    memory_limit_mib: Optional[int]
     # Answer 207 with an outcome per child instead of all or nothing (default False)
     per_item: bool
     per_child_netns: bool
@@ -205,7 +214,16 @@ class _CreateWorkspace(TypedDict):
 
 class CreateWorkspace(_CreateWorkspace, total=False):
     per_child_netns: bool
+    # Memory of the host that it may take, its VMM included; from the machine's own memory on it is kept by itself
     memory_limit_mib: Optional[int]
+    # CPUs' worth of time, such as 0.5
+    cpu_limit: Optional[float]
+    # Share of the CPUs when several want them; 100 is usual
+    cpu_weight: Optional[int]
+    # Threads of its VMM; what runs inside the guest does not count
+    pids_limit: Optional[int]
+    # Megabytes (10^6 bytes) a second that it may read, and as many that it may write, on the disk of FORKD_HOME
+    io_limit_mbps: Optional[float]
 
 
 class CreatedImageInfoSource(TypedDict):
@@ -360,6 +378,16 @@ class ForkSandbox(TypedDict, total=False):
     ttl_secs: Optional[int]
     # It ends when nobody used it for so long
     idle_timeout_secs: Optional[int]
+    # Memory of the host that it may take, its VMM included; from the machine's own memory on it is kept by itself
+    memory_limit_mib: Optional[int]
+    # CPUs' worth of time, such as 0.5
+    cpu_limit: Optional[float]
+    # Share of the CPUs when several want them; 100 is usual
+    cpu_weight: Optional[int]
+    # Threads of its VMM; what runs inside the guest does not count
+    pids_limit: Optional[int]
+    # Megabytes (10^6 bytes) a second that it may read, and as many that it may write, on the disk of FORKD_HOME
+    io_limit_mbps: Optional[float]
     # Keeps the snapshot under this tag; without it, it goes when nothing needs it any more
     tag: "Name"
 
@@ -584,6 +612,8 @@ class SandboxInfo(TypedDict):
     # Why it ended or was lost
     reason: Optional[str]
     isolation: Literal["kvm", "emulated"]
+    # namespaces: its VMM sees only its own files; none: it can do what the daemon's user can
+    confinement: Literal["namespaces", "none"]
     memory_mib: int
     vcpus: int
     # null: what it writes stays in its memory
@@ -601,7 +631,16 @@ class SandboxInfo(TypedDict):
     certificate: "ForkCertificate"
     branch_count: int
     has_branched: bool
+    # Memory of the host that it may take, its VMM included; from the machine's own memory on it is kept by itself
     memory_limit_mib: Optional[int]
+    # CPUs' worth of time, such as 0.5
+    cpu_limit: Optional[float]
+    # Share of the CPUs when several want them; 100 is usual
+    cpu_weight: Optional[int]
+    # Threads of its VMM; what runs inside the guest does not count
+    pids_limit: Optional[int]
+    # Megabytes (10^6 bytes) a second that it may read, and as many that it may write, on the disk of FORKD_HOME
+    io_limit_mbps: Optional[float]
     network: "NetworkPolicy"
     netns: None
     # Always empty: guests are reached through the daemon
@@ -733,6 +772,15 @@ class StatusLimits(TypedDict):
     branch_concurrency: int
 
 
+class StatusSandboxLimits(TypedDict):
+    """Limits that a fork can be given here."""
+
+    # Such as memory_limit_mib, cpu_limit
+    applicable: List[str]
+    # Why the others are not
+    reason: Optional[str]
+
+
 class StatusMemory(TypedDict):
     committed_mib: int
     available_mib: int
@@ -751,6 +799,11 @@ class Status(TypedDict):
     accelerator: Literal["kvm", "tcg"]
     accelerator_reason: str
     isolation: Literal["kvm", "emulated"]
+    # Of the VMMs that it starts
+    confinement: Literal["namespaces", "none"]
+    confinement_policy: Literal["required", "preferred"]
+    # Why VMMs are not confined
+    confinement_reason: Optional[str]
     engine: str
     sandboxes: int
     snapshots: int
@@ -758,6 +811,8 @@ class Status(TypedDict):
     pool_waiting: int
     branches_in_flight: int
     limits: "StatusLimits"
+    # Limits that a fork can be given here
+    sandbox_limits: "StatusSandboxLimits"
     memory: "StatusMemory"
 
 

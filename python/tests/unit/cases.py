@@ -18,6 +18,7 @@ class Case:
 
 
 NETWORK = {"mode": "allow", "allow": ["example.org:443"], "egress_limit_bytes": None}
+LIMITS: Dict[str, Any] = {"memory_limit_mib": 64, "cpu_limit": 0.5, "cpu_weight": 50, "pids_limit": 100, "io_limit_mbps": 2.5}
 WARM_UP = {"kernels": [{"language": "python", "code": "import numpy"}], "timeout_secs": 9}
 
 CASES: List[Case] = [
@@ -133,10 +134,10 @@ CASES: List[Case] = [
             name="one",
             ttl_secs=60,
             idle_timeout_secs=5,
-            memory_limit_mib=64,
             env={"A_B": "c"},
             metadata={"k": "v"},
             network=NETWORK,
+            **LIMITS,
         ),
         body={
             "snapshot_tag": "py",
@@ -144,7 +145,7 @@ CASES: List[Case] = [
             "name": "one",
             "ttl_secs": 60,
             "idle_timeout_secs": 5,
-            "memory_limit_mib": 64,
+            **LIMITS,
             "env": {"A_B": "c"},
             "metadata": {"k": "v"},
             "network": NETWORK,
@@ -204,8 +205,8 @@ CASES: List[Case] = [
     Case("branchSandbox", lambda c: c.branch_sandbox("sb-1", "b", True, live=False), body={"tag": "b", "diff": True, "live": False}),
     Case(
         "forkSandbox",
-        lambda c: c.fork_sandbox("sb-1", 2, tag="t", env={}, metadata={}, network=NETWORK, ttl_secs=1, idle_timeout_secs=2),
-        body={"n": 2, "tag": "t", "env": {}, "metadata": {}, "network": NETWORK, "ttl_secs": 1, "idle_timeout_secs": 2},
+        lambda c: c.fork_sandbox("sb-1", 2, tag="t", env={}, metadata={}, network=NETWORK, ttl_secs=1, idle_timeout_secs=2, **LIMITS),
+        body={"n": 2, "tag": "t", "env": {}, "metadata": {}, "network": NETWORK, "ttl_secs": 1, "idle_timeout_secs": 2, **LIMITS},
     ),
     Case("pauseSandbox", lambda c: c.pause_sandbox("sb-1"), params={"id": "sb-1"}),
     Case("resumeSandbox", lambda c: c.resume_sandbox("sb-1"), params={"id": "sb-1"}),
@@ -286,8 +287,8 @@ CASES: List[Case] = [
     Case("listWorkspaces", lambda c: c.list_workspaces()),
     Case(
         "createWorkspace",
-        lambda c: c.create_workspace("w", "py", per_child_netns=False, memory_limit_mib=64),
-        body={"name": "w", "snapshot_tag": "py", "per_child_netns": False, "memory_limit_mib": 64},
+        lambda c: c.create_workspace("w", "py", per_child_netns=False, **LIMITS),
+        body={"name": "w", "snapshot_tag": "py", "per_child_netns": False, **LIMITS},
     ),
     Case("getWorkspace", lambda c: c.get_workspace("w"), params={"name": "w"}),
     Case("deleteWorkspace", lambda c: c.delete_workspace("w"), params={"name": "w"}),

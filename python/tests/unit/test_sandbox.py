@@ -12,6 +12,7 @@ import forkd
 from ..helpers.both import HalfCase, both, collect, get
 from ..helpers.fake_daemon import FakeDaemon, Reply, Seen
 from ..helpers.samples import sandbox
+from .cases import LIMITS, NETWORK
 
 RAISED = {
     "result": None,
@@ -39,18 +40,28 @@ class Sandboxes(HalfCase):
 
     async def test_create_eval_fork_and_gone_at_the_end_of_the_block(self) -> None:
         with FakeDaemon() as daemon:
-            sb = await get(self.half.Sandbox.create("py", 60, {"k": "v"}, {"A": "b"}, socket=daemon.socket, idle_timeout=9))
+            create = self.half.Sandbox.create
+            sb = await get(create("py", 60, {"k": "v"}, {"A": "b"}, socket=daemon.socket, idle_timeout=9, network=NETWORK, **LIMITS))
             self.assertIs(await self.entered(sb), sb)
             await get(sb.eval("x = numpy.arange(5); x.sum()", check=False))
-            tips = await get(sb.fork(3, timeout=5))
+            tips = await get(sb.fork(3, timeout=5, **LIMITS))
             self.assertEqual([type(tip) for tip in tips], [self.half.Sandbox])
             await self.left(sb)
             self.assertEqual(daemon.names, ["createSandboxes", "evalCode", "forkSandbox", "deleteSandbox"])
             self.assertEqual(
                 daemon.seen[0].body,
-                {"snapshot_tag": "py", "n": 1, "ttl_secs": 60, "idle_timeout_secs": 9, "metadata": {"k": "v"}, "env": {"A": "b"}},
+                {
+                    "snapshot_tag": "py",
+                    "n": 1,
+                    "ttl_secs": 60,
+                    "idle_timeout_secs": 9,
+                    "metadata": {"k": "v"},
+                    "env": {"A": "b"},
+                    "network": NETWORK,
+                    **LIMITS,
+                },
             )
-            self.assertEqual(daemon.seen[2].body, {"n": 3, "ttl_secs": 5})
+            self.assertEqual(daemon.seen[2].body, {"n": 3, "ttl_secs": 5, **LIMITS})
             # The forks go on, with the same controller.
             self.assertTrue(await get(tips[0].kill()))
             await get(sb.controller.close())

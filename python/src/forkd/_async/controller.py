@@ -39,11 +39,24 @@ class AsyncController(PortCalls):
         *,
         per_child_netns: Optional[bool] = None,
         memory_limit_mib: Optional[int] = None,
+        cpu_limit: Optional[float] = None,
+        cpu_weight: Optional[int] = None,
+        pids_limit: Optional[int] = None,
+        io_limit_mbps: Optional[float] = None,
         idempotency_key: Key = UNSET,
         request_timeout: Optional[float] = None,
     ) -> types.WorkspaceInfo:
-        """Forks a snapshot under a name that outlives the sandbox. Safe to repeat."""
-        body = fields(name=name, snapshot_tag=snapshot_tag, per_child_netns=per_child_netns, memory_limit_mib=memory_limit_mib)
+        """Forks a snapshot under a name that outlives the sandbox. Safe to repeat. Limits are those of :meth:`spawn_sandboxes`."""
+        body = fields(
+            name=name,
+            snapshot_tag=snapshot_tag,
+            per_child_netns=per_child_netns,
+            memory_limit_mib=memory_limit_mib,
+            cpu_limit=cpu_limit,
+            cpu_weight=cpu_weight,
+            pids_limit=pids_limit,
+            io_limit_mbps=io_limit_mbps,
+        )
         call = Call[types.WorkspaceInfo](
             "POST", "/v1/workspaces", json=body, idempotency_key=key_of(idempotency_key), timeout=request_timeout
         )

@@ -57,6 +57,10 @@ class AsyncSandbox:
         name: Optional[str] = None,
         idle_timeout: Optional[int] = None,
         memory_limit_mib: Optional[int] = None,
+        cpu_limit: Optional[float] = None,
+        cpu_weight: Optional[int] = None,
+        pids_limit: Optional[int] = None,
+        io_limit_mbps: Optional[float] = None,
         network: Optional[SetNetwork] = None,
         controller: Optional[AsyncController] = None,
         url: Optional[str] = None,
@@ -75,6 +79,11 @@ class AsyncSandbox:
             timeout: It ends so many seconds after now; without it, never.
             envs: Environment of every process.
             idle_timeout: It ends when nobody used it for so many seconds.
+            memory_limit_mib: Memory of the host that it may take, its VMM included.
+            cpu_limit: CPUs' worth of time, such as 0.5.
+            cpu_weight: Share of the CPUs when several want them; 100 is usual.
+            pids_limit: Threads of its VMM.
+            io_limit_mbps: Megabytes a second that it may read, and as many that it may write, on the daemon's disk.
             network: What it may connect to; without it, what the snapshot says.
             controller: Used instead of a new one; else ``url``, ``token``, ``socket``, ``retries`` and ``ssl_context`` are those of
                 :class:`AsyncController`.
@@ -82,11 +91,16 @@ class AsyncSandbox:
         Raises:
             NotFoundError: there is no such snapshot
             ConnectionError: there is no daemon
+            InvalidRequestError: with LIMIT_UNAVAILABLE, when the host cannot keep a limit
         """
         owner = controller or AsyncController(url, token, socket=socket, retries=retries, ssl_context=ssl_context)
         [info] = await owner.spawn_sandboxes(
             tag or os.environ.get("FORKD_TAG") or DEFAULT_TAG,
             memory_limit_mib=memory_limit_mib,
+            cpu_limit=cpu_limit,
+            cpu_weight=cpu_weight,
+            pids_limit=pids_limit,
+            io_limit_mbps=io_limit_mbps,
             name=name,
             env=envs,
             metadata=metadata,
@@ -189,6 +203,11 @@ class AsyncSandbox:
         metadata: Optional[Dict[str, str]] = None,
         envs: Optional[Dict[str, str]] = None,
         idle_timeout: Optional[int] = None,
+        memory_limit_mib: Optional[int] = None,
+        cpu_limit: Optional[float] = None,
+        cpu_weight: Optional[int] = None,
+        pids_limit: Optional[int] = None,
+        io_limit_mbps: Optional[float] = None,
         network: Optional[SetNetwork] = None,
         tag: Optional[str] = None,
         idempotency_key: Key = UNSET,
@@ -209,6 +228,11 @@ class AsyncSandbox:
             tag=tag,
             env=envs,
             metadata=metadata,
+            memory_limit_mib=memory_limit_mib,
+            cpu_limit=cpu_limit,
+            cpu_weight=cpu_weight,
+            pids_limit=pids_limit,
+            io_limit_mbps=io_limit_mbps,
             network=network,
             ttl_secs=timeout,
             idle_timeout_secs=idle_timeout,

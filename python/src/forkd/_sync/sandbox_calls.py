@@ -46,6 +46,10 @@ class SandboxCalls(SnapshotCalls):
         live_fork: Optional[bool] = None,
         hugepages: Optional[bool] = None,
         *,
+        cpu_limit: Optional[float] = None,
+        cpu_weight: Optional[int] = None,
+        pids_limit: Optional[int] = None,
+        io_limit_mbps: Optional[float] = None,
         name: Optional[str] = None,
         env: Optional[Dict[str, str]] = None,
         metadata: Optional[Dict[str, str]] = None,
@@ -58,6 +62,11 @@ class SandboxCalls(SnapshotCalls):
         """Forks a snapshot into ``n`` sandboxes, all or none. Safe to repeat: the request carries an idempotency key.
 
         Args:
+            memory_limit_mib: Memory of the host that each may take, its VMM included.
+            cpu_limit: CPUs' worth of time, such as 0.5.
+            cpu_weight: Share of the CPUs when several want them; 100 is usual.
+            pids_limit: Threads of its VMM.
+            io_limit_mbps: Megabytes a second that each may read, and as many that each may write, on the daemon's disk.
             name: Only for a single one.
             env: Environment of every process.
             network: What they may connect to; without it, what the snapshot says.
@@ -68,12 +77,17 @@ class SandboxCalls(SnapshotCalls):
         Raises:
             NotFoundError: there is no such snapshot
             LimitError: the host has no room for them
+            InvalidRequestError: with LIMIT_UNAVAILABLE, when this host cannot keep a limit
         """
         body = fields(
             snapshot_tag=snapshot_tag,
             n=n,
             per_child_netns=per_child_netns,
             memory_limit_mib=memory_limit_mib,
+            cpu_limit=cpu_limit,
+            cpu_weight=cpu_weight,
+            pids_limit=pids_limit,
+            io_limit_mbps=io_limit_mbps,
             prewarm=prewarm,
             live_fork=live_fork,
             hugepages=hugepages,
@@ -92,6 +106,10 @@ class SandboxCalls(SnapshotCalls):
         n: int = 1,
         *,
         memory_limit_mib: Optional[int] = None,
+        cpu_limit: Optional[float] = None,
+        cpu_weight: Optional[int] = None,
+        pids_limit: Optional[int] = None,
+        io_limit_mbps: Optional[float] = None,
         name: Optional[str] = None,
         env: Optional[Dict[str, str]] = None,
         metadata: Optional[Dict[str, str]] = None,
@@ -106,6 +124,10 @@ class SandboxCalls(SnapshotCalls):
             snapshot_tag=snapshot_tag,
             n=n,
             memory_limit_mib=memory_limit_mib,
+            cpu_limit=cpu_limit,
+            cpu_weight=cpu_weight,
+            pids_limit=pids_limit,
+            io_limit_mbps=io_limit_mbps,
             name=name,
             env=env,
             metadata=metadata,
@@ -204,15 +226,34 @@ class SandboxCalls(SnapshotCalls):
         network: Optional[types.SetNetwork] = None,
         ttl_secs: Optional[int] = None,
         idle_timeout_secs: Optional[int] = None,
+        memory_limit_mib: Optional[int] = None,
+        cpu_limit: Optional[float] = None,
+        cpu_weight: Optional[int] = None,
+        pids_limit: Optional[int] = None,
+        io_limit_mbps: Optional[float] = None,
         idempotency_key: Key = UNSET,
         request_timeout: Optional[float] = None,
     ) -> types.ForkedSandboxes:
-        """Branches a running sandbox and forks the branch into ``n``, in one request. Safe to repeat.
+        """Branches a running sandbox and forks the branch into ``n``, in one request. Safe to repeat. Limits are those of
+        :meth:`spawn_sandboxes`; a fork does not have its source's.
 
         Args:
             tag: Keeps the snapshot under this tag; without it, it goes when nothing needs it any more.
         """
-        body = fields(n=n, tag=tag, env=env, metadata=metadata, network=network, ttl_secs=ttl_secs, idle_timeout_secs=idle_timeout_secs)
+        body = fields(
+            n=n,
+            tag=tag,
+            env=env,
+            metadata=metadata,
+            network=network,
+            ttl_secs=ttl_secs,
+            idle_timeout_secs=idle_timeout_secs,
+            memory_limit_mib=memory_limit_mib,
+            cpu_limit=cpu_limit,
+            cpu_weight=cpu_weight,
+            pids_limit=pids_limit,
+            io_limit_mbps=io_limit_mbps,
+        )
         call = Call[types.ForkedSandboxes](
             "POST",
             path("/v1/sandboxes/{}/fork", sandbox_id),
