@@ -40,6 +40,15 @@ from .results import CommandResult, Evaluation, ProcessEvent, ProcessInfo, PtySi
 #: The name the older SDK used
 ControllerError = ForkdError
 
+# What E2B's SDK calls them
+AuthenticationException = AuthenticationError
+CommandExitException = CommandExitError
+InvalidArgumentException = InvalidRequestError
+NotFoundException = NotFoundError
+RateLimitException = LimitError
+SandboxException = ForkdError
+TimeoutException = TimeoutError
+
 __all__ = [
     "UNSET",
     "AsyncCommandHandle",
@@ -53,7 +62,9 @@ __all__ = [
     "AsyncPty",
     "AsyncSandbox",
     "AuthenticationError",
+    "AuthenticationException",
     "CommandExitError",
+    "CommandExitException",
     "CommandHandle",
     "CommandResult",
     "Commands",
@@ -65,9 +76,11 @@ __all__ = [
     "Evaluation",
     "Files",
     "ForkdError",
+    "InvalidArgumentException",
     "InvalidRequestError",
     "LimitError",
     "NotFoundError",
+    "NotFoundException",
     "Page",
     "PortConnection",
     "PortResponse",
@@ -77,8 +90,11 @@ __all__ = [
     "ProcessInfo",
     "Pty",
     "PtySize",
+    "RateLimitException",
     "Sandbox",
+    "SandboxException",
     "SandboxGoneError",
     "TimeoutError",
+    "TimeoutException",
     "__version__",
 ]
