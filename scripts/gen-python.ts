@@ -69,23 +69,32 @@ function classOf(schema: Schema, name: string, out: Out): string {
     isRequired: schema.required?.includes(key) === true,
   }));
   const doc = schema.description === undefined ? "" : `    """${sentence(schema.description)}"""\n\n`;
-  if (fields.some((field) => KEYWORDS.has(field.name))) return functional(name, fields);
   const required = fields.filter((field) => field.isRequired);
   const optional = fields.filter((field) => !field.isRequired);
-  if (optional.length === 0) return `class ${name}(TypedDict):\n${doc}${lines(required)}`;
-  if (required.length === 0) return `class ${name}(TypedDict, total=False):\n${doc}${lines(optional)}`;
+  if (optional.length === 0) return record(name, required, doc);
+  if (required.length === 0) return record(name, optional, doc, true);
   // NotRequired came with Python 3.11.
-  return `class _${name}(TypedDict):\n${lines(required)}\n\nclass ${name}(_${name}, total=False):\n${doc}${lines(optional)}`;
+  const base = record(`_${name}`, required, "");
+  if (!hasKeyword(optional)) return `${base}\n\nclass ${name}(_${name}, total=False):\n${doc}${lines(optional)}`;
+  const more = record(`_${name}More`, optional, "", true);
+  return `${base}\n\n${more}\n\nclass ${name}(_${name}, _${name}More):\n${doc || "    pass\n"}`;
+}
+
+function record(name: string, fields: Field[], doc: string, isPartial = false): string {
+  if (!hasKeyword(fields)) return `class ${name}(TypedDict${isPartial ? ", total=False" : ""}):\n${doc}${lines(fields)}`;
+  const entries = fields
+    .map((field) => `${field.comment === "" ? "" : `    ${field.comment}`}        "${field.name}": ${field.type},\n`)
+    .join("");
+  const rest = isPartial ? "    total=False,\n" : "";
+  return `${name} = TypedDict(  # one of its fields is a keyword\n    "${name}",\n    {\n${entries}    },\n${rest})\n`;
+}
+
+function hasKeyword(fields: Field[]): boolean {
+  return fields.some((field) => KEYWORDS.has(field.name));
 }
 
 function lines(fields: Field[]): string {
   return fields.map((field) => `${field.comment}    ${field.name}: ${field.type}\n`).join("");
-}
-
-function functional(name: string, fields: Field[]): string {
-  if (fields.some((field) => !field.isRequired)) throw new Error(`${name}: a keyword beside optional fields.`);
-  const entries = fields.map((field) => `${field.comment}    "${field.name}": ${field.type},\n`).join("");
-  return `${name} = TypedDict(  # one of its fields is a keyword\n    "${name}",\n    {\n${entries.replaceAll(/^/gm, "    ").trimEnd()}\n    },\n)\n`;
 }
 
 function typeOf(schema: Schema, place: string, out: Out, isAlias = false): string {

@@ -9,7 +9,7 @@ import sys
 from typing import Any, Callable, Dict
 from urllib.parse import urlencode
 
-from forkd import Controller, ForkdError
+from forkd import Controller, FileChange, ForkdError
 
 Said = Dict[str, Any]
 
@@ -68,6 +68,15 @@ METHODS: Dict[str, Callable[[Controller], Callable[..., Any]]] = {
     "readFile": lambda c: c.read_file,
     "writeFile": lambda c: c.write_file,
     "statFile": lambda c: c.stat_file,
+    "makeDirectory": lambda c: c.make_directory,
+    "copyFile": lambda c: c.copy_file,
+    "moveFile": lambda c: c.move_file,
+    "removeFile": lambda c: c.remove_file,
+    "chmodFile": lambda c: c.chmod_file,
+    "chownFile": lambda c: c.chown_file,
+    "listFiles": lambda c: c.list_files,
+    "makeSymlink": lambda c: c.make_symlink,
+    "writeTar": lambda c: c.write_tar,
     "listWorkspaces": lambda c: c.list_workspaces,
     "createWorkspace": lambda c: c.create_workspace,
     "getWorkspace": lambda c: c.get_workspace,
@@ -75,6 +84,10 @@ METHODS: Dict[str, Callable[[Controller], Callable[..., Any]]] = {
     "suspendWorkspace": lambda c: c.suspend_workspace,
     "resumeWorkspace": lambda c: c.resume_workspace,
 }
+
+
+#: What comes by its place and not by its name
+POSITIONAL = {"moveFile": ["from", "to"], "copyFile": ["from", "to"], "makeSymlink": ["target", "path"]}
 
 
 def call(controller: Controller, route: str, said: Said) -> Any:
@@ -97,15 +110,24 @@ def call(controller: Controller, route: str, said: Said) -> Any:
         return echoed(controller, params, base64.b64decode(said.get("bytes", "")))
     if route == "listPorts":
         return controller.list_ports(params["id"])
+    if route == "watchFiles":
+        with controller.watch_files(params["id"], given.pop("path"), **given) as watch:
+            return [wire_change(change) for change in itertools.islice(watch, said.get("take", 1))]
+    if route == "readTar":
+        return b"".join(controller.read_tar(params["id"], given.pop("path"), **given))
     params.pop("path", None)  # only requests to a port have one
-    if "bytes" in said or route in ("writeFile", "writeStdin"):
-        given["content"] = base64.b64decode(said.get("bytes", ""))
-    if "path" in given:
-        given["file_path"] = given.pop("path")
+    places = [given.pop(name) for name in POSITIONAL.get(route, ["path"]) if name in given]
+    if "bytes" in said or route in ("writeFile", "writeStdin", "writeTar"):
+        places.append(base64.b64decode(said.get("bytes", "")))
     if route.startswith("list") and "metadata" in given:
         pairs = given["metadata"] if isinstance(given["metadata"], list) else [given["metadata"]]
         given["metadata"] = dict(pair.split("=", 1) for pair in pairs)
-    return METHODS[route](controller)(*params.values(), **given)
+    return METHODS[route](controller)(*params.values(), *places, **given)
+
+
+def wire_change(change: FileChange) -> Said:
+    moved = {} if change.from_path is None else {"from": change.from_path}
+    return {"type": change.type, "path": change.path, "directory": change.is_directory, **moved}
 
 
 def watched(controller: Controller, params: Said, given: Said) -> Any:

@@ -3,6 +3,7 @@
 from ._async.command_handle import AsyncCommandHandle
 from ._async.commands import AsyncCommands
 from ._async.controller import AsyncController
+from ._async.file_watch import AsyncWatchHandle
 from ._async.files import AsyncFiles
 from ._async.port_connection import AsyncPortConnection
 from ._async.port_response import AsyncPortResponse
@@ -13,6 +14,7 @@ from ._async.sandbox import AsyncSandbox
 from ._sync.command_handle import CommandHandle
 from ._sync.commands import Commands
 from ._sync.controller import Controller
+from ._sync.file_watch import WatchHandle
 from ._sync.files import Files
 from ._sync.port_connection import PortConnection
 from ._sync.port_response import PortResponse
@@ -28,6 +30,7 @@ from .errors import (
     ConflictError,
     ConnectionError,
     EvalError,
+    FileError,
     ForkdError,
     InvalidRequestError,
     LimitError,
@@ -35,7 +38,7 @@ from .errors import (
     SandboxGoneError,
     TimeoutError,
 )
-from .results import CommandResult, Evaluation, ProcessEvent, ProcessInfo, PtySize
+from .results import CommandResult, EntryInfo, Evaluation, FileChange, ProcessEvent, ProcessInfo, PtySize
 
 #: The name the older SDK used
 ControllerError = ForkdError
@@ -61,6 +64,7 @@ __all__ = [
     "AsyncProcessEvents",
     "AsyncPty",
     "AsyncSandbox",
+    "AsyncWatchHandle",
     "AuthenticationError",
     "AuthenticationException",
     "CommandExitError",
@@ -72,8 +76,11 @@ __all__ = [
     "ConnectionError",
     "Controller",
     "ControllerError",
+    "EntryInfo",
     "EvalError",
     "Evaluation",
+    "FileChange",
+    "FileError",
     "Files",
     "ForkdError",
     "InvalidArgumentException",
@@ -96,5 +103,6 @@ __all__ = [
     "SandboxGoneError",
     "TimeoutError",
     "TimeoutException",
+    "WatchHandle",
     "__version__",
 ]

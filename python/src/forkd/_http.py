@@ -73,6 +73,8 @@ class AnswerDecoder:
         self.raw_headers: List[Tuple[str, str]] = []
         #: By their names in small letters
         self.headers: Dict[str, str] = {}
+        #: What came after a body in chunks, by names in small letters
+        self.trailers: Dict[str, str] = {}
         #: Whether the connection can be used again once the body has ended
         self.can_reuse = False
         #: Whether anything has come at all
@@ -155,7 +157,11 @@ class AnswerDecoder:
 
     def _take_chunk_line(self, line: bytes) -> None:
         if self._next is _Next.TRAILERS:
-            self._next = _Next.TRAILERS if line else _Next.NOTHING
+            if line:
+                name, value = _parse_header(line)
+                self.trailers[name.lower()] = value
+            else:
+                self._next = _Next.NOTHING
         elif self._next is _Next.CHUNK_END:
             if line:
                 raise ProtocolError("a chunk of the answer is longer than it says")

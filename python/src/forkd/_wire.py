@@ -78,6 +78,11 @@ def joined(values: Union[str, List[Any], None]) -> Optional[str]:
     return values if values is None or isinstance(values, str) else ",".join(values)
 
 
+def octal(mode: Union[str, int, None]) -> Optional[str]:
+    """A mode as text, such as "644", also of a number, such as 0o644."""
+    return f"{mode:03o}" if isinstance(mode, int) else mode
+
+
 def key_of(key: Key) -> Optional[str]:
     """A creation is safe to repeat because it has a key, unless the caller wants none."""
     return secrets.token_hex(16) if isinstance(key, Unset) else key

@@ -83,6 +83,16 @@ class NotFoundError(ForkdError):
     """There is no such snapshot, sandbox, image, workspace or token (404)."""
 
 
+class FileError(ForkdError):
+    """The guest could not do that with a file; ``errno`` is what its system said, such as ``ENOENT``."""
+
+    @property
+    def errno(self) -> str:
+        """ENOENT, EEXIST, EACCES, ENOSPC, EISDIR, ENOTDIR, …; empty when it was not the system that refused."""
+        errno = (self.details or {}).get("errno")
+        return errno if isinstance(errno, str) else ""
+
+
 class ConflictError(ForkdError):
     """It exists already, something needs it, or its state does not allow this (409)."""
 
@@ -165,6 +175,11 @@ class CommandExitError(ForkdError):
 _CLASSES: Dict[str, Type[ForkdError]] = {
     "DAEMON_UNREACHABLE": ConnectionError,
     "EXISTS": ConflictError,
+    "FILE_NOT_FOUND": FileError,
+    "FILE_EXISTS": FileError,
+    "FILE_DENIED": FileError,
+    "FILE_NO_SPACE": FileError,
+    "FILE_FAILED": FileError,
     "LIMIT_REACHED": LimitError,
     "BUSY": LimitError,
     "400": InvalidRequestError,

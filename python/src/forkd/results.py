@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, List, Literal, Optional
+from datetime import datetime, timezone
+from typing import Any, List, Literal, Optional, Union
 
-from .types import EvalResult, ExecResult, OutputLost, Process, ProcessExit, ProcessStarted
+from .types import EvalResult, ExecResult, FileInfo, ListedFile, OutputLost, Process, ProcessExit, ProcessStarted
 
 
 @dataclass(frozen=True)
@@ -101,6 +102,60 @@ class PtySize:
 
     rows: int
     cols: int
+
+
+@dataclass(frozen=True)
+class EntryInfo:
+    """A file, a directory or a link of a sandbox."""
+
+    name: str
+    #: As every call takes it
+    path: str
+    type: Literal["file", "directory", "symlink", "char", "block", "fifo", "socket"]
+    size: int
+    #: Permission bits, such as 0o644
+    mode: int
+    uid: int
+    gid: int
+    #: Name of the owner in the guest; None when the number has none
+    owner: Optional[str]
+    group: Optional[str]
+    modified_time: datetime
+    #: Of a link: what it points to
+    symlink_target: Optional[str]
+
+
+@dataclass(frozen=True)
+class FileChange:
+    """What changed in a directory that is watched."""
+
+    #: overflow: changes were lost, look again
+    type: Literal["created", "modified", "attributes", "removed", "moved", "overflow"]
+    path: str
+    #: Of what was moved: where it was
+    from_path: Optional[str] = None
+    is_directory: bool = False
+
+    @property
+    def name(self) -> str:
+        """The last part of the path."""
+        return self.path.rsplit("/", 1)[-1]
+
+
+def entry_info(path: str, answer: Union[FileInfo, ListedFile]) -> EntryInfo:
+    return EntryInfo(
+        name=path.rstrip("/").rsplit("/", 1)[-1] or "/",
+        path=path,
+        type=answer["kind"],
+        size=answer["size"],
+        mode=int(answer["mode"], 8),
+        uid=answer["uid"],
+        gid=answer["gid"],
+        owner=answer["owner"],
+        group=answer["group"],
+        modified_time=datetime.fromtimestamp(answer["mtime_ms"] / 1000, timezone.utc),
+        symlink_target=answer["target"],
+    )
 
 
 def process_info(answer: Process) -> ProcessInfo:

@@ -61,6 +61,36 @@ class Branch(TypedDict, total=False):
     metadata: "Metadata"
 
 
+class _ChmodFile(TypedDict):
+    # Absolute path inside the guest; base64: and its bytes where it is not UTF-8
+    path: str
+    # Octal, such as 644
+    mode: str
+
+
+class ChmodFile(_ChmodFile, total=False):
+    # Also everything below; links are not followed
+    recursive: bool
+    # User of the guest whose rights count and who owns what is new; without it root
+    user: str
+
+
+class _ChownFile(TypedDict):
+    # Absolute path inside the guest; base64: and its bytes where it is not UTF-8
+    path: str
+
+
+class ChownFile(_ChownFile, total=False):
+    # Name or number; without it the owner stays
+    owner: str
+    # Name or number; without it the group stays
+    group: str
+    # Also everything below; links are not followed
+    recursive: bool
+    # User of the guest whose rights count and who owns what is new; without it root
+    user: str
+
+
 class CollectGarbage(TypedDict, total=False):
     # (default False)
     dry_run: bool
@@ -73,6 +103,26 @@ class CompactSnapshot(TypedDict):
 class ConfigValue(TypedDict):
     value: Optional[Union[str, float, bool]]
     source: Literal["option", "environment", "file", "default"]
+
+
+_CopyFile = TypedDict(  # one of its fields is a keyword
+    "_CopyFile",
+    {
+        # Absolute path inside the guest; base64: and its bytes where it is not UTF-8
+        "from": str,
+        # Absolute path inside the guest; base64: and its bytes where it is not UTF-8
+        "to": str,
+    },
+)
+
+
+class CopyFile(_CopyFile, total=False):
+    # Also everything below; links are not followed
+    recursive: bool
+    # Replaces a file, a link or an empty directory at the new path; without it that is FILE_EXISTS
+    overwrite: bool
+    # User of the guest whose rights count and who owns what is new; without it root
+    user: str
 
 
 CreateImagePackagesCopy = TypedDict(  # one of its fields is a keyword
@@ -322,13 +372,44 @@ class ExecResult(TypedDict):
     truncated: bool
 
 
+class FileEventProblem(TypedDict):
+    error: str
+    code: str
+
+
+class _FileEvent(TypedDict):
+    # ready: from here on nothing is missed; moved: from `from`; overflow: changes were lost, look again; error: the watch ended, see `problem`
+    type: Literal["ready", "created", "modified", "attributes", "removed", "moved", "overflow", "error"]
+
+
+_FileEventMore = TypedDict(  # one of its fields is a keyword
+    "_FileEventMore",
+    {
+        "path": str,
+        "from": str,
+        "directory": bool,
+        "problem": "FileEventProblem",
+    },
+    total=False,
+)
+
+
+class FileEvent(_FileEvent, _FileEventMore):
+    pass
+
+
 class FileInfo(TypedDict):
     kind: Literal["file", "directory", "symlink", "char", "block", "fifo", "socket"]
     mode: str
     uid: int
     gid: int
+    # Name of the owner in the guest; null when the number has none
+    owner: Optional[str]
+    group: Optional[str]
     size: int
     mtime_ms: float
+    # Of a link: what it points to
+    target: Optional[str]
 
 
 class ForkCertificateKernelsValue(TypedDict):
@@ -436,6 +517,74 @@ class ImageInfo(TypedDict):
     # Where it comes from
     source: "ImageInfoSource"
     config: "ImageInfoConfig"
+
+
+class _ListedFile(TypedDict):
+    # As every call takes it
+    path: str
+    name: str
+    kind: Literal["file", "directory", "symlink", "char", "block", "fifo", "socket"]
+    mode: str
+    uid: int
+    gid: int
+    # Name of the owner in the guest; null when the number has none
+    owner: Optional[str]
+    group: Optional[str]
+    size: int
+    mtime_ms: float
+    # Of a link: what it points to
+    target: Optional[str]
+
+
+class ListedFile(_ListedFile, total=False):
+    # Of a name that is not UTF-8, whose name is not exact
+    name_base64: str
+    # Why what the directory holds could not be read
+    errno: str
+
+
+class _MakeDirectory(TypedDict):
+    # Absolute path inside the guest; base64: and its bytes where it is not UTF-8
+    path: str
+
+
+class MakeDirectory(_MakeDirectory, total=False):
+    # Octal, such as 644
+    mode: str
+    # Also makes the directories above it, and one that is there is as good
+    parents: bool
+    # User of the guest whose rights count and who owns what is new; without it root
+    user: str
+
+
+class _MakeSymlink(TypedDict):
+    # What it points to, as it is
+    target: str
+    # Absolute path inside the guest; base64: and its bytes where it is not UTF-8
+    path: str
+
+
+class MakeSymlink(_MakeSymlink, total=False):
+    # User of the guest whose rights count and who owns what is new; without it root
+    user: str
+
+
+_MoveFile = TypedDict(  # one of its fields is a keyword
+    "_MoveFile",
+    {
+        # Absolute path inside the guest; base64: and its bytes where it is not UTF-8
+        "from": str,
+        # Absolute path inside the guest; base64: and its bytes where it is not UTF-8
+        "to": str,
+    },
+)
+
+
+class MoveFile(_MoveFile, total=False):
+    # Replaces a file, a link or an empty directory at the new path; without it that is FILE_EXISTS
+    overwrite: bool
+    # User of the guest whose rights count and who owns what is new; without it root
+    user: str
 
 
 class Network(TypedDict):
@@ -860,6 +1009,12 @@ class TreeSandbox(TypedDict):
     name: Optional[str]
     state: str
     metadata: "Metadata"
+
+
+class UnpackResult(TypedDict):
+    entries: int
+    # Of the content of files
+    bytes: int
 
 
 class UpdateSandbox(TypedDict, total=False):

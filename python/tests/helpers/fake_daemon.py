@@ -70,6 +70,12 @@ class Reply:
         await self.chunk(b"")
         return True
 
+    async def fail(self, **problem: str) -> bool:
+        """The end of a body that is not whole, and why."""
+        self._writer.write(f"0\r\nx-forkd-problem: {json.dumps(problem)}\r\n\r\n".encode())
+        await self._writer.drain()
+        return True
+
     async def raw(self, data: bytes) -> None:
         """As it is."""
         self._writer.write(data)

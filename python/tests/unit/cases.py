@@ -223,15 +223,15 @@ CASES: List[Case] = [
     Case("getSandboxLogs", lambda c: collect(c.logs("sb-1", follow=True)), query={"follow": "true"}),
     Case(
         "readFile",
-        lambda c: c.read_file("sb-1", "/a b&c", offset=1, length=7),
+        lambda c: c.read_file("sb-1", "/a b&c", offset=1, length=7, user="nobody"),
         params={"id": "sb-1"},
-        query={"path": "/a b&c", "offset": "1", "length": "7"},
+        query={"path": "/a b&c", "offset": "1", "length": "7", "user": "nobody"},
     ),
     Case("readFile", lambda c: collect(c.read_file_stream("sb-1", "/x")), query={"path": "/x"}),
     Case(
         "writeFile",
-        lambda c: c.write_file("sb-1", "/x", "content", mode="600", parents=True),
-        query={"path": "/x", "mode": "600", "parents": "true"},
+        lambda c: c.write_file("sb-1", "/x", "content", mode="600", parents=True, offset=3, user="nobody"),
+        query={"path": "/x", "mode": "600", "parents": "true", "offset": "3", "user": "nobody"},
         body=b"content",
     ),
     Case(
@@ -240,7 +240,58 @@ CASES: List[Case] = [
         query={"path": "/x", "mode": "644", "append": "true"},
         body=b"\xff",
     ),
-    Case("statFile", lambda c: c.stat_file("sb-1", "/x"), query={"path": "/x"}),
+    Case(
+        "statFile",
+        lambda c: c.stat_file("sb-1", "/x", follow=True, user="nobody"),
+        query={"path": "/x", "follow": "true", "user": "nobody"},
+    ),
+    Case(
+        "listFiles",
+        lambda c: c.list_files("sb-1", "/x", depth=2, limit=5, cursor="c", user="nobody"),
+        query={"path": "/x", "depth": "2", "limit": "5", "cursor": "c", "user": "nobody"},
+    ),
+    Case("listFiles", lambda c: c.list_files("sb-1", "/x"), query={"path": "/x", "limit": "10000"}),
+    Case(
+        "makeDirectory",
+        lambda c: c.make_directory("sb-1", "/x", mode=0o700, parents=True, user="nobody"),
+        body={"path": "/x", "mode": "700", "parents": True, "user": "nobody"},
+    ),
+    Case(
+        "moveFile",
+        lambda c: c.move_file("sb-1", "/x", "/y", overwrite=True, user="nobody"),
+        body={"from": "/x", "to": "/y", "overwrite": True, "user": "nobody"},
+    ),
+    Case(
+        "copyFile",
+        lambda c: c.copy_file("sb-1", "/x", "/y", recursive=True, overwrite=False, user="nobody"),
+        body={"from": "/x", "to": "/y", "recursive": True, "overwrite": False, "user": "nobody"},
+    ),
+    Case(
+        "removeFile",
+        lambda c: c.remove_file("sb-1", "/x", recursive=True, user="nobody"),
+        query={"path": "/x", "recursive": "true", "user": "nobody"},
+    ),
+    Case(
+        "chmodFile",
+        lambda c: c.chmod_file("sb-1", "/x", 0o4755, recursive=True, user="nobody"),
+        body={"path": "/x", "mode": "4755", "recursive": True, "user": "nobody"},
+    ),
+    Case(
+        "chownFile",
+        lambda c: c.chown_file("sb-1", "/x", owner="nobody", group=0, recursive=True, user="root"),
+        body={"path": "/x", "owner": "nobody", "group": "0", "recursive": True, "user": "root"},
+    ),
+    Case(
+        "makeSymlink",
+        lambda c: c.make_symlink("sb-1", "../x", "/y", user="nobody"),
+        body={"target": "../x", "path": "/y", "user": "nobody"},
+    ),
+    Case(
+        "readTar",
+        lambda c: collect(c.read_tar("sb-1", "/x", plain=True, user="nobody")),
+        query={"path": "/x", "plain": "true", "user": "nobody"},
+    ),
+    Case("writeTar", lambda c: c.write_tar("sb-1", "/x", b"tar", user="nobody"), query={"path": "/x", "user": "nobody"}, body=b"tar"),
     Case(
         "startProcess",
         lambda c: c.start_process(
@@ -299,6 +350,7 @@ CASES: List[Case] = [
 #: Reached by tests of their own
 ELSEWHERE = {
     "getEvents": "test_events.py",
+    "watchFiles": "test_files.py",
     "watchProcess": "test_commands.py",
     "proxyRequest": "test_ports.py",
     "connectPort": "test_ports.py",

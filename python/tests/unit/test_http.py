@@ -53,6 +53,10 @@ class Answers(unittest.TestCase):
         decoder, _ = decode(b"HTTP/1.1 204 X\r\nVary: a\r\nVary:b \r\nContent-Length: 3\r\nContent-Length: 3\r\n\r\n")
         self.assertEqual(decoder.headers["vary"], "a, b")
 
+    def test_what_comes_after_chunks(self) -> None:
+        decoder, _ = decode(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nX-Why: no space\r\n\r\n")
+        self.assertEqual(decoder.trailers, {"x-why": "no space"})
+
     def test_bytes_beyond_the_end_spoil_the_connection(self) -> None:
         decoder, _ = decode(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 OK")
         self.assertFalse(decoder.is_complete)

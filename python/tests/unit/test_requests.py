@@ -152,7 +152,17 @@ class Surface(unittest.TestCase):
 
     def test_every_method_is_in_the_list_of_cases(self) -> None:
         used = {name for case in CASES for name in case.call.__code__.co_names}
-        elsewhere = {"events", "try_spawn_sandboxes", "close", "url", "stream_process", "watch_process", "fetch_port", "connect_port"}
+        elsewhere = {
+            "events",
+            "try_spawn_sandboxes",
+            "close",
+            "url",
+            "stream_process",
+            "watch_process",
+            "watch_files",
+            "fetch_port",
+            "connect_port",
+        }
         self.assertEqual([name for name in public(forkd.Controller) if name not in used | elsewhere], [])
 
     def test_both_halves_have_the_same_methods_with_the_same_arguments(self) -> None:
@@ -162,6 +172,7 @@ class Surface(unittest.TestCase):
             (forkd.Commands, forkd.AsyncCommands),
             (forkd.CommandHandle, forkd.AsyncCommandHandle),
             (forkd.Files, forkd.AsyncFiles),
+            (forkd.WatchHandle, forkd.AsyncWatchHandle),
             (forkd.Ports, forkd.AsyncPorts),
             (forkd.PortConnection, forkd.AsyncPortConnection),
             (forkd.PortResponse, forkd.AsyncPortResponse),

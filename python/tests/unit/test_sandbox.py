@@ -157,19 +157,6 @@ class Sandboxes(HalfCase):
             await get(sb.stats())
             self.assertEqual("".join(await collect(sb.logs(tail=1))), "content ✓\n")
 
-    async def test_files(self) -> None:
-        with FakeDaemon() as daemon:
-            files = self.sandbox(daemon).files
-            self.assertEqual(await get(files.read("/x")), "content ✓\n")
-            self.assertEqual(await get(files.read("/x", "bytes", offset=1)), "content ✓\n".encode())
-            self.assertEqual(b"".join(await collect(await get(files.read("/x", format="stream")))), "content ✓\n".encode())
-            await get(files.write("/a/b", "text"))
-            self.assertEqual((daemon.last.query, daemon.last.body), ({"path": "/a/b", "parents": "true"}, b"text"))
-            await get(files.write("/a/b", b"text", mode=0o600, append=True, parents=False))
-            self.assertEqual(daemon.last.query, {"path": "/a/b", "mode": "600", "append": "true"})
-            await get(files.get_info("/x"))
-            self.assertEqual(daemon.last.route, "statFile")
-
     async def test_kill_says_whether_there_was_anything_to_kill(self) -> None:
         async def override(_seen: Seen, reply: Reply, count: int) -> bool:
             codes = {2: (404, "NOT_FOUND"), 3: (410, "SANDBOX_LOST"), 4: (500, "INTERNAL")}

@@ -8,7 +8,8 @@ from .._call import Call, Origin
 from .._deadline import Deadline
 from .._http import AnswerDecoder, BrokenConnection
 from .._retry import connection_error
-from ..errors import ErrorContext, ForkdError
+from .._wire import parse_json
+from ..errors import ErrorContext, ForkdError, error_of_problem
 from .net import Pool, Stream
 
 
@@ -70,12 +71,7 @@ class Answer:
                 raise self.broken(error) from error
             raise
         if not piece:
-            self._is_over = True
-            if self._pool is not None and self._decoder.is_complete and self._decoder.can_reuse:
-                self._stream.was_used = True
-                self._pool.put(self._stream)
-            else:
-                self._stream.close()
+            self._finish()
         return piece
 
     async def text(self) -> str:
@@ -94,6 +90,10 @@ class Answer:
             self._deadline.restart()
         return await self.read()
 
+    def has_input(self) -> bool:
+        """Whether there is something to read without waiting."""
+        return not self._is_over and self._stream.has_input()
+
     def detach(self) -> Tuple[Stream, bytes]:
         """The connection itself, after an upgrade, and what has come on it."""
         self._is_over = True
@@ -104,6 +104,18 @@ class Answer:
         if not self._is_over:
             self._is_over = True
             self._stream.close()
+
+    def _finish(self) -> None:
+        self._is_over = True
+        if self._pool is not None and self._decoder.is_complete and self._decoder.can_reuse:
+            self._stream.was_used = True
+            self._pool.put(self._stream)
+        else:
+            self._stream.close()
+        # Why a body that comes bit by bit is not whole.
+        problem = self._decoder.trailers.get("x-forkd-problem")
+        if problem is not None:
+            raise error_of_problem(parse_json(problem), self.context)
 
     def broken(self, cause: BaseException) -> ForkdError:
         return connection_error("The connection to the daemon broke", self._origin.base, cause, self._origin.context)

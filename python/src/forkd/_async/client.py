@@ -143,7 +143,7 @@ class Client:
                     answer.close()
                 if not isinstance(error, ForkdError):
                     raise
-                if was_lost and call.method == "DELETE" and isinstance(error, NotFoundError):
+                if was_lost and call.method == "DELETE" and (isinstance(error, NotFoundError) or error.code == "FILE_NOT_FOUND"):
                     return await read(None)
                 if not can_repeat or attempt >= self._retries or not is_transient(error):
                     raise
@@ -221,6 +221,8 @@ class Client:
 
     def _headers(self, call: Call[Any]) -> Dict[str, str]:
         headers = {"host": self._target.host_header, "user-agent": f"forkd-python/{__version__}"}
+        if not call.is_proxied and not call.is_upgrade:
+            headers["te"] = "trailers"
         if call.json is not None:
             headers["content-type"] = "application/json"
         elif call.content is not None and not call.is_proxied:

@@ -1,8 +1,8 @@
-"""Calls into a sandbox: programs, code, files, logs."""
+"""Calls into a sandbox: programs, code, logs."""
 
 from __future__ import annotations
 
-from typing import AsyncGenerator, Dict, List, Literal, Optional, Union
+from typing import AsyncGenerator, Dict, List, Literal, Optional
 
 from .. import types
 from .._call import Call
@@ -10,7 +10,6 @@ from .._deadline import Elapsed, end_of
 from .._streams import TextDecoder
 from .._wire import fields, path
 from .sandbox_calls import SandboxCalls
-from .upload import Content
 
 #: The daemon's own time-out for programs and code
 _DEFAULT_SECS = 30.0
@@ -134,72 +133,6 @@ class GuestCalls(SandboxCalls):
             return
         finally:
             await chunks.aclose()
-
-    async def read_file(
-        self,
-        sandbox_id: str,
-        file_path: str,
-        *,
-        offset: Optional[int] = None,
-        length: Optional[int] = None,
-        request_timeout: Optional[float] = None,
-    ) -> bytes:
-        """Reads a file of the guest whole, or a part of it."""
-        pieces = []
-        async for piece in self.read_file_stream(sandbox_id, file_path, offset=offset, length=length, request_timeout=request_timeout):
-            pieces.append(piece)
-        return b"".join(pieces)
-
-    def read_file_stream(
-        self,
-        sandbox_id: str,
-        file_path: str,
-        *,
-        offset: Optional[int] = None,
-        length: Optional[int] = None,
-        request_timeout: Optional[float] = None,
-    ) -> AsyncGenerator[bytes, None]:
-        """Reads a file of the guest bit by bit; ``request_timeout`` is the longest silence. The request is sent with the first
-        step of the iteration."""
-        query = {"path": file_path, "offset": offset, "length": length}
-        return self._client.stream(Call[bytes]("GET", path("/v1/sandboxes/{}/files", sandbox_id), query=query, timeout=request_timeout))
-
-    async def write_file(
-        self,
-        sandbox_id: str,
-        file_path: str,
-        content: Content,
-        *,
-        mode: Union[str, int, None] = None,
-        append: Optional[bool] = None,
-        parents: Optional[bool] = None,
-        request_timeout: Optional[float] = None,
-    ) -> types.WriteResult:
-        """Writes a file of the guest, which appears when it is complete. Open files and iterables are sent as they come.
-
-        Args:
-            content: Text, bytes, an open file, or an iterable of bytes.
-            mode: Octal as text, such as "644", or as a number, such as 0o644.
-            append: Adds to the file.
-            parents: Makes the folders above it.
-        """
-        octal = f"{mode:03o}" if isinstance(mode, int) else mode
-        call = Call[types.WriteResult](
-            "PUT",
-            path("/v1/sandboxes/{}/files", sandbox_id),
-            query={"path": file_path, "mode": octal, "append": append, "parents": parents},
-            content=content,
-            can_repeat=append is not True,
-            timeout=request_timeout,
-        )
-        return await self._client.json(call)
-
-    async def stat_file(self, sandbox_id: str, file_path: str, *, request_timeout: Optional[float] = None) -> types.FileInfo:
-        """Kind, size, mode and owner of a file of the guest."""
-        call = Call[types.FileInfo](
-            "GET", path("/v1/sandboxes/{}/files/stat", sandbox_id), query={"path": file_path}, timeout=request_timeout
-        )
-        return await self._client.json(call)
 
 
 def _with_margin(timeout_secs: Optional[float], request_timeout: Optional[float]) -> float:

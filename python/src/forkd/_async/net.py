@@ -220,6 +220,12 @@ async def sleep(secs: float, deadline: Deadline) -> None:
     deadline.remaining()
 
 
+async def settle() -> None:
+    """Lets the event loop take what has come: it looks in one turn and takes in the next."""
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+
+
 async def notify(listener: Optional[Callable[[Any], Any]], value: object) -> None:
     """Calls a caller's function; one that is a coroutine is awaited."""
     if listener is not None:

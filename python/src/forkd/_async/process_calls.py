@@ -7,12 +7,12 @@ from typing import Dict, List, Literal, Optional, Union
 from .. import types
 from .._call import Call
 from .._wire import fields, path
-from .guest_calls import GuestCalls
+from .file_calls import FileCalls
 from .process_events import AsyncProcessEvents, place_of, process_call
 from .upload import Content
 
 
-class ProcessCalls(GuestCalls):
+class ProcessCalls(FileCalls):
     async def start_process(
         self,
         sandbox_id: str,

@@ -3,15 +3,23 @@
 
 from __future__ import annotations
 
-from typing import Generator, Literal, Optional, Union, overload
+from typing import Any, Generator, Callable, List, Literal, Mapping, Optional, Sequence, Union, overload
 
-from ..types import FileInfo, WriteResult
+from ..errors import FileError
+from ..results import EntryInfo, FileChange, entry_info
+from ..types import UnpackResult, WriteResult
 from .controller import Controller
+from .file_watch import WatchHandle
 from .upload import Content
 
 
 class Files:
-    """Files inside a sandbox. Paths are absolute."""
+    """Files inside a sandbox. Paths are absolute; a name that is not UTF-8 is given as ``base64:`` and the bytes of its path, as
+    :meth:`list` shows it. With ``user``, rights and ownership are that user's; without it, root's.
+
+    Raises:
+        FileError: the guest refuses; its ``errno`` says why
+    """
 
     def __init__(self, controller: Controller, sandbox_id: str) -> None:
         self._controller = controller
@@ -25,6 +33,7 @@ class Files:
         *,
         offset: Optional[int] = None,
         length: Optional[int] = None,
+        user: Optional[str] = None,
         request_timeout: Optional[float] = None,
     ) -> str: ...
 
@@ -36,6 +45,7 @@ class Files:
         *,
         offset: Optional[int] = None,
         length: Optional[int] = None,
+        user: Optional[str] = None,
         request_timeout: Optional[float] = None,
     ) -> bytes: ...
 
@@ -47,6 +57,7 @@ class Files:
         *,
         offset: Optional[int] = None,
         length: Optional[int] = None,
+        user: Optional[str] = None,
         request_timeout: Optional[float] = None,
     ) -> Generator[bytes, None, None]: ...
 
@@ -57,16 +68,15 @@ class Files:
         *,
         offset: Optional[int] = None,
         length: Optional[int] = None,
+        user: Optional[str] = None,
         request_timeout: Optional[float] = None,
     ) -> Union[str, bytes, Generator[bytes, None, None]]:
-        """A file as UTF-8 text, as bytes, or as bytes that come bit by bit; whole, or a part of it.
-
-        Raises:
-            InvalidRequestError: it cannot be read
-        """
+        """A file as UTF-8 text, as bytes, or as bytes that come bit by bit; whole, or a part of it."""
         if format == "stream":
-            return self._controller.read_file_stream(self._id, path, offset=offset, length=length, request_timeout=request_timeout)
-        content = self._controller.read_file(self._id, path, offset=offset, length=length, request_timeout=request_timeout)
+            return self._controller.read_file_stream(
+                self._id, path, offset=offset, length=length, user=user, request_timeout=request_timeout
+            )
+        content = self._controller.read_file(self._id, path, offset=offset, length=length, user=user, request_timeout=request_timeout)
         return content if format == "bytes" else content.decode("utf-8", "replace")
 
     def write(
@@ -76,7 +86,9 @@ class Files:
         *,
         mode: Union[str, int, None] = None,
         append: Optional[bool] = None,
+        offset: Optional[int] = None,
         parents: bool = True,
+        user: Optional[str] = None,
         request_timeout: Optional[float] = None,
     ) -> WriteResult:
         """Writes text, bytes, an open file or an iterable of bytes; the file appears when it is complete.
@@ -84,12 +96,187 @@ class Files:
         Args:
             mode: Octal as text, such as "644", or as a number, such as 0o644.
             append: Adds to the file.
-            parents: Makes the folders above it.
+            offset: Writes from there on into a file that keeps the rest.
+            parents: Makes the directories above it.
         """
         return self._controller.write_file(
-            self._id, path, data, mode=mode, append=append, parents=parents, request_timeout=request_timeout
+            self._id,
+            path,
+            data,
+            mode=mode,
+            append=append,
+            offset=offset,
+            parents=parents,
+            user=user,
+            request_timeout=request_timeout,
         )
 
-    def get_info(self, path: str, *, request_timeout: Optional[float] = None) -> FileInfo:
-        """Kind, size, mode and owner."""
-        return self._controller.stat_file(self._id, path, request_timeout=request_timeout)
+    def write_files(
+        self, files: Sequence[Mapping[str, Any]], *, user: Optional[str] = None, request_timeout: Optional[float] = None
+    ) -> List[WriteResult]:
+        """Writes several, each ``{"path": …, "data": …}``, one after the other."""
+        return [self.write(file["path"], file["data"], user=user, request_timeout=request_timeout) for file in files]
+
+    def list(
+        self, path: str, depth: Optional[int] = None, *, user: Optional[str] = None, request_timeout: Optional[float] = None
+    ) -> List[EntryInfo]:
+        """What a directory holds, in the order of the paths; with ``depth`` also what its directories hold."""
+        found = self._controller.list_files(self._id, path, depth=depth, user=user, request_timeout=request_timeout)
+        return [entry_info(entry["path"], entry) for entry in found]
+
+    def get_info(
+        self, path: str, *, follow: Optional[bool] = None, user: Optional[str] = None, request_timeout: Optional[float] = None
+    ) -> EntryInfo:
+        """Kind, size, mode, owner and link target; of a link itself, unless ``follow``."""
+        return entry_info(path, self._controller.stat_file(self._id, path, follow=follow, user=user, request_timeout=request_timeout))
+
+    def exists(self, path: str, *, user: Optional[str] = None, request_timeout: Optional[float] = None) -> bool:
+        """Whether there is anything at this path, be it a link that leads nowhere."""
+        try:
+            self._controller.stat_file(self._id, path, user=user, request_timeout=request_timeout)
+        except FileError as error:
+            if error.errno in ("ENOENT", "ENOTDIR"):
+                return False
+            raise
+        return True
+
+    def make_dir(
+        self,
+        path: str,
+        *,
+        mode: Union[str, int, None] = None,
+        user: Optional[str] = None,
+        request_timeout: Optional[float] = None,
+    ) -> bool:
+        """Makes a directory, and those above it; False when it is there."""
+        is_there = self.exists(path, user=user, request_timeout=request_timeout)
+        self._controller.make_directory(self._id, path, mode=mode, parents=True, user=user, request_timeout=request_timeout)
+        return not is_there
+
+    def rename(
+        self,
+        old_path: str,
+        new_path: str,
+        *,
+        overwrite: bool = True,
+        user: Optional[str] = None,
+        request_timeout: Optional[float] = None,
+    ) -> EntryInfo:
+        """Moves to exactly this path.
+
+        Args:
+            overwrite: Replaces a file, a link or an empty directory there; False: that is an error.
+        """
+        self._controller.move_file(self._id, old_path, new_path, overwrite=overwrite, user=user, request_timeout=request_timeout)
+        return self.get_info(new_path, user=user, request_timeout=request_timeout)
+
+    def copy(
+        self,
+        path: str,
+        new_path: str,
+        *,
+        overwrite: bool = True,
+        user: Optional[str] = None,
+        request_timeout: Optional[float] = None,
+    ) -> EntryInfo:
+        """Copies, directories with all they hold, to exactly this path, which appears when it is complete."""
+        self._controller.copy_file(
+            self._id, path, new_path, recursive=True, overwrite=overwrite, user=user, request_timeout=request_timeout
+        )
+        return self.get_info(new_path, user=user, request_timeout=request_timeout)
+
+    def remove(
+        self,
+        path: str,
+        *,
+        recursive: bool = True,
+        missing_ok: bool = True,
+        user: Optional[str] = None,
+        request_timeout: Optional[float] = None,
+    ) -> None:
+        """Removes a file, a link, or a directory with all it holds.
+
+        Args:
+            recursive: False: only an empty directory.
+            missing_ok: False: a path where nothing is, is an error.
+        """
+        try:
+            self._controller.remove_file(self._id, path, recursive=recursive, user=user, request_timeout=request_timeout)
+        except FileError as error:
+            if not missing_ok or error.errno != "ENOENT":
+                raise
+
+    def chmod(
+        self,
+        path: str,
+        mode: Union[str, int],
+        *,
+        recursive: Optional[bool] = None,
+        user: Optional[str] = None,
+        request_timeout: Optional[float] = None,
+    ) -> None:
+        """Sets the mode: octal as text, such as "644", or as a number, such as 0o644."""
+        self._controller.chmod_file(self._id, path, mode, recursive=recursive, user=user, request_timeout=request_timeout)
+
+    def chown(
+        self,
+        path: str,
+        owner: Union[str, int, None] = None,
+        group: Union[str, int, None] = None,
+        *,
+        recursive: Optional[bool] = None,
+        user: Optional[str] = None,
+        request_timeout: Optional[float] = None,
+    ) -> None:
+        """Sets owner and group, by name or number."""
+        self._controller.chown_file(
+            self._id, path, owner=owner, group=group, recursive=recursive, user=user, request_timeout=request_timeout
+        )
+
+    def symlink(self, target: str, path: str, *, user: Optional[str] = None, request_timeout: Optional[float] = None) -> None:
+        """Makes a symbolic link at ``path`` that points to ``target``."""
+        self._controller.make_symlink(self._id, target, path, user=user, request_timeout=request_timeout)
+
+    def watch_dir(
+        self,
+        path: str,
+        on_event: Optional[Callable[[FileChange], Any]] = None,
+        on_exit: Optional[Callable[[Optional[Exception]], Any]] = None,
+        *,
+        recursive: Optional[bool] = None,
+        debounce_ms: Optional[int] = None,
+        user: Optional[str] = None,
+    ) -> WatchHandle:
+        """Tells what changes. Returns when nothing is missed any more.
+
+        Args:
+            on_event: Called with every change, by a thread, or by a task; without it, iterate the handle, or ask it for new events.
+            on_exit: Called at last, with the error that ended it or None.
+            recursive: Also everything below, and what is made there later.
+            debounce_ms: Changes are gathered for so long, and repeated ones told once; without it, 50.
+        """
+        watch = self._controller.watch_files(self._id, path, recursive=recursive, debounce_ms=debounce_ms, user=user)
+        if on_event is not None:
+            watch._tell_beside(on_event, on_exit)
+        return watch
+
+    def download_tar(
+        self,
+        path: str,
+        *,
+        plain: Optional[bool] = None,
+        user: Optional[str] = None,
+        request_timeout: Optional[float] = None,
+    ) -> Generator[bytes, None, None]:
+        """What a directory holds, or one file, as a tar archive that comes bit by bit.
+
+        Args:
+            plain: Only files, directories and links: no devices and pipes.
+        """
+        return self._controller.read_tar(self._id, path, plain=plain, user=user, request_timeout=request_timeout)
+
+    def upload_tar(
+        self, path: str, archive: Content, *, user: Optional[str] = None, request_timeout: Optional[float] = None
+    ) -> UnpackResult:
+        """Extracts a tar archive into a directory, which is made when it is missing."""
+        return self._controller.write_tar(self._id, path, archive, user=user, request_timeout=request_timeout)

@@ -146,6 +146,10 @@ def sleep(secs: float, deadline: Deadline) -> None:
     deadline.remaining()
 
 
+def settle() -> None:
+    """A socket always knows what has come."""
+
+
 def notify(listener: Optional[Callable[[Any], Any]], value: object) -> None:
     """Calls a caller's function."""
     if listener is not None:
