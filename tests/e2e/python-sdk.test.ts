@@ -2,17 +2,22 @@
 
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
-import { readdirSync } from "node:fs";
-import { mkdtemp, rm } from "node:fs/promises";
+import { existsSync, readdirSync } from "node:fs";
+import { access, mkdtemp, readdir, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
-import { join, resolve } from "node:path";
+import { join, relative, resolve } from "node:path";
 import { after, before, describe, it } from "node:test";
 import { withoutPython } from "../contract/python-driver.ts";
 import { TestDaemon } from "../helpers/daemon.ts";
+import sdk from "../../packages/sdk/package.json" with { type: "json" };
 
 const ROOT = resolve(import.meta.dirname, "..", "..");
 const TESTS = join(ROOT, "python", "tests");
+const TOOLS = join(ROOT, "dist", "python-tools", "bin");
+const PIP = ["--disable-pip-version-check", "install", "--quiet", "--no-index", "--no-build-isolation"];
 const MODULE_WITHIN_MS = 300_000;
+
+const noTools = existsSync(join(TOOLS, "hatchling")) ? false : "what builds it comes with 'scripts/setup.sh --tests'";
 
 const modules = readdirSync(join(TESTS, "e2e"))
   .filter((name) => name.startsWith("test_"))
@@ -46,23 +51,32 @@ describe("the Python SDK", { skip: withoutPython() }, () => {
     });
   }
 
-  it("is installed by pip, and works from there", { timeout: MODULE_WITHIN_MS }, async (context) => {
-    const dir = await mkdtemp(join(tmpdir(), "forkd-test-venv-"));
-    const pip = ["-m", "pip", "--disable-pip-version-check", "install", "--quiet"];
-    const program = "import forkd; sb = forkd.Sandbox.create('python'); print(sb.eval('6 * 7').value); sb.kill()";
-    try {
-      const made = await run("python3", ["-m", "venv", dir]);
-      if (made.code !== 0) return context.skip("there is no python3-venv");
-      // what builds it comes from the package index; the package itself needs nothing from there
-      const builder = await run(join(dir, "bin", "python"), [...pip, "hatchling>=1.27"]);
-      if (builder.code !== 0) return context.skip("the package index cannot be reached");
-      const installed = await run(join(dir, "bin", "python"), [...pip, "--no-build-isolation", "--no-index", join(ROOT, "python")]);
-      assert.equal(installed.code, 0, installed.output);
-      assert.deepEqual(await run(join(dir, "bin", "python"), ["-c", program], daemon.env), { code: 0, output: "42\n" });
-    } finally {
-      await rm(dir, { recursive: true });
-    }
-  });
+  it(
+    "works as the package that is published, built and installed without network",
+    { skip: noTools, timeout: MODULE_WITHIN_MS },
+    async () => {
+      const program = "import forkd; sb = forkd.Sandbox.create('python'); print(forkd.__file__, sb.eval('6 * 7').value); sb.kill()";
+      const dir = await mkdtemp(join(tmpdir(), "forkd-test-package-"));
+      try {
+        const built = await run(join(ROOT, "scripts", "build-python.sh"), [dir]);
+        assert.equal(built.code, 0, built.output);
+        const archives = await readdir(dir);
+        assert.deepEqual(archives.toSorted(), [`forkd-${sdk.version}-py3-none-any.whl`, `forkd-${sdk.version}.tar.gz`]);
+        for (const archive of archives) {
+          const place = join(dir, archive.endsWith(".whl") ? "wheel" : "sdist");
+          const installed = await run(join(TOOLS, "pip"), [...PIP, "--target", place, join(dir, archive)]);
+          assert.equal(installed.code, 0, installed.output);
+          assert.deepEqual((await readdir(place)).toSorted(), ["forkd", `forkd-${sdk.version}.dist-info`], "nothing else comes with it");
+          assert.deepEqual(await sourcesIn(join(place, "forkd")), await sourcesIn(join(ROOT, "python", "src", "forkd")));
+          await access(join(place, `forkd-${sdk.version}.dist-info`, "licenses", "LICENSE"));
+          const env = { ...daemon.env, PYTHONPATH: place };
+          assert.deepEqual(await run("python3", ["-c", program], env), { code: 0, output: `${place}/forkd/__init__.py 42\n` });
+        }
+      } finally {
+        await rm(dir, { recursive: true });
+      }
+    },
+  );
 
   async function python(args: string[]): Promise<Outcome> {
     return run("python3", args, {
@@ -74,6 +88,13 @@ describe("the Python SDK", { skip: withoutPython() }, () => {
     });
   }
 });
+
+/** What belongs to a package; pip compiles it as well */
+async function sourcesIn(dir: string): Promise<string[]> {
+  const found = await readdir(dir, { recursive: true, withFileTypes: true });
+  const files = found.filter((entry) => entry.isFile() && !entry.name.endsWith(".pyc"));
+  return files.map((entry) => relative(dir, join(entry.parentPath, entry.name))).toSorted();
+}
 
 type Outcome = { code: number; output: string };
 

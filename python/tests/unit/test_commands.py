@@ -292,6 +292,8 @@ class Commands(HalfCase):
             self.assertFalse(await get(handle.kill()))
             await get(handle.send_signal("SIGINT"))
             self.assertEqual(daemon.last.body, {"signal": "SIGINT"})
+            await get(handle.send_signal("SIGHUP", scope="process"))
+            self.assertEqual(daemon.last.body, {"signal": "SIGHUP", "scope": "process"})
             await get(handle.disconnect())
 
     async def test_terminals(self) -> None:

@@ -114,6 +114,7 @@ class Answers(HalfCase):
                 await get(self.controller(**options, retries=0).health())
             error: Any = caught.exception
             self.assertIn(words, error.message)
+            self.assertIn("Start it with 'forkd up'", str(error))
             self.assertEqual((error.code, error.status), ("DAEMON_UNREACHABLE", 0))
             self.assertIsInstance(error.__cause__, OSError)
 

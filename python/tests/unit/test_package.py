@@ -36,6 +36,11 @@ class Package(unittest.TestCase):
                 # The list came with Python 3.10.
                 self.assertIn(name, getattr(sys, "stdlib_module_names", [name]), file)
 
+    def test_its_licence_is_that_of_the_repository(self) -> None:
+        # A link would be one that leads nowhere in the source archive.
+        self.assertFalse((ROOT / "python" / "LICENSE").is_symlink())
+        self.assertEqual((ROOT / "python" / "LICENSE").read_text(), (ROOT / "LICENSE").read_text())
+
     def test_it_is_typed(self) -> None:
         self.assertTrue((PACKAGE / "py.typed").exists())
 

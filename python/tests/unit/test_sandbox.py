@@ -72,6 +72,8 @@ class Sandboxes(HalfCase):
             with mock.patch.dict(os.environ, {"FORKD_TAG": "agent"}):
                 await get(self.half.Sandbox.create(controller=c))
                 self.assertEqual(daemon.last.body["snapshot_tag"], "agent")
+                await get(self.half.Sandbox.create(template="theirs", controller=c))
+                self.assertEqual(daemon.last.body["snapshot_tag"], "theirs")
             with mock.patch.dict(os.environ, {"FORKD_TAG": ""}):
                 await get(self.half.Sandbox.create(controller=c))
                 self.assertEqual(daemon.last.body["snapshot_tag"], "python")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Any, AsyncGenerator, Callable, List, Optional, Tuple, Type, Union
+from typing import Any, AsyncGenerator, Callable, List, Literal, Optional, Tuple, Type, Union
 
 from .._streams import TextDecoder
 from ..errors import CommandExitError, ConflictError, ForkdError, NotFoundError, TimeoutError
@@ -126,9 +126,11 @@ class AsyncCommandHandle:
             return False
         return info["state"] == "running"
 
-    async def send_signal(self, signal: SignalProcessSignal, *, request_timeout: Optional[float] = None) -> None:
-        """Sends a signal, such as "SIGINT", to it and its process group."""
-        await self._controller.signal_process(self._sandbox_id, self.id, signal, request_timeout=request_timeout)
+    async def send_signal(
+        self, signal: SignalProcessSignal, *, scope: Optional[Literal["group", "process"]] = None, request_timeout: Optional[float] = None
+    ) -> None:
+        """Sends a signal, such as "SIGINT", to it and its process group; with the scope "process" to it alone."""
+        await self._controller.signal_process(self._sandbox_id, self.id, signal, scope=scope, request_timeout=request_timeout)
 
     async def send_stdin(self, data: Content, *, request_timeout: float = 0) -> None:
         """Writes to its stdin; returns when all of it was handed over."""

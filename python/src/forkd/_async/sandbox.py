@@ -54,6 +54,7 @@ class AsyncSandbox:
         metadata: Optional[Dict[str, str]] = None,
         envs: Optional[Dict[str, str]] = None,
         *,
+        template: Optional[str] = None,
         name: Optional[str] = None,
         idle_timeout: Optional[int] = None,
         memory_limit_mib: Optional[int] = None,
@@ -78,6 +79,7 @@ class AsyncSandbox:
             tag: The snapshot; without it FORKD_TAG, then "python".
             timeout: It ends so many seconds after now; without it, never.
             envs: Environment of every process.
+            template: E2B's name for ``tag``.
             idle_timeout: It ends when nobody used it for so many seconds.
             memory_limit_mib: Memory of the host that it may take, its VMM included.
             cpu_limit: CPUs' worth of time, such as 0.5.
@@ -95,7 +97,7 @@ class AsyncSandbox:
         """
         owner = controller or AsyncController(url, token, socket=socket, retries=retries, ssl_context=ssl_context)
         [info] = await owner.spawn_sandboxes(
-            tag or os.environ.get("FORKD_TAG") or DEFAULT_TAG,
+            tag or template or os.environ.get("FORKD_TAG") or DEFAULT_TAG,
             memory_limit_mib=memory_limit_mib,
             cpu_limit=cpu_limit,
             cpu_weight=cpu_weight,

@@ -55,6 +55,7 @@ class Sandbox:
         metadata: Optional[Dict[str, str]] = None,
         envs: Optional[Dict[str, str]] = None,
         *,
+        template: Optional[str] = None,
         name: Optional[str] = None,
         idle_timeout: Optional[int] = None,
         memory_limit_mib: Optional[int] = None,
@@ -79,6 +80,7 @@ class Sandbox:
             tag: The snapshot; without it FORKD_TAG, then "python".
             timeout: It ends so many seconds after now; without it, never.
             envs: Environment of every process.
+            template: E2B's name for ``tag``.
             idle_timeout: It ends when nobody used it for so many seconds.
             memory_limit_mib: Memory of the host that it may take, its VMM included.
             cpu_limit: CPUs' worth of time, such as 0.5.
@@ -96,7 +98,7 @@ class Sandbox:
         """
         owner = controller or Controller(url, token, socket=socket, retries=retries, ssl_context=ssl_context)
         [info] = owner.spawn_sandboxes(
-            tag or os.environ.get("FORKD_TAG") or DEFAULT_TAG,
+            tag or template or os.environ.get("FORKD_TAG") or DEFAULT_TAG,
             memory_limit_mib=memory_limit_mib,
             cpu_limit=cpu_limit,
             cpu_weight=cpu_weight,
