@@ -1,7 +1,7 @@
 # Every target does its own set-up; the second time that costs about a second.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-unit test-rust test-e2e check fix bench clean
+.PHONY: help setup demo test test-unit test-python test-rust test-e2e check fix bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -14,10 +14,13 @@ demo: setup ## boot one VM, warm it, fork it, branch a running child
 
 test: ## every check and every test
 	@scripts/setup.sh --tests
-	@scripts/test.sh check unit rust e2e
+	@scripts/test.sh check unit python rust e2e
 
 test-unit: setup ## tests that need no VM
 	@scripts/test.sh unit
+
+test-python: ## tests of the Python SDK that need no VM
+	@scripts/test.sh python
 
 test-rust: setup ## tests of the agent and the warden
 	@scripts/test.sh rust
@@ -26,11 +29,13 @@ test-e2e: ## tests on real VMs
 	@scripts/setup.sh --tests
 	@scripts/test.sh e2e
 
-check: setup ## types, lint, format, dead code, docs, Rust, shell
+check: setup ## types, lint, format, dead code, docs, Rust, Python, shell
 	@scripts/check.sh
 
 fix: setup ## format and mend what can be mended
 	@PATH="$(CURDIR)/node_modules/.bin:$$PATH" && oxfmt && oxlint --type-aware --fix && cargo fmt --all
+	@if [ -e dist/python-tools/installed ]; then cd python && ../dist/python-tools/bin/ruff check --fix --quiet && ../dist/python-tools/bin/ruff format --quiet; fi
+	@python3 python/tools/unasync.py
 
 bench: setup ## measure this machine
 	@./forkd bench fanout

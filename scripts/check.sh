@@ -36,6 +36,12 @@ rust_format() {
   cargo fmt --all --check && rustfmt --edition 2021 --check warden/preload/read_only.rs
 }
 
+python_tool() {
+  local tool=$1
+  shift
+  cd python && "../dist/python-tools/bin/$tool" "$@"
+}
+
 check types tsc -p tsconfig.json
 check lint oxlint --type-aware --deny-warnings
 check format oxfmt --check
@@ -56,6 +62,18 @@ if command -v shellcheck >/dev/null; then
   check shell shellcheck forkd .ci/run scripts/*.sh deploy/docker/*.sh
 else
   skip shell "shellcheck is not installed"
+fi
+if command -v python3 >/dev/null; then
+  check python-halves python3 python/tools/unasync.py --check
+else
+  skip python-halves "python3 is not installed"
+fi
+if [ -e dist/python-tools/installed ]; then
+  check python-format python_tool ruff format --check --quiet --diff
+  check python-lint python_tool ruff check --quiet
+  check python-types python_tool mypy --no-error-summary
+else
+  for name in python-format python-lint python-types; do skip "$name" "ruff and mypy come with 'scripts/setup.sh --tests'"; done
 fi
 wait
 

@@ -71,7 +71,8 @@ test_packages() {
   have shellcheck || missing+=(shellcheck)
   have ip || missing+=(iproute2)
   have git || missing+=(git)
-  have python3 || missing+=(python3)
+  # Debian keeps a part of python3's own library in this package, which depends on the rest.
+  python3 -c "import ensurepip" 2>/dev/null || missing+=(python3-venv)
   # rustup brings both with it; the distribution's cargo does not.
   if dpkg-query -W cargo >/dev/null 2>&1; then
     have cargo-fmt || missing+=(rustfmt)
@@ -83,6 +84,22 @@ test_packages() {
   # By itself: Ubuntu has no such package, and the others must not go with it.
   if ! have chromium && ! install_packages chromium; then
     say "warning: going on without chromium; tests with a browser are skipped"
+  fi
+}
+
+# Lint, types and packaging of the Python SDK. Its other tests need only python3 itself.
+python_tools() {
+  local venv=dist/python-tools wanted=python/requirements-dev.txt
+  if ! have python3; then return; fi
+  # Another python3 in place of the one that it was made with leaves it without an interpreter.
+  if cmp -s "$wanted" "$venv/installed" && "$venv/bin/python" -c "" 2>/dev/null; then return; fi
+  say "installing ruff, mypy and hatchling into $venv"
+  rm -rf "$venv"
+  if python3 -m venv "$venv" >/dev/null && "$venv/bin/pip" install --quiet --disable-pip-version-check -r "$wanted"; then
+    cp "$wanted" "$venv/installed"
+  else
+    rm -rf "$venv"
+    say "warning: going on without ruff, mypy and hatchling (python3-venv or the package index is missing); what needs them is skipped"
   fi
 }
 
@@ -124,7 +141,10 @@ guest_kernel() {
 }
 
 distribution_packages
-if [ "$with_tests" = yes ]; then test_packages; fi
+if [ "$with_tests" = yes ]; then
+  test_packages
+  python_tools
+fi
 node_packages
 rust_binaries
 guest_kernel

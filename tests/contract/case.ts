@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import type { RouteName } from "../../packages/daemon/src/api/routes.ts";
 import type { ErrorCode } from "@forkd/daemon";
 
-export type DriverName = "rest" | "sdk" | "cli";
+export type DriverName = "rest" | "sdk" | "python" | "cli";
 
 /** A request, in the names of the wire */
 export type Args = {
@@ -25,7 +25,11 @@ export type Outcome =
   | { code: string; message: string; status?: number; details?: unknown };
 
 /** A way to the daemon */
-export type Driver = { readonly name: DriverName; call: (route: RouteName, args: Args) => Promise<Outcome> };
+export type Driver = {
+  readonly name: DriverName;
+  call: (route: RouteName, args: Args) => Promise<Outcome>;
+  close?: () => Promise<void>;
+};
 
 export type Expected =
   | { value: unknown; status?: number }
@@ -49,6 +53,11 @@ export type Case = {
   /** ways that cannot say this, each with the reason */
   not?: Partial<Record<DriverName, string>>;
 };
+
+/** Why a way cannot say a case; what one SDK cannot, the other cannot either */
+export function reasonAgainst(item: Case, driver: DriverName): string | undefined {
+  return item.not?.[driver] ?? (driver === "python" ? item.not?.sdk : undefined);
+}
 
 /** The command line has no word for it */
 export const REST_AND_SDK = (reason: string): NonNullable<Case["not"]> => ({ cli: reason });

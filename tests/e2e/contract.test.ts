@@ -1,4 +1,4 @@
-// One contract, three ways to it: what REST, the SDK and the command line do is the same, and nothing is missing from any of them.
+// One contract, four ways to it: what REST, both SDKs and the command line do is the same, and nothing is missing from any of them.
 
 import assert from "node:assert/strict";
 import { chmod, readFile, writeFile } from "node:fs/promises";
@@ -8,9 +8,10 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { Controller } from "forkd";
 import { routes, type RouteName } from "../../packages/daemon/src/api/routes.ts";
 import { buildOpenapi } from "../../packages/daemon/src/api/openapi.ts";
-import { Context, type Driver } from "../contract/case.ts";
+import { Context, reasonAgainst, type Driver } from "../contract/case.ts";
 import { GROUPS } from "../contract/cases.ts";
 import { cliDriver, WITHOUT_VERB } from "../contract/cli-driver.ts";
+import { pythonDriver, withoutPython } from "../contract/python-driver.ts";
 import { restDriver } from "../contract/rest-driver.ts";
 import { runCase } from "../contract/run.ts";
 import { sdkDriver } from "../contract/sdk-driver.ts";
@@ -19,6 +20,8 @@ import { linesOf, openapi, SpecClient } from "../helpers/spec-client.ts";
 import { PYTHON_IMAGE } from "../helpers/vm.ts";
 
 const OPTIONS = ["--bind", "127.0.0.1:0"];
+const noPython = withoutPython();
+const DRIVERS = [restDriver, sdkDriver, ...(noPython === false ? [pythonDriver] : []), cliDriver];
 
 describe("the contract", () => {
   let daemon: TestDaemon;
@@ -38,7 +41,9 @@ describe("the contract", () => {
     assert.deepEqual((await rest.send("GET", "/v1/openapi.json")).body, openapi);
   });
 
-  for (const make of [restDriver, sdkDriver, cliDriver]) {
+  if (noPython !== false) it("by python", { skip: noPython });
+
+  for (const make of DRIVERS) {
     const name = make.name.replace("Driver", "");
     describe(`by ${name}`, () => {
       let driver: Driver;
@@ -55,11 +60,12 @@ describe("the contract", () => {
         const end = await requestCounts(rest);
         const more = [...end].filter(([route, count]) => count > (start.get(route) ?? 0) + (route === "getMetrics" ? 1 : 0));
         used.set(name, new Set(more.map(([route]) => route)));
+        await driver.close?.();
       });
 
       for (const { title, cases } of GROUPS) {
         it(`${title}: ${cases.length} cases`, async () => {
-          for (const item of cases) if (item.not?.[driver.name] === undefined) await runCase(driver, item, c);
+          for (const item of cases) if (reasonAgainst(item, driver.name) === undefined) await runCase(driver, item, c);
         });
       }
 
@@ -75,14 +81,15 @@ describe("the contract", () => {
     });
   }
 
-  it("stopping is the same by all three, and sandboxes go on", async () => {
+  it("stopping is the same by all, and sandboxes go on", async () => {
     const [sandbox] = await daemon.controller.spawnSandboxes("python");
     assert.ok(sandbox);
-    for (const make of [restDriver, sdkDriver, cliDriver]) {
+    for (const make of DRIVERS) {
       const driver = make(daemon);
       await runCase(driver, { what: "stop", route: "stopDaemon", expect: { value: null } }, new Context(driver.name));
       await daemon.exited();
       used.get(driver.name)?.add("stopDaemon");
+      await driver.close?.();
       await daemon.up(OPTIONS);
       assert.equal((await daemon.controller.getSandbox(sandbox.id)).state, "running");
     }
@@ -92,13 +99,14 @@ describe("the contract", () => {
     assert.deepEqual(await daemon.controller.listSandboxes({ state: ["running", "paused", "ended", "lost"] }), []);
   });
 
-  it("every route is used by all three, except what the command line leaves out for a reason", () => {
+  it("every route is used by all, except what the command line leaves out for a reason", () => {
     // a connection that is upgraded has tests of its own
     const all = (Object.keys(routes) as RouteName[]).filter((route) => !(101 in routes[route].responses));
     const missing = (name: string, exempt: object = {}): string[] =>
       all.filter((route) => !used.get(name)?.has(route) && !(route in exempt));
     assert.deepEqual(missing("rest"), [], "not exercised through REST");
     assert.deepEqual(missing("sdk"), [], "not reachable from the SDK");
+    if (noPython === false) assert.deepEqual(missing("python"), [], "not reachable from the Python SDK");
     assert.deepEqual(missing("cli", WITHOUT_VERB), [], "not reachable from the command line");
     const idle = Object.keys(WITHOUT_VERB).filter((route) => used.get("cli")?.has(route as RouteName));
     assert.deepEqual(idle, [], "these have a verb: take them off the list");

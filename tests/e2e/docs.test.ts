@@ -37,7 +37,7 @@ for (const file of ["README.md", "docs/cli.md"]) {
     it("shows commands", () => {
       assert.ok(blocks.filter(({ language }) => language === "sh").length > 0);
       assert.deepEqual(
-        blocks.filter(({ language }) => language !== "sh" && language !== "ts"),
+        blocks.filter(({ language }) => !["sh", "ts", "python"].includes(language)),
         [],
         "a block in a language that no test runs",
       );
@@ -45,11 +45,16 @@ for (const file of ["README.md", "docs/cli.md"]) {
 
     it("each of which works, in their order", { timeout: 2 * BLOCK_WITHIN_MS }, async (context) => {
       for (const block of blocks) {
-        const { code, output } =
-          block.language === "sh" ? await runShell(block, context.diagnostic.bind(context)) : await runProgram(block);
+        const { code, output } = await runBlock(block, context.diagnostic.bind(context));
         assert.equal(code, 0, `${file}, line ${block.line}:\n${block.text}\n${output}`);
       }
     });
+
+    async function runBlock(block: Block, note: (message: string) => void): Promise<Outcome> {
+      if (block.language === "sh") return runShell(block, note);
+      if (block.language === "ts") return runProgram(block);
+      return run("python3", ["-c", block.text], { ...daemon.env, PYTHONPATH: join(ROOT, "python", "src"), PYTHONDONTWRITEBYTECODE: "1" });
+    }
 
     async function runShell({ text }: Block, note: (message: string) => void): Promise<Outcome> {
       const lines = text.split("\n").filter((line) => {
