@@ -6,12 +6,15 @@ import { mkdir, mkdtemp, readFile, rm, symlink, writeFile } from "node:fs/promis
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { after, before, describe, it } from "node:test";
+import { withoutPython } from "../contract/python-driver.ts";
 import { TestDaemon } from "../helpers/daemon.ts";
 
 const ROOT = resolve(import.meta.dirname, "..", "..");
 /** Need the internet; `image pull` itself is tested against a registry on this machine */
 const NOT_RUN = [/^\S*forkd image pull /];
 const BLOCK_WITHIN_MS = 300_000;
+
+const noPython = withoutPython();
 
 type Block = { language: string; text: string; line: number };
 
@@ -45,6 +48,10 @@ for (const file of ["README.md", "docs/cli.md"]) {
 
     it("each of which works, in their order", { timeout: 2 * BLOCK_WITHIN_MS }, async (context) => {
       for (const block of blocks) {
+        if (block.language === "python" && noPython !== false) {
+          context.diagnostic(`not run, ${noPython}: line ${block.line}`);
+          continue;
+        }
         const { code, output } = await runBlock(block, context.diagnostic.bind(context));
         assert.equal(code, 0, `${file}, line ${block.line}:\n${block.text}\n${output}`);
       }

@@ -127,6 +127,27 @@ class Sandboxes(HalfCase):
         with self.assertRaises(forkd.AuthenticationError):
             await get(self.controller(url=url, token="").status())
 
+    async def test_calls_as_scripts_for_the_older_controller_have_them(self) -> None:
+        c = self.controller(base_url=os.environ["FORKD_TEST_URL"], token=os.environ["FORKD_TEST_TOKEN"], timeout=60.0)
+        self.assertIn("python", [snapshot["tag"] for snapshot in await get(c.list_snapshots())])
+        [source] = await get(c.spawn_sandboxes(snapshot_tag="python", n=1, per_child_netns=True, live_fork=True))
+        self.addAsyncCleanup(_kill, self.half.Sandbox(c, source))
+        done = await get(c.exec_command(source["id"], ["sh", "-c", "echo noted > /srv/notes"], timeout_secs=20))
+        self.assertEqual(done.get("exit_code"), 0)
+        branch = await get(c.branch_sandbox(source["id"], tag=f"handoff-{self.half.name}", diff=True, measure_diff=True))
+        [child] = await get(c.spawn_sandboxes(branch["tag"], 1, True))
+        self.assertEqual((await get(c.exec_command(child["id"], ["cat", "/srv/notes"])))["stdout"], "noted\n")
+        self.assertEqual((await get(c.eval_code(child["id"], "6 * 7")))["result"], "42")
+        self.assertTrue((await get(c.ping_sandbox(child["id"])))["pong"])
+        self.assertEqual((await get(c.get_sandbox(child["id"])))["snapshot_tag"], branch["tag"])
+        await get(c.kill_sandbox(child["id"]))
+        with self.assertRaises(forkd.ControllerError) as caught:
+            await get(c.get_sandbox(child["id"]))
+        error = caught.exception
+        self.assertEqual((error.status, error.body["code"]), (404, "NOT_FOUND"))
+        self.assertEqual(error.url, f"{os.environ['FORKD_TEST_URL']}/v1/sandboxes/{child['id']}")
+        await get(c.delete_snapshot(branch["tag"]))
+
     async def test_many_at_once(self) -> None:
         c = self.controller()
         infos = await get(c.spawn_sandboxes("python", n=8, metadata={"n": "8"}))
