@@ -1,7 +1,11 @@
 //! The loop: waits for the port, for signals and for processes, and does what the frames ask.
 
+mod aside;
 mod own;
+mod processes;
+mod shares;
 
+use crate::aside::Aside;
 use crate::failure::Failure;
 use crate::files::{self, Download, Upload};
 use crate::generators::Generators;
@@ -10,11 +14,12 @@ use crate::network::{Door, Network, FIRST_OWN};
 use crate::outbox::Outbox;
 use crate::port::Port;
 use crate::process::Part;
-use crate::protocol::{attached_record, channel, kind, Decoder, Event, Frame, Reader, Writer, VERSION};
+use crate::protocol::{attached_record, kind, Decoder, Event, Frame, Reader, Writer, VERSION};
 use crate::resync::Identity;
+use crate::shares::{Mount, Shares};
 use crate::shutdown;
 use crate::socket::Socket;
-use crate::spawn::Request;
+use crate::starting::Starting;
 use crate::sys::{self, PollFd};
 use crate::table::Table;
 use crate::tools;
@@ -28,16 +33,23 @@ const SCRATCH: usize = 65536;
 
 enum Stream {
     Process(u64),
+    Starting(u64),
     Download(Download),
     Upload(Upload),
     Socket(Socket),
+    /// A child that answers in the agent's place.
+    Aside(Aside),
+    Mounting(Aside, Mount),
+    Share(u32),
 }
 
 /// What a descriptor that is waited for belongs to.
 enum Source {
     Process(u64, Part),
+    Starting,
     Stream(u32),
     Door(Door),
+    Share(u32),
 }
 
 pub struct Agent {
@@ -46,6 +58,8 @@ pub struct Agent {
     outbox: Outbox,
     streams: BTreeMap<u32, Stream>,
     table: Table,
+    starting: BTreeMap<u64, Starting>,
+    shares: Shares,
     identity: Identity,
     generators: Generators,
     network: Network,
@@ -53,6 +67,8 @@ pub struct Agent {
     last_own: u32,
     release: String,
     attached: u32,
+    /// The program that was begun last to be started by a child.
+    last_start: u64,
     scratch: Vec<u8>,
     fds: Vec<PollFd>,
     /// What the descriptors from the third on belong to.
@@ -68,12 +84,15 @@ impl Agent {
             outbox: Outbox::default(),
             streams: BTreeMap::new(),
             table: Table::default(),
+            starting: BTreeMap::new(),
+            shares: Shares::default(),
             identity: Identity::new()?,
             generators: Generators::default(),
             network: Network::default(),
             last_own: u32::MAX,
             release: fs::read_to_string("/proc/sys/kernel/osrelease")?,
             attached: 0,
+            last_start: 0,
             scratch: vec![0; SCRATCH],
             fds: Vec::new(),
             sources: Vec::new(),
@@ -96,15 +115,23 @@ impl Agent {
             self.wait(timeout)?;
             if self.port.ready(self.fds[0].revents) {
                 self.receive(&mut decoder);
+                if !self.port.is_connected() {
+                    // so that whoever is told to end while nobody answers can
+                    self.shares.detach_all();
+                }
             }
             if self.fds[1].revents != 0 {
                 self.read_signals();
             }
-            for at in 0..self.sources.len() {
-                let events = self.fds[at + 2].revents;
-                if events != 0 {
-                    self.ready(at, events);
-                }
+            self.sources_ready();
+        }
+    }
+
+    fn sources_ready(&mut self) {
+        for at in 0..self.sources.len() {
+            let events = self.fds[at + 2].revents;
+            if events != 0 {
+                self.ready(at, events);
             }
         }
     }
@@ -117,8 +144,10 @@ impl Agent {
                     process.ready(part, events, &mut self.outbox, &mut self.scratch);
                 }
             }
+            Source::Starting => self.started(),
             Source::Stream(number) => self.stream_ready(number, events),
             Source::Door(door) => self.serve(door),
+            Source::Share(number) => self.share_ready(number),
         }
     }
 
@@ -133,6 +162,7 @@ impl Agent {
                 let ended = upload.ready(number, &mut self.outbox);
                 self.end_upload(number, ended);
             }
+            Some(Stream::Aside(_) | Stream::Mounting(..)) => self.aside_ready(number),
             _ => {}
         }
     }
@@ -169,6 +199,7 @@ impl Agent {
         });
         let more = self.send_files();
         let outbox = &mut self.outbox;
+        self.shares.pump(outbox);
         let was_full = outbox.is_full();
         if !outbox.is_empty() {
             // a port that fails has no host; the next attach begins anew
@@ -219,7 +250,8 @@ impl Agent {
                 Stream::Socket(socket) => socket.interest(&self.outbox),
                 Stream::Download(download) => download.interest(&self.outbox).map(|fd| (fd, sys::POLLIN)),
                 Stream::Upload(upload) => upload.interest().map(|fd| (fd, sys::POLLOUT)),
-                Stream::Process(_) => None,
+                Stream::Aside(aside) | Stream::Mounting(aside, _) => aside.interest(&self.outbox),
+                Stream::Process(_) | Stream::Starting(_) | Stream::Share(_) => None,
             };
             if let Some((fd, events)) = interest {
                 fds.push(sys::poll_fd(fd, events));
@@ -232,6 +264,15 @@ impl Agent {
                 sources.push(Source::Door(door));
             });
         }
+        for starting in self.starting.values() {
+            let (fd, events) = starting.interest();
+            fds.push(sys::poll_fd(fd, events));
+            sources.push(Source::Starting);
+        }
+        self.shares.interests(&self.outbox, |number, fd, events| {
+            fds.push(sys::poll_fd(fd, events));
+            sources.push(Source::Share(number));
+        });
         sys::poll(fds, timeout)
     }
 
@@ -248,15 +289,19 @@ impl Agent {
     fn read_signals(&mut self) {
         // the content does not matter: all ended children are collected
         let _ = self.signals.read(&mut self.scratch);
+        // a program that has ended already must be known
+        self.started();
         self.table.reap(&mut self.scratch);
     }
 
-    /// A host end attached: everything of the former one is forgotten, except the processes.
+    /// A host end attached: everything of the former one is forgotten, except the processes and what is mounted.
     fn attach(&mut self, nonce: &[u8; 16]) {
         self.outbox.clear();
         self.streams.clear();
         self.network.detach();
         self.table.detach_all();
+        self.shares.detach_all();
+        self.starting.values_mut().for_each(Starting::detach);
         self.attached += 1;
         self.outbox.raw(&attached_record(nonce));
         let hello = Writer::default()
@@ -278,8 +323,10 @@ impl Agent {
 
     /// Ends the host's interest in a stream.
     fn forget(&mut self, stream: u32) {
-        if let Some(Stream::Process(id)) = self.streams.remove(&stream) {
-            self.table.detach(id);
+        match self.streams.remove(&stream) {
+            Some(Stream::Process(id)) => self.table.detach(id),
+            Some(Stream::Share(number)) => self.end_share(number),
+            _ => {}
         }
     }
 
@@ -297,6 +344,12 @@ impl Agent {
             Some(stream) => stream,
             None => return Ok(()),
         };
+        if let Stream::Starting(id) = stream {
+            if let Some(starting) = self.starting.get_mut(id) {
+                starting.frames.push(frame.to_owned());
+            }
+            return Ok(());
+        }
         if matches!(frame.kind, kind::CANCEL | kind::ERROR) {
             self.forget(number);
             return Ok(());
@@ -305,6 +358,10 @@ impl Agent {
         if let Stream::Process(id) = stream {
             let id = *id;
             return self.process_frame(id, frame, &mut reader);
+        }
+        if let Stream::Aside(aside) = stream {
+            aside.frame(frame);
+            return Ok(());
         }
         let channel = reader.u8()?;
         match (stream, frame.kind) {
@@ -319,33 +376,11 @@ impl Agent {
                 let ended = upload.eof(number, &mut self.outbox);
                 self.end_upload(number, ended);
             }
-            _ => return Err(Failure::Malformed),
-        }
-        Ok(())
-    }
-
-    fn process_frame(&mut self, id: u64, frame: &Frame, reader: &mut Reader) -> Result<(), Failure> {
-        let process = match self.table.get(id) {
-            Some(process) => process,
-            None => return Ok(()),
-        };
-        match frame.kind {
-            kind::SIGNAL => {
-                let (signal, scope) = (reader.u32()?, reader.u8()?);
-                if process.ended.is_none() && (1..=64).contains(&signal) && scope <= 1 {
-                    let target = if scope == 1 { -process.pid } else { process.pid };
-                    // it may be ending just now
-                    let _ = sys::kill(target, signal as i32);
+            (Stream::Share(share), _) => {
+                if let Some(share) = self.shares.get(*share) {
+                    share.frame(frame.kind, &mut reader, &mut self.outbox)?;
                 }
             }
-            kind::RESIZE => process.resize(reader.u16()?, reader.u16()?),
-            kind::CREDIT => process.credit(reader.u8()?, reader.u32()? as usize),
-            kind::DATA => {
-                if !process.data(reader.u8()?, reader.rest(), &mut self.outbox) {
-                    return Err(Failure::FlowControl);
-                }
-            }
-            kind::EOF => process.eof(reader.u8()?, &mut self.outbox),
             _ => return Err(Failure::Malformed),
         }
         Ok(())
@@ -359,6 +394,9 @@ impl Agent {
         }
         if self.streams.len() >= MOST_STREAMS {
             return Err(Failure::Refused("too_many_streams", "4096 streams are open"));
+        }
+        if self.is_for_a_child(frame.kind) {
+            return self.set_aside(frame);
         }
         match frame.kind {
             kind::PING => self.outbox.frame(kind::RESULT, stream, &[]),
@@ -394,6 +432,8 @@ impl Agent {
                 let id = self.table.tool(spawned, stream, &mut self.outbox);
                 self.streams.insert(stream, Stream::Process(id));
             }
+            kind::MOUNT => return self.mount(stream, payload),
+            kind::UNMOUNT => return self.unmount(stream, payload),
             kind::RESYNC => {
                 let answer = self.identity.resync(payload, &mut self.generators, &mut self.scratch)?;
                 self.outbox.frame(kind::RESULT, stream, &answer);
@@ -413,40 +453,11 @@ impl Agent {
             }
             kind::POWEROFF => {
                 self.outbox.frame(kind::RESULT, stream, &[]);
+                self.shares = Shares::default(); // nothing may wait for what nobody serves any more
                 shutdown::power_off(&mut self.outbox, &mut self.port)
             }
             _ => return Err(Failure::Refused("unsupported", "unknown frame type")),
         }
-        Ok(())
-    }
-
-    fn exec(&mut self, stream: u32, payload: &[u8]) -> Result<(), Failure> {
-        let request = Request::read(payload)?;
-        let env = &self.identity.env;
-        match self.table.exec(request, env, stream, &mut self.outbox) {
-            Ok(id) => {
-                self.streams.insert(stream, Stream::Process(id));
-            }
-            Err(refusal) => self.outbox.error(stream, &refusal.code, &refusal.message),
-        }
-        Ok(())
-    }
-
-    fn attach_process(&mut self, stream: u32, payload: &[u8]) -> Result<(), Failure> {
-        let mut reader = Reader::new(payload);
-        let (id, tag) = (reader.u64()?, reader.str()?);
-        let from = [reader.u64()?, reader.u64()?];
-        let process = match self.table.find(id, &tag) {
-            Some(process) => process,
-            None => return Err(Failure::Refused("no_such_process", "no such process")),
-        };
-        if let Some(former) = process.stream {
-            self.streams.remove(&former);
-            let message = "another stream took the process over";
-            self.outbox.error(former, "taken_over", message);
-        }
-        process.attach_again(stream, from, &mut self.outbox);
-        self.streams.insert(stream, Stream::Process(process.id));
         Ok(())
     }
 }

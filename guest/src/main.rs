@@ -1,11 +1,13 @@
 //! forkd-agent: PID 1 of every guest. The contract with the host is spec/agent-protocol.md.
 
 mod agent;
+mod aside;
 mod boot;
 mod channels;
 mod errno;
 mod failure;
 mod files;
+mod fuse;
 mod generators;
 mod listeners;
 mod network;
@@ -17,9 +19,12 @@ mod resync;
 mod ring;
 #[cfg(test)]
 mod scratch;
+mod share;
+mod shares;
 mod shutdown;
 mod socket;
 mod spawn;
+mod starting;
 mod sys;
 mod table;
 mod tools;

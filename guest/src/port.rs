@@ -4,7 +4,8 @@ use crate::sys::{self, Edge, PollFd};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use std::os::unix::io::AsRawFd;
+use std::os::unix::io::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::thread;
 use std::time::Duration;
 
@@ -48,6 +49,17 @@ impl Port {
             edge,
             connected: true,
         })
+    }
+
+    /// The same over a socket that does not block.
+    pub fn over(socket: UnixStream) -> io::Result<Port> {
+        socket.set_nonblocking(true)?;
+        Port::new(File::from(OwnedFd::from(socket)))
+    }
+
+    /// Whether there is a host end, as far as is known.
+    pub fn is_connected(&self) -> bool {
+        self.connected
     }
 
     /// What to wait for.

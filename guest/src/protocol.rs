@@ -56,6 +56,8 @@ pub mod kind {
     pub const RESOLVE: u8 = 0x43;
     pub const NETWORK: u8 = 0x44;
     pub const LISTENERS: u8 = 0x45;
+    pub const MOUNT: u8 = 0x50;
+    pub const UNMOUNT: u8 = 0x51;
 
     /// Whether a frame of the host is a request; an unknown one is taken for one.
     pub fn opens_a_stream(kind: u8) -> bool {
@@ -89,6 +91,17 @@ pub fn header(kind: u8, stream: u32, payload: usize) -> [u8; HEADER] {
     out[6..8].copy_from_slice(&MARK.to_le_bytes());
     out[8..12].copy_from_slice(&stream.to_le_bytes());
     out
+}
+
+impl Frame<'_> {
+    /// For as long as it is wanted.
+    pub fn to_owned(&self) -> Frame<'static> {
+        Frame {
+            kind: self.kind,
+            stream: self.stream,
+            payload: Cow::Owned(self.payload.to_vec()),
+        }
+    }
 }
 
 /// The answer to an attach record.

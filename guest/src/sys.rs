@@ -1,5 +1,6 @@
 //! The system calls that std does not offer. All `unsafe` of the agent is here.
 
+mod aside;
 mod bpf;
 mod branch;
 mod files;
@@ -9,6 +10,7 @@ mod net;
 mod tcp;
 mod terminal;
 
+pub use aside::{fork_aside, receive_with_fds, send_with_fds, Child};
 pub use bpf::{attach_socket_lookup, socket_map};
 pub use branch::{branch, is_stopped, standard_stream};
 pub use files::{
@@ -28,6 +30,7 @@ use std::os::unix::io::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 pub const POLLIN: i16 = libc::POLLIN;
 pub const POLLOUT: i16 = libc::POLLOUT;
+pub const POLLERR: i16 = libc::POLLERR;
 pub const POLLHUP: i16 = libc::POLLHUP;
 
 const RNDADDENTROPY: u64 = 0x4008_5203;
@@ -286,6 +289,13 @@ pub fn mount(source: &str, target: &str, kind: &str, flags: libc::c_ulong, optio
         )
     })
     .map(|_| ())
+}
+
+/// Takes a mount away from its place at once, and for good when nobody is in it any more.
+pub fn unmount(target: &str) -> io::Result<()> {
+    let target = c_string(target)?;
+    // SAFETY: a NUL-terminated string that outlives the call.
+    check(unsafe { libc::umount2(target.as_ptr(), libc::MNT_DETACH | libc::UMOUNT_NOFOLLOW) }).map(|_| ())
 }
 
 pub fn chroot(path: &str) -> io::Result<()> {

@@ -3,7 +3,7 @@
 use crate::outbox::Outbox;
 use crate::process::{Part, Process};
 use crate::protocol::{kind, Writer, MAX_PAYLOAD};
-use crate::spawn::{self, Env, Refusal, Request, Spawned};
+use crate::spawn::{Refusal, Request, Spawned};
 use crate::sys;
 use std::collections::BTreeMap;
 use std::fs;
@@ -33,16 +33,20 @@ pub struct Table {
 }
 
 impl Table {
-    /// Starts a process and attaches it to the stream; its id.
-    pub fn exec(&mut self, request: Request, shared: &Env, stream: u32, outbox: &mut Outbox) -> Result<u64, Refusal> {
-        let in_use = |p: &Process| p.ended.is_none() && p.tag == request.tag;
-        if !request.tag.is_empty() && self.processes.values().any(in_use) {
+    /// Whether a process can have this tag; not if another is being started with it, or lives.
+    pub fn check(&self, tag: &str, starting: bool) -> Result<(), Refusal> {
+        let in_use = |p: &Process| p.ended.is_none() && p.tag == tag;
+        if !tag.is_empty() && (starting || self.processes.values().any(in_use)) {
             return Err(Refusal {
                 code: "in_use".to_string(),
-                message: format!("the tag {} is in use", request.tag),
+                message: format!("the tag {} is in use", tag),
             });
         }
-        let spawned = spawn::spawn(&request, shared)?;
+        Ok(())
+    }
+
+    /// Takes over a program that was started, and attaches it to the stream; its id.
+    pub fn add(&mut self, request: Request, spawned: Spawned, stream: Option<u32>, outbox: &mut Outbox) -> u64 {
         if request.tag.starts_with(KERNEL_TAGS) {
             // it holds the state that the machine was made for: others end before it when memory runs out
             let _ = fs::write(format!("/proc/{}/oom_score_adj", spawned.pid), "-500");
@@ -53,10 +57,13 @@ impl Table {
         if timeout_ms > 0 {
             process.deadline = Some(sys::monotonic_ms().saturating_add(timeout_ms));
         }
-        process.attach(stream, [0, 0], outbox);
+        match stream {
+            Some(stream) => process.attach(stream, [0, 0], outbox),
+            None => process.detach(),
+        }
         self.processes.insert(self.last_id, process);
         self.live += 1;
-        Ok(self.last_id)
+        self.last_id
     }
 
     /// Takes a tool that was started for a stream; its id.

@@ -9,6 +9,7 @@ import { portCases } from "./port-cases.ts";
 import { processCases } from "./process-cases.ts";
 import { networkCases } from "./network-cases.ts";
 import { endCases, sandboxCases } from "./sandbox-cases.ts";
+import { shareCases } from "./share-cases.ts";
 import { snapshotCases } from "./snapshot-cases.ts";
 import { workspaceCases } from "./workspace-cases.ts";
 import type { Case } from "./case.ts";
@@ -25,6 +26,7 @@ export const GROUPS: { title: string; cases: Case[] }[] = [
   { title: "the network of a sandbox", cases: networkCases },
   { title: "files", cases: fileCases },
   { title: "branches", cases: branchCases },
+  { title: "shares", cases: shareCases },
   { title: "the end of sandboxes", cases: endCases },
   { title: "workspaces", cases: workspaceCases },
 ];

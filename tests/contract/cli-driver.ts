@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { readdirSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { as, fromTo, options, ownerOf, pairs, place, repeated, text, when } from "./words.ts";
+import { as, fromTo, options, ownerOf, pairs, place, repeated, sharesOf, text, when } from "./words.ts";
 import type { RouteName } from "../../packages/daemon/src/api/routes.ts";
 import type { CliResult, TestDaemon } from "../helpers/daemon.ts";
 import type { Args, Driver, Outcome } from "./case.ts";
@@ -184,6 +184,7 @@ const LINES: Lines = {
       ...options(body, { n: "-n", tag: "--tag", ttl_secs: "--ttl", ...LIMITS }),
       ...pairs("--metadata", body["metadata"]),
       ...network(body["network"], "--network"),
+      ...sharesOf(body),
     ],
   }),
   createSandboxes: ({ body }) => ({
@@ -200,6 +201,7 @@ const LINES: Lines = {
       ...pairs("--metadata", body["metadata"]),
       ...pairs("--env", body["env"]),
       ...network(body["network"], "--network"),
+      ...sharesOf(body),
       ...["per_item", "per_child_netns", "prewarm", "live_fork", "hugepages"].flatMap((field) =>
         when(body[field], `--${field.replaceAll("_", "-")}`),
       ),

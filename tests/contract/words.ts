@@ -20,6 +20,12 @@ export function options(fields: Record<string, unknown>, names: Record<string, s
   return Object.entries(names).flatMap(([field, option]) => (fields[field] === undefined ? [] : [option, text(fields[field])]));
 }
 
+export function sharesOf({ shares }: Record<string, unknown>): string[] {
+  if (!Array.isArray(shares)) return [];
+  const all = shares as { source: string; target: string }[];
+  return all.length === 0 ? ["--no-shares"] : all.flatMap(({ source, target }) => ["--share", `${source}:${target}`]);
+}
+
 export function pairs(option: string, values: unknown): string[] {
   return Object.entries((values ?? {}) as Record<string, string>).flatMap(([key, value]) => [option, `${key}=${value}`]);
 }

@@ -117,6 +117,18 @@ describe("forkd demo", () => {
       assert.equal(await as("eval", "child", "--", "kept"), "42\n");
       assert.equal(await as("exec", "child", "--", "cat", "/srv/file"), "mine\n");
 
+      // a folder of its own, with something in it that is root's alone
+      const folder = join(me.home.root, "..", "folder");
+      await me.as("mkdir", [folder]);
+      await me.as("sh", ["-c", `echo mine > ${folder}/mine`]);
+      await run("install", ["-m", "600", "/etc/hostname", `${folder}/root-only`]);
+      await as("fork", "warm", "--name", "sharing", "--share", `${folder}:/mnt/folder`);
+      const script = "cat /mnt/folder/mine; cat /mnt/folder/root-only 2>&1; touch /mnt/folder/mine 2>&1; ls /mnt/folder; true";
+      assert.equal(
+        await as("exec", "sharing", "--", "sh", "-c", script),
+        "mine\ncat: /mnt/folder/root-only: Permission denied\ntouch: cannot touch '/mnt/folder/mine': Read-only file system\nmine\nroot-only\n",
+      );
+
       await as("kill", "--all");
       await as("rmi", "later", "warm");
       await as("down");

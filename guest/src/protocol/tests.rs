@@ -70,6 +70,14 @@ fn all() -> Vec<(&'static str, Vec<u8>)> {
     let query = b"\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x04test\x00\x00\x01\x00\x01";
     let resolved = w().bytes(query).str("test").u32(2);
     let resolved = resolved.str("203.0.113.10").str("2001:db8::10");
+    let share = |length: u32| w().u8(0).u32(length).u64(9);
+    let question = share(37).u8(3).u64(7).u64(1 << 40).u32(4096).str("a/ü");
+    let attributes = |out: Writer| {
+        let sizes = out.u64(5).u64(6).u64(8);
+        sizes.i64(-1).i64(2).i64(3).u32(0o100_644).u32(1)
+    };
+    let listed = attributes(share(152).u32(0).u8(1).u64(1)).str("a");
+    let listed = attributes(listed.u64(4)).str("ü");
     vec![
         ("hello", frame(kind::HELLO, 0, hello.u32(3).u64(4_294_967_297))),
         ("ping", frame(kind::PING, 1, w())),
@@ -197,6 +205,12 @@ fn all() -> Vec<(&'static str, Vec<u8>)> {
                     .str(""),
             ),
         ),
+        ("mount", frame(kind::MOUNT, 30, w().str("/mnt/ü").str("0123abcd"))),
+        ("unmount", frame(kind::UNMOUNT, 31, w().str("/mnt/ü"))),
+        ("share-question", frame(kind::DATA, 30, question)),
+        ("share-stat", frame(kind::DATA, 30, attributes(share(68).u32(0)))),
+        ("share-list", frame(kind::DATA, 30, listed)),
+        ("share-error", frame(kind::DATA, 30, share(12).u32(2))),
     ]
 }
 

@@ -1,6 +1,9 @@
 // Parsers of option values that several verbs take.
 
+import { resolve } from "node:path";
 import { InvalidArgumentError } from "commander";
+
+import type { Share } from "forkd";
 
 const UNIT_SECS: Record<string, number> = { "": 1, s: 1, m: 60, h: 3600, d: 86_400 };
 
@@ -51,6 +54,14 @@ export function addPair(text: string, all: Record<string, string> = {}): Record<
   const at = text.indexOf("=");
   if (at < 1) throw new InvalidArgumentError("It must be KEY=VALUE.");
   return { ...all, [text.slice(0, at)]: text.slice(at + 1) };
+}
+
+/** FOLDER:PLACE, repeated; the folder is one of this machine and need not be absolute */
+export function addShare(text: string, all: Share[] = []): Share[] {
+  const at = text.lastIndexOf(":");
+  const [source, target] = [text.slice(0, at), text.slice(at + 1)];
+  if (at < 1 || !target.startsWith("/")) throw new InvalidArgumentError("It must be FOLDER:/PLACE/IN/THE/GUEST.");
+  return [...all, { source: resolve(source), target }];
 }
 
 export function addText(text: string, all: string[] = []): string[] {

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
+import { resolve } from "node:path";
 import { test } from "node:test";
-import { addPair, addWords, duration, durationOrNever, positiveInteger, splitWords, wholeNumber } from "../src/options.ts";
+import { addPair, addShare, addWords, duration, durationOrNever, positiveInteger, splitWords, wholeNumber } from "../src/options.ts";
 
 test("durations have units, and seconds without one", () => {
   assert.deepEqual(["90", "90s", "10m", "2h", "1d", "1.5m", "0.5h"].map(duration), [90, 90, 600, 7200, 86_400, 90, 1800]);
@@ -11,6 +12,14 @@ test("durations have units, and seconds without one", () => {
 test("pairs keep every = after the first, and add up", () => {
   assert.deepEqual(addPair("B==", addPair("A=1=2")), { A: "1=2", B: "=" });
   for (const text of ["", "A", "=1"]) assert.throws(() => addPair(text), /KEY=VALUE/);
+});
+
+test("a share is a folder of this machine and a place in the guest; only the last colon separates", () => {
+  assert.deepEqual(addShare("/a:b:/c", addShare("x/../docs:/mnt")), [
+    { source: resolve("docs"), target: "/mnt" },
+    { source: "/a:b", target: "/c" },
+  ]);
+  for (const text of ["", "/a", ":/b", "/a:", "/a:b", "/a:./b"]) assert.throws(() => addShare(text), /FOLDER:/, text);
 });
 
 test("lists are separated by commas or blanks, and add up", () => {

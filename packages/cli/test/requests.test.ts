@@ -82,6 +82,24 @@ const CASES: Case[] = [
     ],
   },
   {
+    args: ["fork", "python", "--share", "/srv/a:/a", "--share", "/srv/b:/b"],
+    requests: [
+      [
+        "POST /v1/sandboxes",
+        {
+          snapshot_tag: "python",
+          n: 1,
+          shares: [
+            { source: "/srv/a", target: "/a" },
+            { source: "/srv/b", target: "/b" },
+          ],
+        },
+      ],
+    ],
+  },
+  { args: ["fork", "python", "--no-shares"], requests: [["POST /v1/sandboxes", { snapshot_tag: "python", n: 1, shares: [] }]] },
+  { args: ["fork", "python", "--no-shares", "--share", "/srv/a:/a"], requests: [], code: 2 },
+  {
     args: ["fork", "--from-sandbox", "sb-1", "-n", "2", "--tag", "kept", "--ttl", "1m", "--memory-limit-mib", "64"],
     requests: [["POST /v1/sandboxes/sb-1/fork", { n: 2, tag: "kept", ttl_secs: 60, memory_limit_mib: 64 }]],
     answers: { "POST /v1/sandboxes/sb-1/fork": { status: 201, json: { snapshot: samples.snapshot("kept"), sandboxes: [SB] } } },

@@ -44,6 +44,7 @@ export function sandbox(id: string, over: Partial<SandboxInfo> = {}): SandboxInf
       disk: "private-overlay",
       memory: "private-copy-on-write",
     },
+    shares: [],
     branch_count: 0,
     has_branched: false,
     memory_limit_mib: null,

@@ -31,6 +31,8 @@ export type Config = Readonly<{
   corsOrigins: string | null;
   /** below this name every server in a sandbox has a host name of its own; with a scheme, as browsers find it behind another proxy; null: none */
   proxyDomain: string | null;
+  /** folders below which a token of scope admin may share others with guests, separated by commas; null: none */
+  shareRoots: string | null;
   /** file with one admin token */
   tokenFile: string | null;
   auditLog: string | null;
@@ -84,6 +86,7 @@ const SETTINGS: { [K in Key]: Setting<Config[K]> } = {
   insecure: { name: "insecure", parse: bool, fallback: () => false },
   corsOrigins: { name: "cors_origins", parse: orNone(origins), fallback: () => null },
   proxyDomain: { name: "proxy_domain", parse: orNone(proxyDomain), fallback: () => "localhost" },
+  shareRoots: { name: "share_roots", parse: orNone(folders), fallback: () => null },
   tokenFile: { name: "token_file", parse: orNone(path), fallback: () => null },
   auditLog: { name: "audit_log", parse: orNone(path), fallback: (home) => join(home.root, "audit.log") },
   branchConcurrency: { name: "branch_concurrency", parse: integer(1, 1024), fallback: () => 4 },
@@ -214,6 +217,14 @@ function orNone<V>(parse: (raw: unknown, folder: string) => V): (raw: unknown, f
 function path(raw: unknown, folder: string): string {
   if (typeof raw !== "string" || raw === "" || raw.includes("\0")) throw new Rule("a path, or none");
   return resolve(folder, raw);
+}
+
+function folders(raw: unknown, folder: string): string {
+  const rule = new Rule("folders, separated by commas, or none");
+  if (typeof raw !== "string") throw rule;
+  const paths = raw.split(",").map((one) => one.trim());
+  if (paths.some((one) => one === "" || one.includes("\0"))) throw rule;
+  return paths.map((one) => resolve(folder, one)).join(",");
 }
 
 function bool(raw: unknown): boolean {

@@ -114,6 +114,14 @@ test("origins are kept as browsers write them", async (t) => {
     await refused(t, { options: { "cors-origins": origin } }, /cors_origins/, /separated by commas/);
 });
 
+test("folders whose content may be shared are kept as absolute paths", async (t) => {
+  assert.equal((await resolve(t)).values.shareRoots, null);
+  const { values, dir } = await resolve(t, { file: { share_roots: "data, /srv/sets" } });
+  assert.equal(values.shareRoots, `${join(dir, "data")},/srv/sets`);
+  assert.equal((await resolve(t, { env: { FORKD_SHARE_ROOTS: "none" } })).values.shareRoots, null);
+  for (const roots of ["/a,,/b", ","]) await refused(t, { options: { "share-roots": roots } }, /share_roots/, /separated by commas/);
+});
+
 test("an address that others can reach needs TLS, or the word that it is wanted so", async (t) => {
   for (const bind of ["0.0.0.0:1", "[::]:1", "192.0.2.1:1", "example.org:1"]) {
     await refused(t, { options: { bind } }, /without TLS/);

@@ -123,6 +123,7 @@ export type {
   SandboxState,
   SandboxStats,
   Scope,
+  Share,
   Snapshot as SnapshotInfo,
   SnapshotDetails,
   SnapshotStatus,

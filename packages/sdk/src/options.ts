@@ -10,6 +10,7 @@ import type {
   Progress,
   SandboxState,
   Scope,
+  Share,
   SignalProcess,
   SnapshotStatus,
   TerminalSize,
@@ -190,6 +191,11 @@ export type ForkFields = LimitOptions & {
   metadata?: Metadata | undefined;
   /** What it may connect to; without it, what the snapshot says */
   network?: NetworkOptions | undefined;
+  /**
+   * Folders of the daemon's machine that it sees live and read-only. Only through the Unix socket, or with scope admin below the
+   * daemon's `share_roots`. Without it, those of the sandbox it descends from; `[]`: none
+   */
+  shares?: Share[] | undefined;
   /** It ends so long after now; null: never */
   ttlSecs?: number | null | undefined;
   /** It ends when nobody used it for so long; null: never */

@@ -118,6 +118,8 @@ export type CreateSandboxes = {
   metadata?: Metadata | undefined;
   /** Without it, what the snapshot says */
   network?: SetNetwork | undefined;
+  /** Only through the Unix socket, or with scope admin below share_roots; without it, those of the sandbox it descends from */
+  shares?: Share[] | undefined;
   /** It ends so long after now; null: never */
   ttl_secs?: number | null | undefined;
   /** It ends when nobody used it for so long */
@@ -342,6 +344,8 @@ export type ForkSandbox = {
   metadata?: Metadata | undefined;
   /** Without it, what the snapshot says */
   network?: SetNetwork | undefined;
+  /** Only through the Unix socket, or with scope admin below share_roots; without it, those of the sandbox it descends from */
+  shares?: Share[] | undefined;
   /** It ends so long after now; null: never */
   ttl_secs?: number | null | undefined;
   /** It ends when nobody used it for so long */
@@ -653,6 +657,11 @@ export type Sandbox = {
   pid: number | null;
   fork_ms: number;
   certificate: ForkCertificate;
+  /** Folders of the daemon's machine that it sees */
+  shares: Array<{
+    source: string;
+    target: string;
+  }>;
   branch_count: number;
   has_branched: boolean;
   /** Memory of the host that it may take, its VMM included; from the machine's own memory on it is kept by itself */
@@ -699,6 +708,14 @@ export type SetNetwork = {
   allow?: NetworkRule[] | undefined;
   /** What may leave the sandbox in all; null: any number of bytes */
   egress_limit_bytes?: number | null | undefined;
+};
+
+/** A folder of the daemon's machine that the guest sees live and read-only */
+export type Share = {
+  /** A folder of the daemon's machine */
+  source: string;
+  /** Where the guest sees it; made where it is missing */
+  target: string;
 };
 
 export type SignalProcess = {

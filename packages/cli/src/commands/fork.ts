@@ -7,13 +7,13 @@ import { usageError } from "../errors.ts";
 import { EXIT_FAILURE, printProblem } from "../exit.ts";
 import { acceptNetwork, networkOf, type NetworkFlags } from "../network-options.ts";
 import { acceptLimits, limitsOf } from "../limits.ts";
-import { addPair, duration, positiveInteger, positiveNumber } from "../options.ts";
+import { addPair, addShare, duration, positiveInteger, positiveNumber } from "../options.ts";
 import { printJson, printLine, printNote, printWarnings } from "../output.ts";
 import { acceptPlumbing, notePlumbing } from "../plumbing.ts";
 import { working } from "../progress.ts";
 import { printForks } from "../sandbox-table.ts";
 
-import type { Controller, ForkedSandboxes, ForkOutcome, LimitOptions, SandboxInfo, SpawnOptions } from "forkd";
+import type { Controller, ForkedSandboxes, ForkOutcome, LimitOptions, SandboxInfo, Share, SpawnOptions } from "forkd";
 import type { Cli } from "../cli.ts";
 
 type Options = LimitOptions &
@@ -24,6 +24,9 @@ type Options = LimitOptions &
     name?: string;
     env?: Record<string, string>;
     metadata?: Record<string, string>;
+    share?: Share[];
+    /** false: none, also where the sandbox it descends from has some */
+    shares: boolean;
     ttl?: number;
     idleTimeout?: number;
     perItem?: boolean;
@@ -58,6 +61,8 @@ function build(cli: Cli, name: string, about: string): Command {
     .option("--name <name>", "a name for it; only with -n 1")
     .option("--env <key=value>", "environment of every process in it; may be repeated", addPair)
     .option("--metadata <key=value>", "kept for you; may be repeated", addPair)
+    .option("--share <folder:place>", "a folder of the daemon's machine that it sees, live and read-only; may be repeated", addShare)
+    .option("--no-shares", "not even the folders that the sandbox it descends from sees")
     .option("--ttl <time>", "ends after this time: 90, 90s, 10m, 2h, 1d", duration)
     .option("--idle-timeout <time>", "ends when nobody used it for this time", duration)
     .option("--per-item", "keep those that worked when others failed; exit code 1 then")
@@ -88,7 +93,8 @@ async function spawned(cli: Cli, forkd: Controller, tag: string, opts: Options):
 
 async function branched(cli: Cli, forkd: Controller, id: string, opts: Options): Promise<ForkedSandboxes> {
   const { count: n, env, metadata, ttl: ttlSecs, idleTimeout: idleTimeoutSecs, tag } = opts;
-  const fields = { n, env, metadata, network: networkOf(opts), ttlSecs, idleTimeoutSecs, tag, ...limitsOf(opts) };
+  const given = { network: networkOf(opts), shares: sharesOf(opts), ...limitsOf(opts) };
+  const fields = { n, env, metadata, ttlSecs, idleTimeoutSecs, tag, ...given };
   return forkd.forkSandbox(id, { ...fields, ...ABORTABLE, signal: cli.signal });
 }
 
@@ -124,6 +130,7 @@ function requestOf(opts: Options): SpawnOptions {
     env: opts.env,
     metadata: opts.metadata,
     network: networkOf(opts),
+    shares: sharesOf(opts),
     ttlSecs: opts.ttl,
     idleTimeoutSecs: opts.idleTimeout,
     ...limitsOf(opts),
@@ -132,6 +139,12 @@ function requestOf(opts: Options): SpawnOptions {
     hugepages: opts.hugepages,
     prewarm: opts.prewarm,
   };
+}
+
+function sharesOf(opts: Options): Share[] | undefined {
+  if (opts.shares) return opts.share;
+  if (opts.share) throw usageError("--share and --no-shares exclude each other.");
+  return [];
 }
 
 /** JSON: the sandboxes; with --per-item the outcomes */

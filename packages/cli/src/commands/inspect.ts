@@ -37,6 +37,7 @@ function factsOf(sandbox: SandboxInfo): [string, string][] {
     ["last used", formatTime(sandbox.last_active_unix)],
     ["expires", sandbox.expires_at_unix === null ? "never" : formatTime(sandbox.expires_at_unix)],
     ["idle limit", sandbox.idle_timeout_secs === null ? "none" : `${sandbox.idle_timeout_secs} s`],
+    ["shares", sandbox.shares.map(({ source, target }) => `${source} at ${target}`).join(", ") || "-"],
     ["branches", String(sandbox.branch_count)],
     ["process", sandbox.pid === null ? "-" : String(sandbox.pid)],
     ["hostname", certificate.identity.hostname],

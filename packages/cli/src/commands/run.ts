@@ -4,13 +4,14 @@ import { Command } from "commander";
 import { connectOrStart } from "../daemon.ts";
 import { usageError } from "../errors.ts";
 import { acceptNetwork, networkOf, type NetworkFlags } from "../network-options.ts";
-import { addPair, addWords, positiveInteger, positiveNumber } from "../options.ts";
+import { addPair, addShare, addWords, positiveInteger, positiveNumber } from "../options.ts";
 import { acceptPlumbing, notePlumbing } from "../plumbing.ts";
 import { refuseWithoutTerminal, runProgram } from "../program-run.ts";
 import { workingOnTerminal } from "../progress.ts";
 import { ensureImage } from "../stored-image.ts";
 import { stopIfIdle, withSandbox, withSnapshot } from "../temporary.ts";
 
+import type { Share } from "forkd";
 import type { Cli } from "../cli.ts";
 import type { ProgramOptions } from "../program-run.ts";
 
@@ -21,6 +22,7 @@ type Options = ProgramOptions &
     extra?: string[];
     memoryMib?: number;
     diskMib?: number;
+    share?: Share[];
   };
 
 const PLUMBING = ["--cache <folder>", "--kernel <file>", "--tap <device>"];
@@ -40,6 +42,7 @@ export function runCommand(cli: Cli): Command {
     .option("--disk-mib <mib>", "room for what the guest writes, on the host's disk (default: in its RAM)", positiveInteger)
     .option("--timeout-secs <secs>", "end it after so many seconds; exit code 124 then (default: 600, with -t never)", positiveNumber)
     .option("--env <key=value>", "environment; may be repeated", addPair)
+    .option("--share <folder:place>", "a folder of the daemon's machine that it sees, live and read-only; may be repeated", addShare)
     .option("--cwd <folder>", "working folder in the guest")
     .option("--user <name>", "user in the guest")
     .option("-i, --interactive", "pass standard input on")
@@ -62,7 +65,7 @@ export function runCommand(cli: Cli): Command {
           forkd,
           tag,
           async (id) => runProgram(cli, forkd, id, args, { ...opts, ...(timeoutSecs === undefined ? {} : { timeoutSecs }) }),
-          { network, idleTimeoutSecs: ALONE_SECS },
+          { network, shares: opts.share, idleTimeoutSecs: ALONE_SECS },
         ),
       );
     } finally {

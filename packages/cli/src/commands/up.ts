@@ -17,6 +17,7 @@ const SETTINGS: [flags: string, about: string][] = [
   ["--insecure", "allow plain http on an address that others can reach"],
   ["--proxy-domain <domain>", "servers in sandboxes have names below it; none for no names (default: localhost)"],
   ["--cors-origins <list>", "origins of web pages that may ask, separated by commas; * for all (default: none)"],
+  ["--share-roots <list>", "folders in which admins may share others with guests over the network, separated by commas (default: none)"],
   ["--token-file <file>", "file with one admin token"],
   ["--audit-log <file>", "where every request is written down; none for nowhere"],
   ["--max-sandboxes <count>", "the most sandboxes that live at once (default: 1000)"],

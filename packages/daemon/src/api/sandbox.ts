@@ -6,6 +6,17 @@ import { env, flag, metadata, metadataFilter, name, page, plumbing, problem, uni
 
 const MAX_FORK = 1000;
 const MAX_SECS = 366 * 24 * 3600;
+const MAX_SHARES = 16;
+const MAX_PATH = 4096;
+
+const absolutePath = z.string().max(MAX_PATH).startsWith("/", "must be an absolute path");
+
+const share = z
+  .strictObject({
+    source: absolutePath.meta({ description: "A folder of the daemon's machine" }),
+    target: absolutePath.meta({ description: "Where the guest sees it; made where it is missing" }),
+  })
+  .meta({ id: "Share", description: "A folder of the daemon's machine that the guest sees live and read-only" });
 
 /** What the host holds a sandbox to; null: no limit */
 const limitInfo = {
@@ -76,6 +87,9 @@ export const sandboxInfo = z
     pid: z.int().nullable(),
     fork_ms: z.number(),
     certificate,
+    shares: z
+      .array(z.strictObject({ source: z.string(), target: z.string() }))
+      .meta({ description: "Folders of the daemon's machine that it sees" }),
     branch_count: z.int(),
     has_branched: z.boolean(),
     ...limitInfo,
@@ -97,6 +111,9 @@ const forkFields = {
   env: env.optional(),
   metadata: metadata.optional(),
   network: setNetwork.optional().meta({ description: "Without it, what the snapshot says" }),
+  shares: z.array(share).max(MAX_SHARES).optional().meta({
+    description: "Only through the Unix socket, or with scope admin below share_roots; without it, those of the sandbox it descends from",
+  }),
   ...lifetime,
   ...limits,
 };
@@ -160,6 +177,7 @@ export const logsQuery = z.strictObject({
 });
 
 export type SandboxInfo = z.infer<typeof sandboxInfo>;
+export type Share = z.infer<typeof share>;
 export type SandboxState = z.infer<typeof sandboxState>;
 export type CreateSandboxes = z.infer<typeof createSandboxes>;
 export type ForkSandbox = z.infer<typeof forkSandbox>;

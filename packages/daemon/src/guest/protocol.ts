@@ -50,6 +50,8 @@ export const T = {
   RESOLVE: 0x43,
   NETWORK: 0x44,
   LISTENERS: 0x45,
+  MOUNT: 0x50,
+  UNMOUNT: 0x51,
 } as const;
 
 export const CHANNEL = { stdin: 0, stdout: 1, stderr: 2, control: 3 } as const;

@@ -18,7 +18,7 @@ import { withStaging } from "../host/staging.ts";
 import { extractVmlinux, isKernelImage, kernelRelease } from "./vmlinux.ts";
 
 /** Changes when the same inputs would give another initramfs */
-const FORMAT = 2;
+const FORMAT = 3;
 const EMPTY_DIRS = ["dev", "etc", "kernels", "mnt", "modules", "proc", "run", "sys", "tmp"];
 
 const BaseManifest = z.object({

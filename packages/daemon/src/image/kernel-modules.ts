@@ -10,7 +10,7 @@ import { decompressXz } from "./xz.ts";
 /** What a guest needs to find its channel, its root and its network; built in or a module */
 const NEEDED_MODULES = ["virtio_pci", "virtio_console", "virtio_blk", "virtio_net", "squashfs", "overlay"] as const;
 /** Used when there, and absent in some kernels */
-const OPTIONAL_MODULES = ["vmgenid"] as const;
+const OPTIONAL_MODULES = ["vmgenid", "fuse"] as const;
 /** What a machine with a disk needs besides. ext4 asks for its checksum only when it mounts, so it does not name that as a dependency */
 const DISK_MODULES = ["crc32c_generic", "ext4"] as const;
 

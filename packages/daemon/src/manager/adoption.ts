@@ -49,6 +49,7 @@ async function adopt({ runtime, log }: Core, entry: Entry): Promise<string | und
       env: row.env,
       policy: row.network,
       spentBytes: row.egress_bytes,
+      shares: row.shares,
       certificate: row.certificate,
       forkMs: row.fork_ms,
       createdAt: new Date(row.created_at * 1000),

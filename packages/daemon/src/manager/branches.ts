@@ -13,6 +13,7 @@ import type { Lineage } from "./lineage.ts";
 import { policyOf } from "./network-policy.ts";
 import type { Entry, Registry } from "./registry.ts";
 import type { Sandboxes } from "./sandboxes.ts";
+import { allowedShares } from "./shares.ts";
 import { unfinishedInfo } from "./snapshot-view.ts";
 import type { Snapshots } from "./snapshots.ts";
 
@@ -74,6 +75,7 @@ export class Branches {
     const { n } = request;
     // all of it is looked at before the source is stopped for it
     if (request.network) policyOf(request.network, caller, this.#core.runtime.network);
+    if (request.shares) await allowedShares(this.#core, request.shares, caller);
     await sandboxes.possibleLimits(request, row.memory_mib);
     return sandboxes.admit({ n, memoryMiB: row.memory_mib, diskMiB: row.disk_mib, caller }, async () =>
       lineage.pinned(row.id, async () => {
@@ -153,8 +155,8 @@ export class Branches {
 
   #row(id: string, facts: Partial<SnapshotRow> & { tag: string }, caller: Caller): SnapshotRow {
     const { row } = this.#parts.registry.get(id);
-    const { memory_mib, vcpus, disk_mib, snapshot_tag: parent_tag } = row;
-    return this.#parts.snapshots.newRow({ memory_mib, vcpus, disk_mib, parent_tag, branched_from: row.id, ...facts }, caller);
+    const { memory_mib, vcpus, disk_mib, shares, snapshot_tag: parent_tag } = row;
+    return this.#parts.snapshots.newRow({ memory_mib, vcpus, disk_mib, shares, parent_tag, branched_from: row.id, ...facts }, caller);
   }
 
   async #takeBack(row: SnapshotRow, cause: unknown): Promise<void> {

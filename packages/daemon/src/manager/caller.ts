@@ -16,3 +16,8 @@ export type Caller = {
   /** called inside the transaction that makes a creation final, so that a repeated request finds its answer after any crash */
   remember?: ((status: number, body: unknown) => void) | undefined;
 };
+
+/** The only one whose files are the daemon's: the user of the Unix socket */
+export function isLocal({ principal }: Pick<Caller, "principal">): boolean {
+  return principal === "local";
+}

@@ -21,6 +21,8 @@ export type Settings = {
   defaultImage: string;
   /** who is asked for names; null: whom the host asks */
   dnsServers: string | null;
+  /** folders below which shares are allowed over the network, separated by commas; null: none */
+  shareRoots: string | null;
 };
 
 /** What the manager reports of its work */

@@ -7,11 +7,8 @@ import { importImage } from "../image/import.ts";
 import { pullImage } from "../image/oci-registry.ts";
 import { imageNameOf } from "../image/reference.ts";
 import type { StoredImage } from "../image/store.ts";
-import type { Caller } from "./caller.ts";
+import { isLocal, type Caller } from "./caller.ts";
 import type { Core } from "./core.ts";
-
-/** The only one whose files are the daemon's: the user of the Unix socket */
-const LOCAL = "local";
 
 type Made = { image: StoredImage; reused: boolean };
 
@@ -97,9 +94,9 @@ function imageInfo({ id, names, manifest }: StoredImage): ImageInfo {
 }
 
 /** A token is no right to read whatever the daemon's user can read */
-function refuseForeignFiles(request: CreateImage, { principal }: Caller): void {
+function refuseForeignFiles(request: CreateImage, caller: Caller): void {
   const field = hostFilesIn(request);
-  if (field === undefined || principal === LOCAL) return;
+  if (field === undefined || isLocal(caller)) return;
   throw new ForkdError("FORBIDDEN", `Cannot use ${field}: it names files of the daemon's machine, and the request came over the network.`, {
     hint: "Run it on that machine as the daemon's user, or put the image into a registry and pull it.",
   });

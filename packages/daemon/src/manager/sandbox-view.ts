@@ -1,6 +1,6 @@
 // A sandbox as the API shows it, and as a row.
 
-import type { CreateSandboxes, ForkSandbox, SandboxInfo } from "../api/sandbox.ts";
+import type { CreateSandboxes, ForkSandbox, SandboxInfo, Share } from "../api/sandbox.ts";
 import type { HostLimits } from "../host/control-groups.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
 import type { SandboxRow } from "../store/tables.ts";
@@ -33,6 +33,7 @@ export function sandboxInfo({ row, lastActive }: Pick<Entry, "row" | "lastActive
     pid: live ? row.pid : null,
     fork_ms: row.fork_ms,
     certificate: row.certificate,
+    shares: row.shares,
     branch_count: row.branch_count,
     has_branched: row.branch_count > 0,
     ...limitFields(row),
@@ -44,9 +45,13 @@ export function sandboxInfo({ row, lastActive }: Pick<Entry, "row" | "lastActive
   };
 }
 
+/** What is written down of sandboxes that are being made, and what they get */
 export type RowFacts = {
-  request: Partial<Pick<CreateSandboxes, "name">> & Pick<ForkSandbox, "metadata" | "ttl_secs" | "idle_timeout_secs"> & GivenLimits;
+  request: Partial<Pick<CreateSandboxes, "name">> &
+    Pick<ForkSandbox, "metadata" | "shares" | "ttl_secs" | "idle_timeout_secs"> &
+    GivenLimits;
   limits: HostLimits;
+  shares: Share[];
   confinement: SandboxRow["confinement"];
   snapshotTag: string;
   principal: string;
@@ -75,6 +80,7 @@ export function sandboxRow(sandbox: Sandbox, facts: RowFacts): SandboxRow {
     confinement,
     kernels: sandbox.kernels,
     env: sandbox.env,
+    shares: [...sandbox.shares],
     certificate: sandbox.certificate,
     metadata: request.metadata ?? {},
     fork_ms: sandbox.forkMs,

@@ -8,6 +8,7 @@ import type {
   ListSandboxes,
   SandboxInfo,
   SandboxStats,
+  Share,
   UpdateSandbox,
 } from "../api/sandbox.ts";
 import { ForkdError, type ErrorCode } from "../errors.ts";
@@ -24,6 +25,7 @@ import { policyOf } from "./network-policy.ts";
 import { hasMetadata, pageOf, type Page } from "./paging.ts";
 import { problemOf } from "./problem.ts";
 import type { Entry, Registry } from "./registry.ts";
+import { allowedShares, inheritedShares } from "./shares.ts";
 import { sandboxInfo, sandboxRow, type RowFacts } from "./sandbox-view.ts";
 import { sandboxStats } from "./stats.ts";
 
@@ -89,7 +91,7 @@ export class Sandboxes {
   async createEach(request: CreateSandboxes, caller: Caller): Promise<ForkOutcomes> {
     const { snapshot, facts } = await this.#prepare(request, caller);
     return this.#limits.admit({ n: request.n, ...sizesOf(snapshot), caller }, async () => {
-      const outcomes = await this.#fork(snapshot, request, facts.limits, caller);
+      const outcomes = await this.#fork(snapshot, request, facts, caller);
       const sandboxes = outcomes.flatMap(({ sandbox }) => sandbox ?? []);
       const answer = (infos: SandboxInfo[]): ForkOutcomes => {
         const byId = new Map(infos.map((info) => [info.id, info]));
@@ -122,7 +124,7 @@ export class Sandboxes {
   /** The same for one that has its places */
   async forkAdmitted(snapshot: Snapshot, opts: ForkOptions): Promise<SandboxInfo[]> {
     const { request, facts, caller } = opts;
-    const outcomes = await this.#fork(snapshot, request, facts.limits, caller);
+    const outcomes = await this.#fork(snapshot, request, facts, caller);
     const sandboxes = outcomes.flatMap(({ sandbox }) => sandbox ?? []);
     const failed = outcomes.find(({ error }) => error)?.error ?? sandboxes.filter(({ alive }) => !alive).map(gone)[0];
     if (failed) {
@@ -260,12 +262,23 @@ export class Sandboxes {
     return { snapshot, facts: await this.facts(request, snapshot, caller, warnings) };
   }
 
-  /** What is written down of a fork; throws LIMIT_UNAVAILABLE for a limit that cannot be kept */
+  /** What is written down of a fork; throws LIMIT_UNAVAILABLE for a limit that cannot be kept, and what is wrong with its shares */
   async facts(request: RowFacts["request"], snapshot: Snapshot, caller: Caller, warnings: string[] = []): Promise<RowFacts> {
-    const { tag, shape } = snapshot.manifest;
+    const { id, tag, shape } = snapshot.manifest;
     const limits = await this.possibleLimits(request, shape.memoryMiB);
     const { kind: confinement } = this.#core.runtime.confinement;
-    return { request, limits, confinement, snapshotTag: tag, principal: caller.principal, bootId: await bootId(), warnings };
+    const sharing = await this.#sharing(request, id, caller);
+    const said = { warnings: [...warnings, ...sharing.warnings], principal: caller.principal, bootId: await bootId() };
+    return { request, limits, confinement, shares: sharing.shares, snapshotTag: tag, ...said };
+  }
+
+  /** What was asked for, else what its snapshot had */
+  async #sharing(request: RowFacts["request"], snapshotId: string, caller: Caller): Promise<{ shares: Share[]; warnings: string[] }> {
+    if (!request.shares) return inheritedShares(this.#core, snapshotId);
+    const shares = await allowedShares(this.#core, request.shares, caller);
+    const { principal, requestId } = caller;
+    if (shares.length > 0) this.#core.log.info({ principal, request_id: requestId, shares }, "folders of this machine are shared");
+    return { shares, warnings: [] };
   }
 
   /** Throws LIMIT_UNAVAILABLE, or CONFINEMENT_UNAVAILABLE where no VM may be started at all; nothing has been touched then */
@@ -283,11 +296,11 @@ export class Sandboxes {
       throw new ForkdError("EXISTS", `Cannot name the sandbox ${name}: another one has that name.`);
   }
 
-  async #fork(snapshot: Snapshot, request: ForkRequest, limits: HostLimits, caller: Caller): Promise<ForkOutcome[]> {
+  async #fork(snapshot: Snapshot, request: ForkRequest, { limits, shares }: RowFacts, caller: Caller): Promise<ForkOutcome[]> {
     const { runtime, meter } = this.#core;
     const { n, env } = request;
     const network = request.network && policyOf(request.network, caller, runtime.network);
-    const outcomes = await runtime.fork(snapshot, { n, env, network, limits, signal: caller.signal });
+    const outcomes = await runtime.fork(snapshot, { n, env, network, shares, limits, signal: caller.signal });
     for (const { sandbox } of outcomes) meter.forked(sandbox?.forkMs ?? 0, sandbox !== undefined);
     return outcomes;
   }

@@ -139,7 +139,8 @@ export class Snapshots {
 
   async compact(tag: string, to: string, caller: Caller): Promise<SnapshotInfo> {
     const from = await this.usable(tag);
-    const row = this.newRow({ tag: to, ...machineOf(from) }, caller);
+    const shares = this.#core.tables.snapshots.get(from.manifest.id)?.shares ?? [];
+    const row = this.newRow({ tag: to, ...machineOf(from), shares }, caller);
     return this.writing(row, caller, async () => {
       const snapshot = await this.#core.runtime.compact(from, { tag: to, id: row.id });
       return { snapshot, changes: {}, status: 200 };
@@ -188,6 +189,7 @@ export class Snapshots {
       pause_ms: null,
       delta_bytes: null,
       pool: 0,
+      shares: [],
       metadata: {},
       warnings: [],
       created_by: caller.principal,

@@ -11,6 +11,8 @@ import type { WardenSource } from "../memory/warden-source.ts";
 import { Egress } from "../net/egress.ts";
 import type { Network } from "../net/network.ts";
 import type { NetworkPolicy } from "../net/policy.ts";
+import type { Hidden } from "../share/handles.ts";
+import { startSharing, type Share } from "../share/server.ts";
 import type { Snapshot } from "../snapshot/store.ts";
 import type { ProcessId } from "../util/process-id.ts";
 import type { Engine } from "../vmm/driver.ts";
@@ -29,6 +31,7 @@ export type AdoptContext = {
   vmsDir: string;
   network: Network;
   groups: ControlGroups;
+  hidden: Hidden;
   onWarning: (message: string) => void;
   onGone: (sandbox: Sandbox) => void;
 };
@@ -43,6 +46,7 @@ export type SandboxRecord = {
   policy: NetworkPolicy;
   /** what had left it */
   spentBytes: number;
+  shares: readonly Share[];
   certificate: ForkCertificate;
   forkMs: number;
   createdAt: Date;
@@ -76,12 +80,16 @@ export async function adoptSandbox(context: AdoptContext, record: SandboxRecord)
       // an eval of the earlier process may still be under way
       kernels.set(facts.language, Kernel.attach(agent, { ...facts, busy: true }).kernel);
     }
+    // one that is paused takes them when it goes on; without them it is still a sandbox
+    startSharing(agent, { shares: record.shares, hidden: context.hidden, mounted: [], withinMs: 0 }).catch((error: unknown) => {
+      if (error instanceof ForkdError && error.code === "SHARE_FAILED") context.onWarning(`Sandbox ${record.id}: ${error.message}`);
+    });
     if (!record.paused) await agent.hello(ANSWER_WITHIN_MS);
-    const { id, snapshot, env, certificate, forkMs, createdAt } = record;
+    const { id, snapshot, env, shares, certificate, forkMs, createdAt } = record;
     const group = await groupOf(context, record);
     const { onGone } = context;
-    const parts = { id, snapshot, env, certificate, forkMs, createdAt, vm, agent, network, kernels, memory, disk, dir, group, onGone };
-    return new Sandbox(parts);
+    const facts = { id, snapshot, env, shares, certificate, forkMs, createdAt };
+    return new Sandbox({ ...facts, vm, agent, network, kernels, memory, disk, dir, group, onGone });
   } catch (error) {
     agent.close();
     await vm.kill();

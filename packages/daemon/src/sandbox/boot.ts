@@ -158,6 +158,7 @@ async function bootWarmFreeze(
     kernels,
     env,
     network: policy,
+    mounts: [],
     branchedFrom: null,
     depth: 0,
   };

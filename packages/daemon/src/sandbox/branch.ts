@@ -108,6 +108,7 @@ async function captureAll(context: BranchContext, sandbox: Sandbox, opts: Branch
       kernels,
       env: sandbox.env,
       network,
+      mounts: sandbox.shares.map(({ target }) => target),
       branchedFrom: sandbox.id,
       depth: source.manifest.depth + 1,
     };

@@ -13,6 +13,8 @@ import type { FlatCache, FlatImage } from "../memory/flat.ts";
 import { Egress } from "../net/egress.ts";
 import type { Network } from "../net/network.ts";
 import type { NetworkPolicy } from "../net/policy.ts";
+import type { Hidden } from "../share/handles.ts";
+import { startSharing, type Share } from "../share/server.ts";
 import type { Snapshot } from "../snapshot/store.ts";
 import { newId } from "../util/id.ts";
 import type { Engine, RestoreSpec, Vm } from "../vmm/driver.ts";
@@ -100,6 +102,8 @@ export type HandOver = {
   /** what the child may connect to; without it, what its snapshot says */
   policy: NetworkPolicy | undefined;
   network: Network;
+  shares: readonly Share[];
+  hidden: Hidden;
   startedAt: number;
   onGone: (sandbox: Sandbox) => void;
   signal?: AbortSignal | undefined;
@@ -155,6 +159,9 @@ async function makeItsOwn(child: RawChild, opts: HandOver): Promise<Sandbox> {
   const isSwitched = policy.mode !== "none" || manifest.network.mode !== "none";
   const switched = isSwitched ? switchNetwork(agent, policy.mode !== "none", READY_WITHIN_MS) : Promise.resolve();
   switched.catch(() => undefined); // awaited below
+  const { shares, hidden } = opts;
+  const sharing = startSharing(agent, { shares, hidden, mounted: manifest.mounts });
+  sharing.catch(() => undefined); // awaited below
   const attached = manifest.kernels.map((facts) => ({ facts, ...Kernel.attach(agent, facts) }));
   const { clockSkewMs, bootId, generators } = await resync;
   await switched;
@@ -164,6 +171,7 @@ async function makeItsOwn(child: RawChild, opts: HandOver): Promise<Sandbox> {
     states[facts.language] = await reseedState(facts, reseeded, generators);
     kernels.set(facts.language, kernel);
   }
+  await sharing;
   const certificate: ForkCertificate = {
     clock_skew_ms: clockSkewMs,
     guest_rng: "reseeded",
@@ -177,6 +185,7 @@ async function makeItsOwn(child: RawChild, opts: HandOver): Promise<Sandbox> {
     snapshot: opts.snapshot,
     env: identity.env,
     network,
+    shares,
     kernels,
     certificate,
     forkMs: performance.now() - opts.startedAt,

@@ -12,6 +12,9 @@ import { ImageStore } from "../image/store.ts";
 import { FlatCache } from "../memory/flat.ts";
 import { Network, type NetworkOptions } from "../net/network.ts";
 import { NO_NETWORK, type NetworkPolicy } from "../net/policy.ts";
+import type { Hidden } from "../share/handles.ts";
+import type { Share } from "../share/server.ts";
+import { checkShares, hiddenFrom } from "../share/source.ts";
 import { SnapshotStore, type Snapshot } from "../snapshot/store.ts";
 import { DEFAULT_PARALLELISM } from "../util/parallelism.ts";
 import type { Progress } from "../util/progress.ts";
@@ -82,6 +85,8 @@ export type ForkOptions = {
   env?: Record<string, string> | undefined;
   /** without it, what the snapshot says */
   network?: NetworkPolicy | undefined;
+  /** folders of the host that the children see, read-only */
+  shares?: readonly Share[] | undefined;
   limits?: HostLimits | undefined;
   signal?: AbortSignal | undefined;
 };
@@ -95,6 +100,7 @@ type RuntimeParts = {
   workplace: Workplace;
   parallelism: number;
   network: Network;
+  hidden: Hidden;
   onWarning: (message: string) => void;
   onGone: (sandbox: Sandbox) => void;
 };
@@ -116,8 +122,10 @@ export class Runtime {
   readonly network: Network;
   readonly groups: ControlGroups;
   readonly #workplace: Workplace;
-  readonly #onGone: (sandbox: Sandbox) => void;
+  /** hears of every sandbox that is gone */
+  readonly #forget: (sandbox: Sandbox) => void;
   readonly #onWarning: (message: string) => void;
+  readonly #hidden: Hidden;
   readonly #engine: QemuEngine;
   readonly #forking: Semaphore;
   readonly #capturing: Semaphore;
@@ -140,7 +148,13 @@ export class Runtime {
     this.runDir = parts.workplace.runDir;
     this.#workplace = parts.workplace;
     this.network = parts.network;
-    this.#onGone = parts.onGone;
+    this.#forget = (sandbox) => {
+      this.#sandboxes.delete(sandbox.id);
+      void this.flats.evict();
+      parts.onGone(sandbox);
+    };
+    this.#onWarning = parts.onWarning;
+    this.#hidden = parts.hidden;
     this.images = new ImageStore(parts.home);
     this.snapshots = new SnapshotStore(parts.home);
     const { flatDir, warden } = parts.workplace;
@@ -148,7 +162,6 @@ export class Runtime {
     this.#engine = new QemuEngine({ qemu, warden, confinement: confinement.kind, check: checkConfinement });
     const parents = async (): Promise<number[]> => [(await (await warden()).info()).pid];
     this.groups = new ControlGroups({ home: parts.home.root, parents });
-    this.#onWarning = parts.onWarning;
     this.#forking = new Semaphore(parts.parallelism);
     this.#capturing = new Semaphore(Math.max(1, availableParallelism()));
     const idleSince = (): number | undefined => (this.#requests === 0 ? this.#idleSince : undefined);
@@ -165,7 +178,8 @@ export class Runtime {
     try {
       const { parallelism = DEFAULT_PARALLELISM, onGone = () => undefined } = opts;
       const network = new Network(opts.network);
-      const runtime = new Runtime({ home, ground, workplace, parallelism, network, onWarning, onGone });
+      const hidden = await hiddenFrom(home);
+      const runtime = new Runtime({ home, ground, workplace, parallelism, network, hidden, onWarning, onGone });
       await sweepStaging(home);
       await runtime.snapshots.sweep();
       return runtime;
@@ -217,7 +231,8 @@ export class Runtime {
       qemuVersion: this.qemuVersion,
       accelerator: this.accelerator.accelerator,
     });
-    const forkAll = async (): Promise<ForkOutcome[]> => Promise.all(Array.from({ length: n }, async () => this.#forkOne(snapshot, opts)));
+    const one = { ...opts, shares: await checkShares(opts.shares ?? [], this.home) };
+    const forkAll = async (): Promise<ForkOutcome[]> => Promise.all(Array.from({ length: n }, async () => this.#forkOne(snapshot, one)));
     const outcomes = await this.#request(async () =>
       this.#holds.whileMaking(snapshot, async () => {
         await checkThere(snapshot);
@@ -281,10 +296,9 @@ export class Runtime {
   /** Takes over a sandbox of an earlier process, or says why it is no more */
   async adopt(record: SandboxRecord): Promise<Sandbox | string> {
     const { warden, vmsDir } = this.#workplace;
-    const onGone = (gone: Sandbox): void => this.#forget(gone);
-    const { flats, runDir, network, groups } = this;
-    const context = { engine: this.#engine, warden, flats, runDir, vmsDir, network, groups, onWarning: this.#onWarning, onGone };
-    const adopted = await adoptSandbox(context, record);
+    const { groups, flats, runDir, network } = this;
+    const common = { hidden: this.#hidden, onWarning: this.#onWarning, onGone: this.#forget };
+    const adopted = await adoptSandbox({ engine: this.#engine, warden, flats, runDir, vmsDir, network, groups, ...common }, record);
     if (typeof adopted !== "string" && adopted.alive) this.#sandboxes.set(adopted.id, adopted);
     return adopted;
   }
@@ -336,22 +350,15 @@ export class Runtime {
     if (failed) throw failed.reason;
   }
 
-  async #forkOne(snapshot: Snapshot, opts: ForkOptions): Promise<ForkOutcome> {
+  async #forkOne(snapshot: Snapshot, opts: ForkOptions & { shares: readonly Share[] }): Promise<ForkOutcome> {
     const startedAt = performance.now();
     try {
       const sandbox = await this.#forking.run(async () => {
         opts.signal?.throwIfAborted();
         if (this.#closing) throw new ForkdError("CANCELLED", "Cannot fork: the runtime is closing.");
-        const over: HandOver = {
-          snapshot,
-          env: opts.env ?? {},
-          policy: opts.network,
-          network: this.network,
-          startedAt,
-          signal: opts.signal,
-          onGone: (gone) => this.#forget(gone),
-        };
-        const limits = opts.limits ?? NO_LIMITS;
+        const { env = {}, network: policy, shares, signal, limits = NO_LIMITS } = opts;
+        const host = { network: this.network, hidden: this.#hidden, onGone: this.#forget };
+        const over: HandOver = { snapshot, env, policy, shares, ...host, startedAt, signal };
         // what waits in the pool was started outside any group
         const pooled = hasLimits(limits) ? undefined : this.pool.take(snapshot);
         const sandbox = pooled && (await letGo(pooled, over));
@@ -369,12 +376,6 @@ export class Runtime {
             : new ForkdError(code, `Cannot fork ${snapshot.manifest.tag}: ${messageOf(error)}.`, { cause: error }),
       };
     }
-  }
-
-  #forget(sandbox: Sandbox): void {
-    this.#sandboxes.delete(sandbox.id);
-    void this.flats.evict();
-    this.#onGone(sandbox);
   }
 
   #forkContext(): ForkContext {

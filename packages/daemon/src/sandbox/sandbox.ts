@@ -19,6 +19,7 @@ import type { VmGroup } from "../host/control-groups.ts";
 import type { FlatImage } from "../memory/flat.ts";
 import type { Egress } from "../net/egress.ts";
 import type { NetworkPolicy } from "../net/policy.ts";
+import type { Share } from "../share/server.ts";
 import type { Snapshot } from "../snapshot/store.ts";
 import { Semaphore } from "../util/semaphore.ts";
 import type { Vm, VmExit } from "../vmm/driver.ts";
@@ -66,6 +67,8 @@ export type SandboxParts = {
   /** what every process in it gets; its branches begin with the same */
   env: Record<string, string>;
   network: Egress;
+  /** folders of the host that it sees */
+  shares: readonly Share[];
   forkMs: number;
   createdAt?: Date | undefined;
   onGone: (sandbox: Sandbox) => void;
@@ -126,6 +129,10 @@ export class Sandbox {
   /** its way out: what it may connect to, and what it did */
   get network(): Egress {
     return this.#parts.network;
+  }
+
+  get shares(): readonly Share[] {
+    return this.#parts.shares;
   }
 
   /** the file whose private view is this sandbox's memory */

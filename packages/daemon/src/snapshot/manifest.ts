@@ -57,6 +57,8 @@ export const snapshotManifest = z.strictObject({
   env: z.record(z.string(), z.string()),
   /** what its forks may connect to, unless they are made with something else */
   network: networkPolicy.default(NO_NETWORK),
+  /** where folders of the host are mounted in its memory; which ones they were, it does not know */
+  mounts: z.array(z.string()).default([]),
   /** the sandbox it was branched from */
   branchedFrom: z.string().nullable(),
   depth: z.int().min(0),

@@ -123,6 +123,9 @@ const MIGRATIONS = [
    ALTER TABLE workspaces ADD COLUMN cpu_weight INTEGER;
    ALTER TABLE workspaces ADD COLUMN pids_limit INTEGER;
    ALTER TABLE workspaces ADD COLUMN io_limit_mbps REAL;`,
+  // a sandbox that is adopted, and the forks of a branch, see the same folders of the host
+  `ALTER TABLE sandboxes ADD COLUMN shares TEXT NOT NULL DEFAULT '[]';
+   ALTER TABLE snapshots ADD COLUMN shares TEXT NOT NULL DEFAULT '[]';`,
 ];
 
 export function migrate(db: Db): void {

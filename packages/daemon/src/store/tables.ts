@@ -1,7 +1,7 @@
 // What the daemon remembers of sandboxes, snapshots and workspaces.
 
 import type { Metadata } from "../api/common.ts";
-import type { SandboxInfo, SandboxState } from "../api/sandbox.ts";
+import type { SandboxInfo, SandboxState, Share } from "../api/sandbox.ts";
 import type { SnapshotStatus } from "../api/snapshot.ts";
 import type { NetworkPolicy } from "../net/policy.ts";
 import type { Db } from "./db.ts";
@@ -28,6 +28,7 @@ export type SandboxRow = LimitColumns & {
   confinement: SandboxInfo["confinement"];
   kernels: string[];
   env: Record<string, string>;
+  shares: Share[];
   certificate: SandboxInfo["certificate"];
   metadata: Metadata;
   fork_ms: number;
@@ -62,6 +63,8 @@ export type SnapshotRow = {
   pause_ms: number | null;
   delta_bytes: number | null;
   pool: number;
+  /** of the sandbox from which it was branched */
+  shares: Share[];
   metadata: Metadata;
   warnings: string[];
   created_by: string;
@@ -85,8 +88,11 @@ export type Tables = { sandboxes: Table<SandboxRow>; snapshots: Table<SnapshotRo
 
 export function tablesOf(db: Db): Tables {
   return {
-    sandboxes: new Table(db, "sandboxes", { key: "id", json: ["kernels", "env", "certificate", "metadata", "network", "warnings"] }),
-    snapshots: new Table(db, "snapshots", { key: "id", json: ["metadata", "warnings"] }),
+    sandboxes: new Table(db, "sandboxes", {
+      key: "id",
+      json: ["kernels", "env", "shares", "certificate", "metadata", "network", "warnings"],
+    }),
+    snapshots: new Table(db, "snapshots", { key: "id", json: ["shares", "metadata", "warnings"] }),
     workspaces: new Table(db, "workspaces", { key: "id", json: ["warnings"] }),
   };
 }

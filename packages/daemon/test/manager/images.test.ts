@@ -32,6 +32,7 @@ const ROW: Omit<SnapshotRow, "id" | "tag" | "status" | "image"> = {
   pause_ms: null,
   delta_bytes: null,
   pool: 0,
+  shares: [],
   metadata: {},
   warnings: [],
   created_by: "local",

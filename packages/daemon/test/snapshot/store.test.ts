@@ -43,6 +43,7 @@ async function publish(tag: string, base?: Snapshot): Promise<Snapshot> {
     kernels: [],
     env: {},
     network: { mode: "none", allow: [], egressLimitBytes: null },
+    mounts: [],
     branchedFrom: null,
     depth: base ? base.manifest.depth + 1 : 0,
   };

@@ -32,6 +32,7 @@ export const sandbox: Sandbox = {
     disk: "private-overlay",
     memory: "private-copy-on-write",
   },
+  shares: [],
   branch_count: 0,
   has_branched: false,
   memory_limit_mib: null,

@@ -1,0 +1,50 @@
+// Who may share which folders of the daemon's machine, and which shares a fork has from its snapshot.
+
+import { realpath } from "node:fs/promises";
+import { ForkdError } from "../errors.ts";
+import type { Share } from "../share/server.ts";
+import { checkShares, isBelow } from "../share/source.ts";
+import { isLocal, type Caller } from "./caller.ts";
+import type { Core, Settings } from "./core.ts";
+
+/** The shares that were asked for, if they may be and can be; throws FORBIDDEN or SHARE_FAILED */
+export async function allowedShares({ home, settings }: Core, wanted: readonly Share[], caller: Caller): Promise<Share[]> {
+  // before anything is told of them: what exists on this machine is nobody's business either
+  if (!isLocal(caller)) for (const { source } of wanted) await refuseForeign(source, settings, caller);
+  return checkShares(wanted, home);
+}
+
+async function refuseForeign(source: string, { shareRoots }: Settings, { isAdmin }: Caller): Promise<void> {
+  const roots = shareRoots === null || !isAdmin ? [] : shareRoots.split(",");
+  for (const root of roots) {
+    // one that does not exist holds nothing
+    const real = await Promise.all([realpath(source), realpath(root)]).catch(() => undefined);
+    if (real && isBelow(...real)) return;
+  }
+  throw new ForkdError(
+    "FORBIDDEN",
+    "Cannot use shares: they name folders of the daemon's machine, and the request came over the network.",
+    {
+      hint: "Ask on that machine as the daemon's user, or with a token of scope admin for a folder in the setting share_roots.",
+    },
+  );
+}
+
+/**
+ * The shares of the sandbox from which a snapshot was branched: who shared them with it shared them with its descendants.
+ * Those whose folder is no more are named.
+ */
+export async function inheritedShares({ home, tables }: Core, snapshotId: string): Promise<{ shares: Share[]; warnings: string[] }> {
+  const known = tables.snapshots.get(snapshotId)?.shares ?? [];
+  const shares: Share[] = [];
+  const warnings: string[] = [];
+  for (const share of known) {
+    try {
+      shares.push(...(await checkShares([share], home)));
+    } catch (error) {
+      if (!(error instanceof ForkdError)) throw error;
+      warnings.push(`${share.target} is not there: ${error.message}`);
+    }
+  }
+  return { shares, warnings };
+}

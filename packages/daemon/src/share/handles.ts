@@ -1,0 +1,175 @@
+// Open folders and files of a share: each is opened below another one that is open, so that no link can lead out.
+
+import { constants, type BigIntStats } from "node:fs";
+import { open, type FileHandle } from "node:fs/promises";
+import { Errno } from "./record.ts";
+
+const { O_RDONLY, O_NOFOLLOW, O_DIRECTORY, O_NONBLOCK, O_NOCTTY } = constants;
+/** Names a file without opening it: nothing happens to a device or a FIFO */
+const O_PATH = 0x200000;
+/** After this the way to it is looked at again: it may have been moved, or something else may have its name */
+const KEEP_MS = 1000;
+const MOST_OPEN = 32;
+
+/** What is never shown, wherever it lies below a share */
+export type Hidden = {
+  folders: readonly { dev: bigint; ino: bigint }[];
+  /** file systems */
+  devices: ReadonlySet<bigint>;
+};
+
+export function isHidden({ folders, devices }: Hidden, found: BigIntStats): boolean {
+  return devices.has(found.dev) || (found.isDirectory() && folders.some(({ dev, ino }) => dev === found.dev && ino === found.ino));
+}
+
+/** The path of a name in an open folder, as bytes: names need not be text */
+export function below(folder: string, name: Buffer): Buffer {
+  return Buffer.concat([Buffer.from(`${folder}/`), name]);
+}
+
+type Opened = { handle: FileHandle; inode: bigint };
+type Slot = { opened: Promise<Opened>; since: number; users: number; dropped: boolean };
+
+export class Handles {
+  readonly #root: string;
+  readonly #hidden: Hidden;
+  /** in the order in which they were opened */
+  readonly #slots = new Map<string, Slot>();
+  #sweep: NodeJS.Timeout | undefined;
+  #closed = false;
+
+  constructor(root: string, hidden: Hidden) {
+    this.#root = root;
+    this.#hidden = hidden;
+  }
+
+  /** Runs work with the path of an open folder, good for as long as the work takes */
+  async folder<V>(path: readonly Buffer[], work: (at: string, handle: FileHandle) => Promise<V>): Promise<V> {
+    return this.#use(
+      keyOf("d", path),
+      async () => this.#openFolder(path),
+      async ({ handle }) => work(pathOf(handle), handle),
+    );
+  }
+
+  /** Runs work with an open file; ESTALE when the path leads to another one than that of the inode (0: any) */
+  async file<V>(path: readonly Buffer[], inode: bigint, work: (handle: FileHandle) => Promise<V>): Promise<V> {
+    const key = keyOf("f", path);
+    const attempt = async (): Promise<V | typeof ANOTHER> =>
+      this.#use(
+        key,
+        async () => this.#openFile(path),
+        async (opened) => (inode === 0n || opened.inode === inode ? work(opened.handle) : ANOTHER),
+      );
+    let result = await attempt();
+    if (result === ANOTHER) {
+      // it may have been replaced since it was opened
+      this.#drop(key);
+      result = await attempt();
+    }
+    if (result === ANOTHER) throw new Errno("ESTALE");
+    return result;
+  }
+
+  /** What is in use is closed afterwards */
+  close(): void {
+    this.#closed = true;
+    clearTimeout(this.#sweep);
+    for (const key of this.#slots.keys()) this.#drop(key);
+  }
+
+  async #openFolder(path: readonly Buffer[]): Promise<Opened> {
+    const name = path.at(-1);
+    const flags = O_PATH | O_NOFOLLOW | O_DIRECTORY;
+    const handle = name ? await this.folder(path.slice(0, -1), async (at) => open(below(at, name), flags)) : await open(this.#root, flags);
+    return closedOnFailure(handle, async () => {
+      const found = await handle.stat({ bigint: true });
+      if (isHidden(this.#hidden, found)) throw new Errno("ENOENT");
+      return { handle, inode: found.ino };
+    });
+  }
+
+  async #openFile(path: readonly Buffer[]): Promise<Opened> {
+    const name = path.at(-1);
+    if (!name) throw new Errno("EISDIR");
+    const place = await this.folder(path.slice(0, -1), async (at) => open(below(at, name), O_PATH | O_NOFOLLOW));
+    try {
+      const found = await place.stat({ bigint: true });
+      if (found.isDirectory()) throw new Errno("EISDIR");
+      if (!found.isFile()) throw new Errno("EINVAL");
+      return { handle: await open(pathOf(place), O_RDONLY | O_NONBLOCK | O_NOCTTY), inode: found.ino };
+    } finally {
+      await place.close();
+    }
+  }
+
+  async #use<V>(key: string, opener: () => Promise<Opened>, work: (opened: Opened) => Promise<V>): Promise<V> {
+    let slot = this.#slots.get(key);
+    if (!slot || performance.now() - slot.since > KEEP_MS) {
+      this.#drop(key);
+      slot = this.#add(key, opener());
+    }
+    slot.users++;
+    try {
+      return await work(await slot.opened);
+    } finally {
+      slot.users--;
+      release(slot);
+    }
+  }
+
+  #add(key: string, opened: Promise<Opened>): Slot {
+    const slot: Slot = { opened, since: performance.now(), users: 0, dropped: false };
+    // what could not be opened is tried again by the next one
+    opened.catch(() => this.#slots.get(key) === slot && this.#slots.delete(key));
+    if (this.#closed) {
+      slot.dropped = true;
+      return slot;
+    }
+    this.#slots.set(key, slot);
+    const [oldest] = this.#slots.keys();
+    if (this.#slots.size > MOST_OPEN && oldest !== undefined) this.#drop(oldest);
+    this.#sweep ??= setTimeout(() => this.#dropOld(), KEEP_MS).unref();
+    return slot;
+  }
+
+  #dropOld(): void {
+    this.#sweep = undefined;
+    const now = performance.now();
+    for (const [key, { since }] of this.#slots) if (now - since > KEEP_MS) this.#drop(key);
+    if (this.#slots.size > 0) this.#sweep = setTimeout(() => this.#dropOld(), KEEP_MS).unref();
+  }
+
+  #drop(key: string): void {
+    const slot = this.#slots.get(key);
+    if (!slot) return;
+    this.#slots.delete(key);
+    slot.dropped = true;
+    release(slot);
+  }
+}
+
+const ANOTHER = Symbol("another file");
+
+function pathOf(handle: FileHandle): string {
+  return `/proc/self/fd/${handle.fd}`;
+}
+
+function keyOf(kind: "d" | "f", path: readonly Buffer[]): string {
+  return `${kind}/${path.map((name) => name.toString("latin1")).join("/")}`;
+}
+
+function release(slot: Slot): void {
+  if (!slot.dropped || slot.users > 0) return;
+  // one that could not be opened was told to whoever asked; closing what was only looked at cannot lose anything
+  slot.opened.then(async ({ handle }) => handle.close()).catch(() => undefined);
+}
+
+async function closedOnFailure<V>(handle: FileHandle, work: () => Promise<V>): Promise<V> {
+  try {
+    return await work();
+  } catch (error) {
+    await handle.close();
+    throw error;
+  }
+}

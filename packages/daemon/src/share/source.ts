@@ -1,0 +1,64 @@
+// Which folders of the host may be shared, and where in a guest.
+
+import { realpath, stat } from "node:fs/promises";
+import { posix } from "node:path";
+import { ForkdError, messageOf } from "../errors.ts";
+import type { Home } from "../home.ts";
+import type { Hidden } from "./handles.ts";
+import type { Share } from "./server.ts";
+
+/** What every guest needs as it is */
+const TAKEN = ["/", "/dev", "/etc", "/proc", "/run", "/sys"];
+const TAKEN_BELOW = ["/dev", "/proc", "/run/forkd", "/sys"];
+/** File systems that show the daemon's own process, and the host's devices, as files */
+const UNSEEN = ["/proc", "/sys"];
+
+/** The same shares with their sources as they are without links; throws SHARE_FAILED */
+export async function checkShares(shares: readonly Share[], home: Home): Promise<Share[]> {
+  for (const { source, target } of shares) checkTarget(source, target);
+  for (const [at, { source, target }] of shares.entries()) {
+    const other = shares.find((share, index) => index !== at && isBelow(target, share.target));
+    if (other) throw refused(source, `its place ${target} is that of ${other.source}, or lies in it`);
+  }
+  return Promise.all(shares.map(async ({ source, target }) => ({ source: await checkSource(source, home), target })));
+}
+
+/** The daemon's own folders, and file systems that are no files, are not in any share */
+export async function hiddenFrom(home: Home): Promise<Hidden> {
+  const folders = await Promise.all([home.root, home.run].map(async (path) => stat(path, { bigint: true })));
+  const devices = await Promise.all(UNSEEN.map(async (path) => (await stat(path, { bigint: true })).dev));
+  return { folders: folders.map(({ dev, ino }) => ({ dev, ino })), devices: new Set(devices) };
+}
+
+/** Whether a path is another one or lies below it; both absolute and plain */
+export function isBelow(path: string, folder: string): boolean {
+  return path === folder || path.startsWith(folder === "/" ? "/" : `${folder}/`);
+}
+
+async function checkSource(source: string, home: Home): Promise<string> {
+  if (!posix.isAbsolute(source) || source.includes("\0")) throw refused(source, "the path must be absolute");
+  const path = await realpath(source).catch((error: NodeJS.ErrnoException) => {
+    throw refused(source, error.code === "ENOENT" ? "it does not exist" : messageOf(error), error);
+  });
+  if (!(await stat(path)).isDirectory()) throw refused(source, "it is not a folder");
+  if (path === "/") throw refused(source, "it is the whole machine", undefined, "Share the folder that is needed.");
+  for (const own of await Promise.all([home.root, home.run].map(async (folder) => realpath(folder))))
+    if (isBelow(path, own)) throw refused(source, `it belongs to the daemon`);
+  const unseen = UNSEEN.find((folder) => isBelow(path, folder));
+  if (unseen) throw refused(source, `${unseen} holds no files`);
+  return path;
+}
+
+function checkTarget(source: string, target: string): void {
+  const why =
+    !posix.isAbsolute(target) || target.includes("\0") || posix.normalize(target) !== target || (target.endsWith("/") && target !== "/")
+      ? `its place ${JSON.stringify(target)} must be an absolute path without "." and ".."`
+      : TAKEN.includes(target) || TAKEN_BELOW.some((folder) => isBelow(target, folder))
+        ? `the guest needs ${target} itself`
+        : undefined;
+  if (why !== undefined) throw refused(source, why);
+}
+
+function refused(source: string, why: string, cause?: unknown, hint?: string): ForkdError {
+  return new ForkdError("SHARE_FAILED", `Cannot share ${source}: ${why}.`, { cause, ...(hint ? { hint } : {}) });
+}

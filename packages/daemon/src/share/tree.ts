@@ -1,0 +1,167 @@
+// A folder of the host as a guest sees it: read-only, only files, folders and links, and nothing beyond it.
+
+import { constants, type BigIntStats } from "node:fs";
+import { lstat, opendir, readlink } from "node:fs/promises";
+import { Semaphore } from "../util/semaphore.ts";
+import { below, Handles, isHidden, type Hidden } from "./handles.ts";
+import { ENTRY_BYTES, Errno, type Attributes, type Entry } from "./record.ts";
+
+export const LARGEST_READ: number = 256 * 1024;
+const LARGEST_LIST = 64 * 1024;
+const LONGEST_NAME = 255;
+/** More than a guest could use; beyond it a list is refused, so that no folder fills the daemon's memory */
+const MOST_NAMES = 200_000;
+/** Lists that are kept for their next part */
+const MOST_LISTS = 2;
+const KEEP_LIST_MS = 10_000;
+/** Of the threads that the whole daemon has for files: a disk that hangs must not stop everything else */
+const AT_ONCE = 2;
+
+const turns = new Semaphore(AT_ONCE);
+
+type List = { names: Buffer[]; used: number };
+
+export class ShareTree {
+  readonly #handles: Handles;
+  readonly #hidden: Hidden;
+  readonly #lists = new Map<string, List>();
+
+  /** @param root without links in it */
+  constructor(root: string, hidden: Hidden) {
+    this.#hidden = hidden;
+    this.#handles = new Handles(root, hidden);
+  }
+
+  async stat(path: Buffer): Promise<Attributes> {
+    const names = namesIn(path);
+    return turns.run(async () => {
+      const name = names.pop();
+      if (!name) return this.#handles.folder([], async (_at, handle) => this.#shown(await handle.stat({ bigint: true })));
+      return this.#handles.folder(names, async (at) => this.#shown(await lstat(below(at, name), { bigint: true })));
+    });
+  }
+
+  /** At most `size` bytes of the file that has this inode */
+  async read(path: Buffer, range: { inode: bigint; offset: bigint; size: number }): Promise<Buffer> {
+    const names = namesIn(path);
+    const { inode, offset, size } = range;
+    if (size > LARGEST_READ || offset > BigInt(Number.MAX_SAFE_INTEGER - size)) throw new Errno("EINVAL");
+    return turns.run(async () =>
+      this.#handles.file(names, inode, async (handle) => {
+        const content = Buffer.allocUnsafe(size);
+        let length = 0;
+        while (length < size) {
+          const { bytesRead } = await handle.read(content, length, size - length, Number(offset) + length);
+          if (bytesRead === 0) break;
+          length += bytesRead;
+        }
+        return content.subarray(0, length);
+      }),
+    );
+  }
+
+  async readLink(path: Buffer): Promise<Buffer> {
+    const names = namesIn(path);
+    const name = names.pop();
+    if (!name) throw new Errno("EINVAL");
+    return turns.run(async () => this.#handles.folder(names, async (at) => readlink(below(at, name), { encoding: "buffer" })));
+  }
+
+  /** A part of a folder from a place in its list on, as much as goes into `size` bytes; what has gone meanwhile is left out */
+  async list(path: Buffer, offset: bigint, size: number): Promise<{ entries: Entry[]; complete: boolean }> {
+    const names = namesIn(path);
+    const from = Number(offset);
+    return turns.run(async () =>
+      this.#handles.folder(names, async (at) => {
+        const all = await this.#names(path.toString("latin1"), at, from);
+        const entries: Entry[] = [];
+        let room = Math.min(size, LARGEST_LIST);
+        let next = from;
+        while (next < all.length) {
+          const name = all[next];
+          if (!name) break;
+          room -= ENTRY_BYTES + name.length;
+          if (room < 0 && entries.length > 0) break;
+          next++;
+          const attributes = await this.#attributesAt(at, name);
+          if (attributes) entries.push({ next, name, attributes });
+        }
+        return { entries, complete: next >= all.length };
+      }),
+    );
+  }
+
+  close(): void {
+    this.#handles.close();
+    this.#lists.clear();
+  }
+
+  /** A list that was kept, else a new one, in whose order a folder that has not changed is the same */
+  async #names(key: string, at: string, from: number): Promise<Buffer[]> {
+    const now = performance.now();
+    for (const [other, list] of this.#lists) if (now - list.used > KEEP_LIST_MS) this.#lists.delete(other);
+    const known = from > 0 ? this.#lists.get(key) : undefined;
+    const names = known?.names ?? (await readNames(at));
+    this.#lists.delete(key);
+    this.#lists.set(key, { names, used: now });
+    const [oldest] = this.#lists.keys();
+    if (this.#lists.size > MOST_LISTS && oldest !== undefined) this.#lists.delete(oldest);
+    return names;
+  }
+
+  async #attributesAt(at: string, name: Buffer): Promise<Attributes | undefined> {
+    try {
+      return this.#shown(await lstat(below(at, name), { bigint: true }));
+    } catch (error) {
+      if (error instanceof Errno || (error as NodeJS.ErrnoException).code === "ENOENT") return undefined;
+      throw error;
+    }
+  }
+
+  #shown(found: BigIntStats): Attributes {
+    const isShown = found.isFile() || found.isDirectory() || found.isSymbolicLink();
+    if (!isShown || isHidden(this.#hidden, found)) throw new Errno("ENOENT");
+    return {
+      inode: found.ino,
+      size: found.size,
+      blocks: found.blocks,
+      accessed: found.atimeNs,
+      modified: found.mtimeNs,
+      changed: found.ctimeNs,
+      mode: Number(found.mode) & (constants.S_IFMT | 0o777),
+      links: Number(found.nlink),
+    };
+  }
+}
+
+/** The names of a path below a share; none of them can lead upwards */
+function namesIn(path: Buffer): Buffer[] {
+  if (path.length === 0) return [];
+  if (path.includes(0)) throw new Errno("EINVAL");
+  const names: Buffer[] = [];
+  for (let at = 0; at <= path.length;) {
+    const slash = path.indexOf("/", at);
+    const end = slash < 0 ? path.length : slash;
+    names.push(path.subarray(at, end));
+    at = end + 1;
+  }
+  for (const name of names) {
+    if (name.length > LONGEST_NAME) throw new Errno("ENAMETOOLONG");
+    if (name.length === 0 || name.equals(DOT) || name.equals(DOT_DOT)) throw new Errno("EINVAL");
+  }
+  return names;
+}
+
+const DOT = Buffer.from(".");
+const DOT_DOT = Buffer.from("..");
+
+async function readNames(at: string): Promise<Buffer[]> {
+  // @types/node knows no Buffer here, which Node takes and gives
+  const folder = await opendir(at, { encoding: "buffer" as BufferEncoding, bufferSize: 1024 });
+  const names: Buffer[] = [];
+  for await (const entry of folder) {
+    names.push(entry.name as unknown as Buffer);
+    if (names.length > MOST_NAMES) throw new Errno("EOVERFLOW");
+  }
+  return names;
+}
