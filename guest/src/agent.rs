@@ -4,6 +4,8 @@ mod aside;
 mod own;
 mod processes;
 mod shares;
+mod transfers;
+mod wait;
 
 use crate::aside::Aside;
 use crate::failure::Failure;
@@ -14,7 +16,7 @@ use crate::network::{Door, Network, FIRST_OWN};
 use crate::outbox::Outbox;
 use crate::port::Port;
 use crate::process::Part;
-use crate::protocol::{attached_record, kind, Decoder, Event, Frame, Reader, Writer, VERSION};
+use crate::protocol::{attached_record, channel, kind, Decoder, Event, Frame, Reader, Writer, VERSION};
 use crate::resync::Identity;
 use crate::shares::{Mount, Shares};
 use crate::shutdown;
@@ -26,7 +28,6 @@ use crate::tools;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Read};
-use std::os::unix::io::AsRawFd;
 
 const MOST_STREAMS: usize = 4096;
 const SCRATCH: usize = 65536;
@@ -181,16 +182,6 @@ impl Agent {
         }
     }
 
-    /// What became of an upload after a step.
-    fn end_upload(&mut self, stream: u32, ended: Result<bool, Failure>) {
-        if let Err(failure) = &ended {
-            failure.report(stream, &mut self.outbox);
-        }
-        if !matches!(ended, Ok(false)) {
-            self.streams.remove(&stream);
-        }
-    }
-
     /// Moves output to the host as far as it goes; `true` when more could go at once.
     fn send(&mut self) -> bool {
         let (streams, outbox) = (&mut self.streams, &mut self.outbox);
@@ -206,74 +197,6 @@ impl Agent {
             let _ = outbox.write_to(&mut self.port);
         }
         (was_full || more) && !outbox.is_full()
-    }
-
-    /// Files on their way to the host, each in its turn; `true` when one of them could send more.
-    fn send_files(&mut self) -> bool {
-        let (streams, outbox) = (&mut self.streams, &mut self.outbox);
-        let mut more = false;
-        let mut ended = Vec::new();
-        let mut next = None;
-        for range in [self.turn..u32::MAX, 0..self.turn] {
-            for (stream, state) in streams.range_mut(range) {
-                if let Stream::Download(download) = state {
-                    if outbox.is_full() {
-                        next.get_or_insert(*stream);
-                    } else if download.pump(*stream, outbox) {
-                        ended.push(*stream);
-                    } else {
-                        more |= download.has_more();
-                    }
-                }
-            }
-        }
-        self.turn = next.unwrap_or(0);
-        for stream in ended {
-            streams.remove(&stream);
-        }
-        more
-    }
-
-    fn wait(&mut self, timeout: i32) -> io::Result<()> {
-        let (fds, sources) = (&mut self.fds, &mut self.sources);
-        fds.clear();
-        sources.clear();
-        let (read, write) = (!self.outbox.is_flooded(), !self.outbox.is_empty());
-        fds.push(self.port.interest(read, write));
-        fds.push(sys::poll_fd(self.signals.as_raw_fd(), sys::POLLIN));
-        self.table.interests(&self.outbox, |id, part, fd, events| {
-            fds.push(sys::poll_fd(fd, events));
-            sources.push(Source::Process(id, part));
-        });
-        for (number, stream) in &self.streams {
-            let interest = match stream {
-                Stream::Socket(socket) => socket.interest(&self.outbox),
-                Stream::Download(download) => download.interest(&self.outbox).map(|fd| (fd, sys::POLLIN)),
-                Stream::Upload(upload) => upload.interest().map(|fd| (fd, sys::POLLOUT)),
-                Stream::Aside(aside) | Stream::Mounting(aside, _) => aside.interest(&self.outbox),
-                Stream::Process(_) | Stream::Starting(_) | Stream::Share(_) => None,
-            };
-            if let Some((fd, events)) = interest {
-                fds.push(sys::poll_fd(fd, events));
-                sources.push(Source::Stream(*number));
-            }
-        }
-        if !self.outbox.is_full() {
-            self.network.interests(|door, fd| {
-                fds.push(sys::poll_fd(fd, sys::POLLIN));
-                sources.push(Source::Door(door));
-            });
-        }
-        for starting in self.starting.values() {
-            let (fd, events) = starting.interest();
-            fds.push(sys::poll_fd(fd, events));
-            sources.push(Source::Starting);
-        }
-        self.shares.interests(&self.outbox, |number, fd, events| {
-            fds.push(sys::poll_fd(fd, events));
-            sources.push(Source::Share(number));
-        });
-        sys::poll(fds, timeout)
     }
 
     fn receive(&mut self, decoder: &mut Decoder) {

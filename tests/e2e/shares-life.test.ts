@@ -147,7 +147,7 @@ describe("a share", () => {
         return text;
       };
       await until(async () => (await wchan()) === "request_wait_answer");
-      const stat = statFile(agent, `${AT}/package/inner.py`, 0);
+      const stat = statFile(agent, `${AT}/package/inner.py`, { timeoutMs: 0 });
       stat.catch(() => undefined); // it ends with the connection
       await agent.call(T.PING, Buffer.alloc(0), { timeoutMs: 60_000 });
       reader.kill("SIGKILL");

@@ -3,12 +3,8 @@
 use super::{Agent, Stream};
 use crate::aside::{is_last, Aside, Frames};
 use crate::failure::Failure;
-use crate::network::Network;
 use crate::port::Port;
 use crate::protocol::{kind, Frame};
-use crate::shares::Shares;
-use crate::table::Table;
-use std::collections::BTreeMap;
 use std::io;
 use std::mem;
 use std::os::unix::io::AsRawFd;
@@ -66,11 +62,11 @@ impl Agent {
     fn serve_aside(&mut self, frame: &Frame, socket: UnixStream) -> io::Result<()> {
         // what is the agent's is not ours to end
         mem::forget(mem::take(&mut self.streams));
-        mem::forget(mem::take::<Table>(&mut self.table));
-        mem::forget(mem::take::<Shares>(&mut self.shares));
-        mem::forget(mem::take::<Network>(&mut self.network));
+        mem::forget(mem::take(&mut self.table));
+        mem::forget(mem::take(&mut self.shares));
+        mem::forget(mem::take(&mut self.network));
         mem::forget(mem::replace(&mut self.port, Port::over(socket)?));
-        mem::forget(mem::replace(&mut self.starting, BTreeMap::new()));
+        mem::forget(mem::take(&mut self.starting));
         self.outbox.clear();
         self.frame(frame);
         let mut frames = Frames::default();

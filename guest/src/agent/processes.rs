@@ -15,7 +15,8 @@ impl Agent {
         let checked = self.table.check(&request.tag, starting);
         if checked.is_ok() && !self.shares.is_empty() {
             self.last_start += 1;
-            self.starting.insert(self.last_start, Starting::begin(request, env, stream)?);
+            self.starting
+                .insert(self.last_start, Starting::begin(request, env, stream)?);
             self.streams.insert(stream, Stream::Starting(self.last_start));
             return Ok(());
         }
