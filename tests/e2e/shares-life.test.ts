@@ -275,7 +275,7 @@ for size in (1, 16, 80, 4096):
 
   it("is given on the command line", async () => {
     const forked = await daemon.cli(
-      ["fork", "python", "--name", "by-cli", "--share", `${folder.path}:${AT}`, "--share", "package:/package"],
+      ["fork", "python", "--name", "by-cli", "--share", `${folder.path}:${AT}`, "--share", "package:/package", "--share", "a"],
       {
         cwd: folder.path,
       },
@@ -283,12 +283,13 @@ for size in (1, 16, 80, 4096):
     assert.equal(forked.code, 0, forked.stderr);
     assert.equal((await daemon.cli(["exec", "by-cli", "--", "cat", `${AT}/file`, "/package/inner.py"])).stdout, "content\nanswer = 42\n");
     assert.match((await daemon.cli(["inspect", "by-cli"])).stdout, new RegExp(`${folder.path} at ${AT}`));
+    assert.equal((await daemon.cli(["exec", "by-cli", "--", "ls", join(folder.path, "a")])).stdout, "b\n");
     const bare = await daemon.cli(["fork", "--from-sandbox", "by-cli", "--no-shares", "--json"]);
     assert.deepEqual((JSON.parse(bare.stdout) as { sandboxes: { shares: [] }[] }).sandboxes[0]?.shares, []);
     const argv = ["run", "--image", "python-numpy", "--memory-mib", "256", "--share", `.:${AT}`, "--", "cat", `${AT}/file`];
     const ran = await daemon.cli(argv, { cwd: folder.path });
     assert.equal(ran.stdout, "content\n", ran.stderr);
-    assert.equal((await daemon.cli(["fork", "python", "--share", "nonsense"])).code, 2);
+    assert.equal((await daemon.cli(["fork", "python", "--share", "non:sense"])).code, 2);
     assert.equal((await daemon.cli(["fork", "python", "--share", "/a:/b", "--no-shares"])).code, 2);
   });
 });

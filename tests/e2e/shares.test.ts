@@ -80,7 +80,7 @@ describe("a shared folder", () => {
   });
 
   it("has files of any size", async () => {
-    const sum = await folder.addLarge("large", 100_000_000);
+    const sum = await folder.addLarge("large", 20_000_000);
     assert.equal(await sh(`md5sum < ${AT}/large`), `${sum}  -`);
     await rm(join(folder.path, "large"));
   });
@@ -118,7 +118,7 @@ describe("a shared folder", () => {
     assert.equal((await sandbox.files.stat(`${AT}/part-1`)).size, 5_000_000);
     await sandbox.exec(["ln", "-s", `${AT}/file`, "/tmp/into"]);
     assert.equal(Buffer.from(await sandbox.files.read("/tmp/into")).toString(), "content\n");
-    await assert.rejects(sandbox.files.read(`${AT}/gone`), { code: "FILE_FAILED", message: /No such file/ });
+    await assert.rejects(sandbox.files.read(`${AT}/gone`), { code: "FILE_NOT_FOUND" });
     await assert.rejects(sandbox.files.write(`${AT}/new`, "x"), { code: "FILE_FAILED", message: /Read-only/ });
     const beside = Buffer.alloc(1_000_000, "beside");
     await sandbox.files.write("/tmp/beside", beside);

@@ -56,12 +56,14 @@ export function addPair(text: string, all: Record<string, string> = {}): Record<
   return { ...all, [text.slice(0, at)]: text.slice(at + 1) };
 }
 
-/** FOLDER:PLACE, repeated; the folder is one of this machine and need not be absolute */
+/** FOLDER[:PLACE], repeated; the folder is one of this machine and need not be absolute. Without a place it is where it is here */
 export function addShare(text: string, all: Share[] = []): Share[] {
   const at = text.lastIndexOf(":");
-  const [source, target] = [text.slice(0, at), text.slice(at + 1)];
-  if (at < 1 || !target.startsWith("/")) throw new InvalidArgumentError("It must be FOLDER:/PLACE/IN/THE/GUEST.");
-  return [...all, { source: resolve(source), target }];
+  const source = resolve(at < 0 ? text : text.slice(0, at));
+  const target = at < 0 ? source : text.slice(at + 1);
+  if (text === "" || at === 0 || !target.startsWith("/"))
+    throw new InvalidArgumentError("It must be FOLDER or FOLDER:/PLACE/IN/THE/GUEST.");
+  return [...all, { source, target }];
 }
 
 export function addText(text: string, all: string[] = []): string[] {

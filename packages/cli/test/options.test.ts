@@ -19,7 +19,8 @@ test("a share is a folder of this machine and a place in the guest; only the las
     { source: resolve("docs"), target: "/mnt" },
     { source: "/a:b", target: "/c" },
   ]);
-  for (const text of ["", "/a", ":/b", "/a:", "/a:b", "/a:./b"]) assert.throws(() => addShare(text), /FOLDER:/, text);
+  assert.deepEqual(addShare("docs"), [{ source: resolve("docs"), target: resolve("docs") }]);
+  for (const text of ["", ":/b", "/a:", "/a:b", "/a:./b"]) assert.throws(() => addShare(text), /FOLDER:/, text);
 });
 
 test("lists are separated by commas or blanks, and add up", () => {

@@ -61,7 +61,7 @@ function build(cli: Cli, name: string, about: string): Command {
     .option("--name <name>", "a name for it; only with -n 1")
     .option("--env <key=value>", "environment of every process in it; may be repeated", addPair)
     .option("--metadata <key=value>", "kept for you; may be repeated", addPair)
-    .option("--share <folder:place>", "a folder of the daemon's machine that it sees, live and read-only; may be repeated", addShare)
+    .option("--share <folder[:place]>", "a folder of the daemon's machine that it sees, live and read-only; may be repeated", addShare)
     .option("--no-shares", "not even the folders that the sandbox it descends from sees")
     .option("--ttl <time>", "ends after this time: 90, 90s, 10m, 2h, 1d", duration)
     .option("--idle-timeout <time>", "ends when nobody used it for this time", duration)

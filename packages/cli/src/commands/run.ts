@@ -42,7 +42,7 @@ export function runCommand(cli: Cli): Command {
     .option("--disk-mib <mib>", "room for what the guest writes, on the host's disk (default: in its RAM)", positiveInteger)
     .option("--timeout-secs <secs>", "end it after so many seconds; exit code 124 then (default: 600, with -t never)", positiveNumber)
     .option("--env <key=value>", "environment; may be repeated", addPair)
-    .option("--share <folder:place>", "a folder of the daemon's machine that it sees, live and read-only; may be repeated", addShare)
+    .option("--share <folder[:place]>", "a folder of the daemon's machine that it sees, live and read-only; may be repeated", addShare)
     .option("--cwd <folder>", "working folder in the guest")
     .option("--user <name>", "user in the guest")
     .option("-i, --interactive", "pass standard input on")

@@ -11,7 +11,7 @@ import type { WardenSource } from "../memory/warden-source.ts";
 import { Egress } from "../net/egress.ts";
 import type { Network } from "../net/network.ts";
 import type { NetworkPolicy } from "../net/policy.ts";
-import type { Hidden } from "../share/handles.ts";
+import type { Hidden } from "../share/hidden.ts";
 import { startSharing, type Share } from "../share/server.ts";
 import type { Snapshot } from "../snapshot/store.ts";
 import type { ProcessId } from "../util/process-id.ts";

@@ -1,7 +1,8 @@
 // Open folders and files of a share: each is opened below another one that is open, so that no link can lead out.
 
-import { constants, type BigIntStats } from "node:fs";
-import { open, type FileHandle } from "node:fs/promises";
+import { constants } from "node:fs";
+import { open, readlink, type FileHandle } from "node:fs/promises";
+import { holdsNoFiles, isHidden, type Hidden } from "./hidden.ts";
 import { Errno } from "./record.ts";
 
 const { O_RDONLY, O_NOFOLLOW, O_DIRECTORY, O_NONBLOCK, O_NOCTTY } = constants;
@@ -9,31 +10,23 @@ const { O_RDONLY, O_NOFOLLOW, O_DIRECTORY, O_NONBLOCK, O_NOCTTY } = constants;
 const O_PATH = 0x200000;
 /** After this the way to it is looked at again: it may have been moved, or something else may have its name */
 const KEEP_MS = 1000;
-const MOST_OPEN = 32;
+/** Of all shares together: guests must not use up what the daemon may have open */
+const MOST_OPEN = 256;
 
-/** What is never shown, wherever it lies below a share */
-export type Hidden = {
-  folders: readonly { dev: bigint; ino: bigint }[];
-  /** file systems */
-  devices: ReadonlySet<bigint>;
-};
-
-export function isHidden({ folders, devices }: Hidden, found: BigIntStats): boolean {
-  return devices.has(found.dev) || (found.isDirectory() && folders.some(({ dev, ino }) => dev === found.dev && ino === found.ino));
-}
+/** What is open, in the order in which it was opened, with what lets go of it */
+const kept = new Map<Slot, () => void>();
 
 /** The path of a name in an open folder, as bytes: names need not be text */
 export function below(folder: string, name: Buffer): Buffer {
   return Buffer.concat([Buffer.from(`${folder}/`), name]);
 }
 
-type Opened = { handle: FileHandle; inode: bigint };
+type Opened = { handle: FileHandle; dev: bigint; inode: bigint };
 type Slot = { opened: Promise<Opened>; since: number; users: number; dropped: boolean };
 
 export class Handles {
   readonly #root: string;
   readonly #hidden: Hidden;
-  /** in the order in which they were opened */
   readonly #slots = new Map<string, Slot>();
   #sweep: NodeJS.Timeout | undefined;
   #closed = false;
@@ -45,11 +38,7 @@ export class Handles {
 
   /** Runs work with the path of an open folder, good for as long as the work takes */
   async folder<V>(path: readonly Buffer[], work: (at: string, handle: FileHandle) => Promise<V>): Promise<V> {
-    return this.#use(
-      keyOf("d", path),
-      async () => this.#openFolder(path),
-      async ({ handle }) => work(pathOf(handle), handle),
-    );
+    return this.#inFolder(path, async ({ handle }) => work(pathOf(handle), handle));
   }
 
   /** Runs work with an open file; ESTALE when the path leads to another one than that of the inode (0: any) */
@@ -78,29 +67,47 @@ export class Handles {
     for (const key of this.#slots.keys()) this.#drop(key);
   }
 
-  async #openFolder(path: readonly Buffer[]): Promise<Opened> {
-    const name = path.at(-1);
-    const flags = O_PATH | O_NOFOLLOW | O_DIRECTORY;
-    const handle = name ? await this.folder(path.slice(0, -1), async (at) => open(below(at, name), flags)) : await open(this.#root, flags);
+  async #inFolder<V>(path: readonly Buffer[], work: (folder: Opened) => Promise<V>): Promise<V> {
+    return this.#use(keyOf("d", path), async () => (path.length === 0 ? this.#openRoot() : this.#openPlace(path, O_DIRECTORY)), work);
+  }
+
+  async #openRoot(): Promise<Opened> {
+    const handle = await open(this.#root, O_PATH | O_NOFOLLOW | O_DIRECTORY);
     return closedOnFailure(handle, async () => {
-      const found = await handle.stat({ bigint: true });
-      if (isHidden(this.#hidden, found)) throw new Errno("ENOENT");
-      return { handle, inode: found.ino };
+      // a folder above it may have become a link since it was shared
+      if ((await readlink(pathOf(handle))) !== this.#root) throw new Errno("ENOENT");
+      return this.#shown(handle);
+    });
+  }
+
+  /** Names what is at a path other than the share's own, without following a link there */
+  async #openPlace(path: readonly Buffer[], flags = 0): Promise<Opened> {
+    const name = path.at(-1) ?? Buffer.alloc(0);
+    return this.#inFolder(path.slice(0, -1), async (folder) => {
+      const handle = await open(below(pathOf(folder.handle), name), O_PATH | O_NOFOLLOW | flags);
+      return closedOnFailure(handle, async () => this.#shown(handle, folder.dev));
     });
   }
 
   async #openFile(path: readonly Buffer[]): Promise<Opened> {
-    const name = path.at(-1);
-    if (!name) throw new Errno("EISDIR");
-    const place = await this.folder(path.slice(0, -1), async (at) => open(below(at, name), O_PATH | O_NOFOLLOW));
+    if (path.length === 0) throw new Errno("EISDIR");
+    const place = await this.#openPlace(path);
     try {
-      const found = await place.stat({ bigint: true });
+      const found = await place.handle.stat();
       if (found.isDirectory()) throw new Errno("EISDIR");
       if (!found.isFile()) throw new Errno("EINVAL");
-      return { handle: await open(pathOf(place), O_RDONLY | O_NONBLOCK | O_NOCTTY), inode: found.ino };
+      return { ...place, handle: await open(pathOf(place.handle), O_RDONLY | O_NONBLOCK | O_NOCTTY) };
     } finally {
-      await place.close();
+      await place.handle.close();
     }
+  }
+
+  /** @param dev file system of the folder it is in, which was looked at */
+  async #shown(handle: FileHandle, dev?: bigint): Promise<Opened> {
+    const found = await handle.stat({ bigint: true });
+    const isElsewhere = found.dev !== dev && (await holdsNoFiles(pathOf(handle)));
+    if (isElsewhere || isHidden(this.#hidden, found)) throw new Errno("ENOENT");
+    return { handle, dev: found.dev, inode: found.ino };
   }
 
   async #use<V>(key: string, opener: () => Promise<Opened>, work: (opened: Opened) => Promise<V>): Promise<V> {
@@ -121,14 +128,15 @@ export class Handles {
   #add(key: string, opened: Promise<Opened>): Slot {
     const slot: Slot = { opened, since: performance.now(), users: 0, dropped: false };
     // what could not be opened is tried again by the next one
-    opened.catch(() => this.#slots.get(key) === slot && this.#slots.delete(key));
+    opened.catch(() => this.#slots.get(key) === slot && this.#drop(key));
     if (this.#closed) {
       slot.dropped = true;
       return slot;
     }
     this.#slots.set(key, slot);
-    const [oldest] = this.#slots.keys();
-    if (this.#slots.size > MOST_OPEN && oldest !== undefined) this.#drop(oldest);
+    kept.set(slot, () => this.#drop(key));
+    const [letGo] = kept.values();
+    if (kept.size > MOST_OPEN) letGo?.();
     this.#sweep ??= setTimeout(() => this.#dropOld(), KEEP_MS).unref();
     return slot;
   }
@@ -144,6 +152,7 @@ export class Handles {
     const slot = this.#slots.get(key);
     if (!slot) return;
     this.#slots.delete(key);
+    kept.delete(slot);
     slot.dropped = true;
     release(slot);
   }

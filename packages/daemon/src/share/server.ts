@@ -10,9 +10,9 @@ import { AgentError, type AgentStream } from "../guest/stream.ts";
 import { Semaphore } from "../util/semaphore.ts";
 import { answerRecord, attributesBody, entriesBody, Errno, Questions, type Question } from "./record.ts";
 import { ShareTree } from "./tree.ts";
-import type { Hidden } from "./handles.ts";
+import type { Hidden } from "./hidden.ts";
 
-/** Answers of one share that are being made or sent; they are what takes memory here */
+/** Answers to one guest that are being made or sent; they are what takes memory here */
 const AT_ONCE = 8;
 /** Beyond so many questions the guest gets no credit for more */
 const MOST_WAITING = 32;
@@ -33,7 +33,8 @@ export type Sharing = {
 /** Sends everything at once; resolves when the guest has mounted all of them and unmounted all others */
 export async function startSharing(agent: AgentConnection, opts: Sharing): Promise<void> {
   const { shares, mounted, hidden, withinMs = MOUNT_WITHIN_MS } = opts;
-  const servers = shares.map((share) => new ShareServer(agent, share, hidden));
+  const turns = new Semaphore(AT_ONCE);
+  const servers = shares.map((share) => new ShareServer(agent, share, hidden, turns));
   const others = mounted.filter((target) => !shares.some((share) => share.target === target));
   await Promise.all([
     ...servers.map(async (server) => server.mounted(withinMs)),
@@ -46,14 +47,15 @@ class ShareServer {
   readonly #stream: AgentStream;
   readonly #share: Share;
   readonly #questions = new Questions();
-  readonly #turns = new Semaphore(AT_ONCE);
+  readonly #turns: Semaphore;
   #waiting = 0;
   #room: (() => void) | undefined;
   #sent: Promise<void> = Promise.resolve();
 
   /** Asks the guest to mount it, or goes on with one that is mounted; mounted() tells when it has */
-  constructor(agent: AgentConnection, share: Share, hidden: Hidden) {
+  constructor(agent: AgentConnection, share: Share, hidden: Hidden, turns: Semaphore) {
     this.#share = share;
+    this.#turns = turns;
     this.#tree = new ShareTree(share.source, hidden);
     const payload = new Writer().str(share.target).str(nameOf(share.source)).done();
     this.#stream = agent.open(T.MOUNT, payload, (_channel, bytes) => this.#receive(bytes));
@@ -73,8 +75,12 @@ class ShareServer {
         () => new ForkdError("SHARE_FAILED", `${what}: the guest did not mount it within ${withinMs} ms.`),
       );
     } catch (error) {
-      if (error instanceof AgentError) throw new ForkdError("SHARE_FAILED", `${what}: ${error.message}.`, { cause: error });
-      throw error;
+      if (!(error instanceof AgentError)) throw error;
+      if (error.errno !== "unsupported") throw new ForkdError("SHARE_FAILED", `${what}: ${error.message}.`, { cause: error });
+      throw new ForkdError("SHARE_FAILED", `${what}: the guest cannot mount it: ${error.message}.`, {
+        cause: error,
+        hint: "Make the snapshot again, with the agent and the guest kernel that this forkd has.",
+      });
     }
   }
 

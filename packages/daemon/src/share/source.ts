@@ -4,14 +4,12 @@ import { realpath, stat } from "node:fs/promises";
 import { posix } from "node:path";
 import { ForkdError, messageOf } from "../errors.ts";
 import type { Home } from "../home.ts";
-import type { Hidden } from "./handles.ts";
+import { holdsNoFiles } from "./hidden.ts";
 import type { Share } from "./server.ts";
 
 /** What every guest needs as it is */
 const TAKEN = ["/", "/dev", "/etc", "/proc", "/run", "/sys"];
 const TAKEN_BELOW = ["/dev", "/proc", "/run/forkd", "/sys"];
-/** File systems that show the daemon's own process, and the host's devices, as files */
-const UNSEEN = ["/proc", "/sys"];
 
 /** The same shares with their sources as they are without links; throws SHARE_FAILED */
 export async function checkShares(shares: readonly Share[], home: Home): Promise<Share[]> {
@@ -21,13 +19,6 @@ export async function checkShares(shares: readonly Share[], home: Home): Promise
     if (other) throw refused(source, `its place ${target} is that of ${other.source}, or lies in it`);
   }
   return Promise.all(shares.map(async ({ source, target }) => ({ source: await checkSource(source, home), target })));
-}
-
-/** The daemon's own folders, and file systems that are no files, are not in any share */
-export async function hiddenFrom(home: Home): Promise<Hidden> {
-  const folders = await Promise.all([home.root, home.run].map(async (path) => stat(path, { bigint: true })));
-  const devices = await Promise.all(UNSEEN.map(async (path) => (await stat(path, { bigint: true })).dev));
-  return { folders: folders.map(({ dev, ino }) => ({ dev, ino })), devices: new Set(devices) };
 }
 
 /** Whether a path is another one or lies below it; both absolute and plain */
@@ -44,8 +35,7 @@ async function checkSource(source: string, home: Home): Promise<string> {
   if (path === "/") throw refused(source, "it is the whole machine", undefined, "Share the folder that is needed.");
   for (const own of await Promise.all([home.root, home.run].map(async (folder) => realpath(folder))))
     if (isBelow(path, own)) throw refused(source, `it belongs to the daemon`);
-  const unseen = UNSEEN.find((folder) => isBelow(path, folder));
-  if (unseen) throw refused(source, `${unseen} holds no files`);
+  if (await holdsNoFiles(path)) throw refused(source, "its file system holds no files");
   return path;
 }
 

@@ -3,7 +3,9 @@
 import { constants, type BigIntStats } from "node:fs";
 import { lstat, opendir, readlink } from "node:fs/promises";
 import { Semaphore } from "../util/semaphore.ts";
-import { below, Handles, isHidden, type Hidden } from "./handles.ts";
+import { below, Handles } from "./handles.ts";
+import { isHidden, type Hidden } from "./hidden.ts";
+import { dropLists, keepList, takeList } from "./lists.ts";
 import { ENTRY_BYTES, Errno, type Attributes, type Entry } from "./record.ts";
 
 export const LARGEST_READ: number = 256 * 1024;
@@ -11,20 +13,14 @@ const LARGEST_LIST = 64 * 1024;
 const LONGEST_NAME = 255;
 /** More than a guest could use; beyond it a list is refused, so that no folder fills the daemon's memory */
 const MOST_NAMES = 200_000;
-/** Lists that are kept for their next part */
-const MOST_LISTS = 2;
-const KEEP_LIST_MS = 10_000;
 /** Of the threads that the whole daemon has for files: a disk that hangs must not stop everything else */
 const AT_ONCE = 2;
 
 const turns = new Semaphore(AT_ONCE);
 
-type List = { names: Buffer[]; used: number };
-
 export class ShareTree {
   readonly #handles: Handles;
   readonly #hidden: Hidden;
-  readonly #lists = new Map<string, List>();
 
   /** @param root without links in it */
   constructor(root: string, hidden: Hidden) {
@@ -73,7 +69,9 @@ export class ShareTree {
     const from = Number(offset);
     return turns.run(async () =>
       this.#handles.folder(names, async (at) => {
-        const all = await this.#names(path.toString("latin1"), at, from);
+        const key = path.toString("latin1");
+        // in the order of a new one a folder that has not changed is the same
+        const all = (from > 0 && takeList(this, key)) || (await readNames(at));
         const entries: Entry[] = [];
         let room = Math.min(size, LARGEST_LIST);
         let next = from;
@@ -86,27 +84,16 @@ export class ShareTree {
           const attributes = await this.#attributesAt(at, name);
           if (attributes) entries.push({ next, name, attributes });
         }
-        return { entries, complete: next >= all.length };
+        const complete = next >= all.length;
+        if (!complete) keepList(this, key, all);
+        return { entries, complete };
       }),
     );
   }
 
   close(): void {
     this.#handles.close();
-    this.#lists.clear();
-  }
-
-  /** A list that was kept, else a new one, in whose order a folder that has not changed is the same */
-  async #names(key: string, at: string, from: number): Promise<Buffer[]> {
-    const now = performance.now();
-    for (const [other, list] of this.#lists) if (now - list.used > KEEP_LIST_MS) this.#lists.delete(other);
-    const known = from > 0 ? this.#lists.get(key) : undefined;
-    const names = known?.names ?? (await readNames(at));
-    this.#lists.delete(key);
-    this.#lists.set(key, { names, used: now });
-    const [oldest] = this.#lists.keys();
-    if (this.#lists.size > MOST_LISTS && oldest !== undefined) this.#lists.delete(oldest);
-    return names;
+    dropLists(this);
   }
 
   async #attributesAt(at: string, name: Buffer): Promise<Attributes | undefined> {
