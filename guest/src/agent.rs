@@ -212,9 +212,11 @@ impl Agent {
     fn read_signals(&mut self) {
         // the content does not matter: all ended children are collected
         let _ = self.signals.read(&mut self.scratch);
-        // a program that has ended already must be known
-        self.started();
-        self.table.reap(&mut self.scratch);
+        while let Some(ended) = sys::reap() {
+            // it may be a program of which a child has only just told
+            self.started();
+            self.table.ended(ended, &mut self.scratch);
+        }
     }
 
     /// A host end attached: everything of the former one is forgotten, except the processes and what is mounted.

@@ -152,22 +152,20 @@ impl Table {
         }
     }
 
-    /// Collects ended children: ours, and orphans that became ours as PID 1.
-    pub fn reap(&mut self, scratch: &mut [u8]) {
-        while let Some((pid, code, signal)) = sys::reap() {
-            let ours = |p: &&mut Process| p.pid == pid && p.ended.is_none();
-            if let Some(process) = self.processes.values_mut().find(ours) {
-                process.end(code, signal, scratch);
-                process.deadline = None;
-                // without output left it is finished here and not in a later pump
-                if process.is_finished() && !process.is_tool {
-                    self.finished.push(process.id);
-                }
-                if process.is_tool {
-                    self.doomed.retain(|(_, group)| *group != pid);
-                }
-                self.live -= 1;
+    /// A child has ended: one of ours, or an orphan that became ours as PID 1.
+    pub fn ended(&mut self, (pid, code, signal): (i32, i32, u32), scratch: &mut [u8]) {
+        let ours = |p: &&mut Process| p.pid == pid && p.ended.is_none();
+        if let Some(process) = self.processes.values_mut().find(ours) {
+            process.end(code, signal, scratch);
+            process.deadline = None;
+            // without output left it is finished here and not in a later pump
+            if process.is_finished() && !process.is_tool {
+                self.finished.push(process.id);
             }
+            if process.is_tool {
+                self.doomed.retain(|(_, group)| *group != pid);
+            }
+            self.live -= 1;
         }
     }
 

@@ -108,6 +108,12 @@ describe("a shared folder", () => {
     await shell.closeStdin();
     assert.equal((await shell.wait()).exit_code, 0);
     assert.match(shown, /tool in \/work\/shared got typed/);
+    // such as have ended before anybody looks
+    const quick = await Promise.all(Array.from({ length: 40 }, async (_, n) => sandbox.exec(["sh", "-c", `exit ${n}`])));
+    assert.deepEqual(
+      quick.map(({ exit_code }) => exit_code),
+      Array.from({ length: 40 }, (_, n) => n),
+    );
     await assert.rejects(sandbox.exec(["./none"], { cwd: AT }), { code: "EXEC_FAILED", message: /No such file/ });
     await assert.rejects(sandbox.exec(["true"], { cwd: `${AT}/file` }), { code: "EXEC_FAILED", message: /Not a directory/ });
     await assert.rejects(sandbox.exec(["./file"], { cwd: AT }), { code: "EXEC_FAILED", message: /Permission denied/ });
@@ -119,7 +125,7 @@ describe("a shared folder", () => {
     await sandbox.exec(["ln", "-s", `${AT}/file`, "/tmp/into"]);
     assert.equal(Buffer.from(await sandbox.files.read("/tmp/into")).toString(), "content\n");
     await assert.rejects(sandbox.files.read(`${AT}/gone`), { code: "FILE_NOT_FOUND" });
-    await assert.rejects(sandbox.files.write(`${AT}/new`, "x"), { code: "FILE_FAILED", message: /Read-only/ });
+    await assert.rejects(sandbox.files.write(`${AT}/new`, "x"), { code: "FILE_DENIED", message: /Read-only/ });
     const beside = Buffer.alloc(1_000_000, "beside");
     await sandbox.files.write("/tmp/beside", beside);
     assert.ok(Buffer.from(await sandbox.files.read("/tmp/beside")).equals(beside));
