@@ -188,6 +188,8 @@ describe("a share", () => {
     assert.deepEqual(await daemon.controller.listSandboxes(), []);
     const source = await create({});
     await assert.rejects(source.fork(1, { shares: [{ source: "/gone", target: AT }] }), { code: "SHARE_FAILED" });
+    await source.exec(["rm", "/dev/fuse"]);
+    await assert.rejects(source.fork(1, { shares }), { code: "SHARE_FAILED", message: /the guest cannot mount it: .* has no FUSE/ });
     assert.equal((await daemon.controller.listSandboxes()).length, 1);
   });
 

@@ -1,6 +1,6 @@
 // Open folders and files of a share: each is opened below another one that is open, so that no link can lead out.
 
-import { constants } from "node:fs";
+import { constants, type BigIntStats } from "node:fs";
 import { open, readlink, type FileHandle } from "node:fs/promises";
 import { holdsNoFiles, isHidden, type Hidden } from "./hidden.ts";
 import { Errno } from "./record.ts";
@@ -21,7 +21,7 @@ export function below(folder: string, name: Buffer): Buffer {
   return Buffer.concat([Buffer.from(`${folder}/`), name]);
 }
 
-type Opened = { handle: FileHandle; dev: bigint; inode: bigint };
+type Opened = { handle: FileHandle; found: BigIntStats };
 type Slot = { opened: Promise<Opened>; since: number; users: number; dropped: boolean };
 
 export class Handles {
@@ -48,7 +48,7 @@ export class Handles {
       this.#use(
         key,
         async () => this.#openFile(path),
-        async (opened) => (inode === 0n || opened.inode === inode ? work(opened.handle) : ANOTHER),
+        async (opened) => (inode === 0n || opened.found.ino === inode ? work(opened.handle) : ANOTHER),
       );
     let result = await attempt();
     if (result === ANOTHER) {
@@ -85,7 +85,7 @@ export class Handles {
     const name = path.at(-1) ?? Buffer.alloc(0);
     return this.#inFolder(path.slice(0, -1), async (folder) => {
       const handle = await open(below(pathOf(folder.handle), name), O_PATH | O_NOFOLLOW | flags);
-      return closedOnFailure(handle, async () => this.#shown(handle, folder.dev));
+      return closedOnFailure(handle, async () => this.#shown(handle, folder.found.dev));
     });
   }
 
@@ -93,9 +93,8 @@ export class Handles {
     if (path.length === 0) throw new Errno("EISDIR");
     const place = await this.#openPlace(path);
     try {
-      const found = await place.handle.stat();
-      if (found.isDirectory()) throw new Errno("EISDIR");
-      if (!found.isFile()) throw new Errno("EINVAL");
+      if (place.found.isDirectory()) throw new Errno("EISDIR");
+      if (!place.found.isFile()) throw new Errno("EINVAL");
       return { ...place, handle: await open(pathOf(place.handle), O_RDONLY | O_NONBLOCK | O_NOCTTY) };
     } finally {
       await place.handle.close();
@@ -107,7 +106,7 @@ export class Handles {
     const found = await handle.stat({ bigint: true });
     const isElsewhere = found.dev !== dev && (await holdsNoFiles(pathOf(handle)));
     if (isElsewhere || isHidden(this.#hidden, found)) throw new Errno("ENOENT");
-    return { handle, dev: found.dev, inode: found.ino };
+    return { handle, found };
   }
 
   async #use<V>(key: string, opener: () => Promise<Opened>, work: (opened: Opened) => Promise<V>): Promise<V> {
