@@ -42,6 +42,7 @@ ERROR_STATUS: Dict[str, int] = {
     "BAD_GATEWAY": 502,
     "GATEWAY_TIMEOUT": 504,
     "NO_TCP": 409,
+    "SHARE_FAILED": 422,
     "KERNEL_MISSING": 422,
     "KERNEL_DIED": 409,
     "EVAL_TIMEOUT": 408,

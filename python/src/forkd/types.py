@@ -198,6 +198,8 @@ class CreateSandboxes(_CreateSandboxes, total=False):
     metadata: "Metadata"
     # Without it, what the snapshot says
     network: "SetNetwork"
+    # Only through the Unix socket, or with scope admin below share_roots; without it, those of the sandbox it descends from
+    shares: List["Share"]
     # It ends so long after now; null: never
     ttl_secs: Optional[int]
     # It ends when nobody used it for so long
@@ -455,6 +457,8 @@ class ForkSandbox(TypedDict, total=False):
     metadata: "Metadata"
     # Without it, what the snapshot says
     network: "SetNetwork"
+    # Only through the Unix socket, or with scope admin below share_roots; without it, those of the sandbox it descends from
+    shares: List["Share"]
     # It ends so long after now; null: never
     ttl_secs: Optional[int]
     # It ends when nobody used it for so long
@@ -752,6 +756,11 @@ class Readiness(TypedDict):
     reason: Optional[str]
 
 
+class SandboxInfoShares(TypedDict):
+    source: str
+    target: str
+
+
 class SandboxInfo(TypedDict):
     id: str
     name: Optional[str]
@@ -778,6 +787,8 @@ class SandboxInfo(TypedDict):
     pid: Optional[int]
     fork_ms: float
     certificate: "ForkCertificate"
+    # Folders of the daemon's machine that it sees
+    shares: List["SandboxInfoShares"]
     branch_count: int
     has_branched: bool
     # Memory of the host that it may take, its VMM included; from the machine's own memory on it is kept by itself
@@ -821,6 +832,15 @@ class SetNetwork(_SetNetwork, total=False):
     allow: List["NetworkRule"]
     # What may leave the sandbox in all; null: any number of bytes
     egress_limit_bytes: Optional[int]
+
+
+class Share(TypedDict):
+    """A folder of the daemon's machine that the guest sees live and read-only."""
+
+    # A folder of the daemon's machine
+    source: str
+    # Where the guest sees it; made where it is missing
+    target: str
 
 
 class _SignalProcess(TypedDict):

@@ -18,6 +18,7 @@ class Case:
 
 
 NETWORK = {"mode": "allow", "allow": ["example.org:443"], "egress_limit_bytes": None}
+SHARES = [{"source": "/srv/data", "target": "/data"}]
 LIMITS: Dict[str, Any] = {"memory_limit_mib": 64, "cpu_limit": 0.5, "cpu_weight": 50, "pids_limit": 100, "io_limit_mbps": 2.5}
 WARM_UP = {"kernels": [{"language": "python", "code": "import numpy"}], "timeout_secs": 9}
 
@@ -137,6 +138,7 @@ CASES: List[Case] = [
             env={"A_B": "c"},
             metadata={"k": "v"},
             network=NETWORK,
+            shares=SHARES,
             **LIMITS,
         ),
         body={
@@ -149,6 +151,7 @@ CASES: List[Case] = [
             "env": {"A_B": "c"},
             "metadata": {"k": "v"},
             "network": NETWORK,
+            "shares": SHARES,
         },
     ),
     Case(
@@ -205,8 +208,20 @@ CASES: List[Case] = [
     Case("branchSandbox", lambda c: c.branch_sandbox("sb-1", "b", True, live=False), body={"tag": "b", "diff": True, "live": False}),
     Case(
         "forkSandbox",
-        lambda c: c.fork_sandbox("sb-1", 2, tag="t", env={}, metadata={}, network=NETWORK, ttl_secs=1, idle_timeout_secs=2, **LIMITS),
-        body={"n": 2, "tag": "t", "env": {}, "metadata": {}, "network": NETWORK, "ttl_secs": 1, "idle_timeout_secs": 2, **LIMITS},
+        lambda c: c.fork_sandbox(
+            "sb-1", 2, tag="t", env={}, metadata={}, network=NETWORK, shares=[], ttl_secs=1, idle_timeout_secs=2, **LIMITS
+        ),
+        body={
+            "n": 2,
+            "tag": "t",
+            "env": {},
+            "metadata": {},
+            "network": NETWORK,
+            "shares": [],
+            "ttl_secs": 1,
+            "idle_timeout_secs": 2,
+            **LIMITS,
+        },
     ),
     Case("pauseSandbox", lambda c: c.pause_sandbox("sb-1"), params={"id": "sb-1"}),
     Case("resumeSandbox", lambda c: c.resume_sandbox("sb-1"), params={"id": "sb-1"}),

@@ -53,6 +53,7 @@ class SandboxCalls(SnapshotCalls):
         env: Optional[Dict[str, str]] = None,
         metadata: Optional[Dict[str, str]] = None,
         network: Optional[types.SetNetwork] = None,
+        shares: Optional[List[types.Share]] = None,
         ttl_secs: Optional[int] = None,
         idle_timeout_secs: Optional[int] = None,
         idempotency_key: Key = UNSET,
@@ -69,6 +70,8 @@ class SandboxCalls(SnapshotCalls):
             name: Only for a single one.
             env: Environment of every process.
             network: What they may connect to; without it, what the snapshot says.
+            shares: Folders of the daemon's machine that they see, live and read-only: only through the Unix socket, or with scope
+                admin below the daemon's ``share_roots``. Without it, those of the sandbox they descend from; ``[]``: none.
             ttl_secs: They end so long after now.
             idle_timeout_secs: They end when nobody used them for so long.
             per_child_netns, prewarm, live_fork, hugepages: Of the older API, without effect.
@@ -76,7 +79,7 @@ class SandboxCalls(SnapshotCalls):
         Raises:
             NotFoundError: there is no such snapshot
             LimitError: the host has no room for them
-            InvalidRequestError: with LIMIT_UNAVAILABLE, when this host cannot keep a limit
+            InvalidRequestError: with LIMIT_UNAVAILABLE, when this host cannot keep a limit; with SHARE_FAILED, for a share that cannot be
         """
         body = fields(
             snapshot_tag=snapshot_tag,
@@ -94,6 +97,7 @@ class SandboxCalls(SnapshotCalls):
             env=env,
             metadata=metadata,
             network=network,
+            shares=shares,
             ttl_secs=ttl_secs,
             idle_timeout_secs=idle_timeout_secs,
         )
@@ -113,6 +117,7 @@ class SandboxCalls(SnapshotCalls):
         env: Optional[Dict[str, str]] = None,
         metadata: Optional[Dict[str, str]] = None,
         network: Optional[types.SetNetwork] = None,
+        shares: Optional[List[types.Share]] = None,
         ttl_secs: Optional[int] = None,
         idle_timeout_secs: Optional[int] = None,
         idempotency_key: Key = UNSET,
@@ -131,6 +136,7 @@ class SandboxCalls(SnapshotCalls):
             env=env,
             metadata=metadata,
             network=network,
+            shares=shares,
             ttl_secs=ttl_secs,
             idle_timeout_secs=idle_timeout_secs,
             per_item=True,
@@ -223,6 +229,7 @@ class SandboxCalls(SnapshotCalls):
         env: Optional[Dict[str, str]] = None,
         metadata: Optional[Dict[str, str]] = None,
         network: Optional[types.SetNetwork] = None,
+        shares: Optional[List[types.Share]] = None,
         ttl_secs: Optional[int] = None,
         idle_timeout_secs: Optional[int] = None,
         memory_limit_mib: Optional[int] = None,
@@ -245,6 +252,7 @@ class SandboxCalls(SnapshotCalls):
             env=env,
             metadata=metadata,
             network=network,
+            shares=shares,
             ttl_secs=ttl_secs,
             idle_timeout_secs=idle_timeout_secs,
             memory_limit_mib=memory_limit_mib,

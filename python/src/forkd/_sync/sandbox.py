@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from .._wire import UNSET, Key, Unset
 from ..errors import EvalError, NotFoundError, SandboxGoneError
 from ..results import Evaluation, evaluation
-from ..types import Network, NetworkMode, Pong, SandboxInfo, SandboxStats, SetNetwork, SnapshotInfo
+from ..types import Network, NetworkMode, Pong, SandboxInfo, SandboxStats, SetNetwork, Share, SnapshotInfo
 from .commands import Commands
 from .controller import Controller
 from .files import Files
@@ -64,6 +64,7 @@ class Sandbox:
         pids_limit: Optional[int] = None,
         io_limit_mbps: Optional[float] = None,
         network: Optional[SetNetwork] = None,
+        shares: Optional[List[Share]] = None,
         controller: Optional[Controller] = None,
         url: Optional[str] = None,
         token: Optional[str] = None,
@@ -88,6 +89,7 @@ class Sandbox:
             pids_limit: Threads of its VMM.
             io_limit_mbps: Megabytes a second that it may read, and as many that it may write, on the daemon's disk.
             network: What it may connect to; without it, what the snapshot says.
+            shares: Folders of the daemon's machine that it sees, live and read-only; see :meth:`Controller.spawn_sandboxes`.
             controller: Used instead of a new one; else ``url``, ``token``, ``socket``, ``retries`` and ``ssl_context`` are those of
                 :class:`Controller`.
 
@@ -108,6 +110,7 @@ class Sandbox:
             env=envs,
             metadata=metadata,
             network=network,
+            shares=shares,
             ttl_secs=timeout,
             idle_timeout_secs=idle_timeout,
             idempotency_key=idempotency_key,
@@ -212,6 +215,7 @@ class Sandbox:
         pids_limit: Optional[int] = None,
         io_limit_mbps: Optional[float] = None,
         network: Optional[SetNetwork] = None,
+        shares: Optional[List[Share]] = None,
         tag: Optional[str] = None,
         idempotency_key: Key = UNSET,
         request_timeout: Optional[float] = None,
@@ -237,6 +241,7 @@ class Sandbox:
             pids_limit=pids_limit,
             io_limit_mbps=io_limit_mbps,
             network=network,
+            shares=shares,
             ttl_secs=timeout,
             idle_timeout_secs=idle_timeout,
             idempotency_key=idempotency_key,

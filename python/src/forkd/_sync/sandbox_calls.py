@@ -54,6 +54,7 @@ class SandboxCalls(SnapshotCalls):
         env: Optional[Dict[str, str]] = None,
         metadata: Optional[Dict[str, str]] = None,
         network: Optional[types.SetNetwork] = None,
+        shares: Optional[List[types.Share]] = None,
         ttl_secs: Optional[int] = None,
         idle_timeout_secs: Optional[int] = None,
         idempotency_key: Key = UNSET,
@@ -70,6 +71,8 @@ class SandboxCalls(SnapshotCalls):
             name: Only for a single one.
             env: Environment of every process.
             network: What they may connect to; without it, what the snapshot says.
+            shares: Folders of the daemon's machine that they see, live and read-only: only through the Unix socket, or with scope
+                admin below the daemon's ``share_roots``. Without it, those of the sandbox they descend from; ``[]``: none.
             ttl_secs: They end so long after now.
             idle_timeout_secs: They end when nobody used them for so long.
             per_child_netns, prewarm, live_fork, hugepages: Of the older API, without effect.
@@ -77,7 +80,7 @@ class SandboxCalls(SnapshotCalls):
         Raises:
             NotFoundError: there is no such snapshot
             LimitError: the host has no room for them
-            InvalidRequestError: with LIMIT_UNAVAILABLE, when this host cannot keep a limit
+            InvalidRequestError: with LIMIT_UNAVAILABLE, when this host cannot keep a limit; with SHARE_FAILED, for a share that cannot be
         """
         body = fields(
             snapshot_tag=snapshot_tag,
@@ -95,6 +98,7 @@ class SandboxCalls(SnapshotCalls):
             env=env,
             metadata=metadata,
             network=network,
+            shares=shares,
             ttl_secs=ttl_secs,
             idle_timeout_secs=idle_timeout_secs,
         )
@@ -114,6 +118,7 @@ class SandboxCalls(SnapshotCalls):
         env: Optional[Dict[str, str]] = None,
         metadata: Optional[Dict[str, str]] = None,
         network: Optional[types.SetNetwork] = None,
+        shares: Optional[List[types.Share]] = None,
         ttl_secs: Optional[int] = None,
         idle_timeout_secs: Optional[int] = None,
         idempotency_key: Key = UNSET,
@@ -132,6 +137,7 @@ class SandboxCalls(SnapshotCalls):
             env=env,
             metadata=metadata,
             network=network,
+            shares=shares,
             ttl_secs=ttl_secs,
             idle_timeout_secs=idle_timeout_secs,
             per_item=True,
@@ -224,6 +230,7 @@ class SandboxCalls(SnapshotCalls):
         env: Optional[Dict[str, str]] = None,
         metadata: Optional[Dict[str, str]] = None,
         network: Optional[types.SetNetwork] = None,
+        shares: Optional[List[types.Share]] = None,
         ttl_secs: Optional[int] = None,
         idle_timeout_secs: Optional[int] = None,
         memory_limit_mib: Optional[int] = None,
@@ -246,6 +253,7 @@ class SandboxCalls(SnapshotCalls):
             env=env,
             metadata=metadata,
             network=network,
+            shares=shares,
             ttl_secs=ttl_secs,
             idle_timeout_secs=idle_timeout_secs,
             memory_limit_mib=memory_limit_mib,
