@@ -237,6 +237,7 @@ const LINES: Lines = {
     ],
   }),
   pauseSandbox: ({ params }) => ({ argv: ["pause", text(params["id"])], after: { argv: ["inspect", text(params["id"])] } }),
+  suspendSandbox: ({ params }) => ({ argv: ["suspend", text(params["id"])], after: { argv: ["inspect", text(params["id"])] } }),
   resumeSandbox: ({ params }) => ({ argv: ["resume", text(params["id"])], after: { argv: ["inspect", text(params["id"])] } }),
   getNetwork: ({ params }) => ({ argv: ["network", text(params["id"])] }),
   setNetwork: ({ params, body }) => ({ argv: ["network", text(params["id"]), ...network(body, "--set")] }),

@@ -77,6 +77,7 @@ const CALLS: Calls = {
   branchSandbox: async (forkd, { params, body }) => forkd.branchSandbox(text(params["id"]), camel(body)),
   forkSandbox: async (forkd, { params, body }) => forkd.forkSandbox(text(params["id"]), options(body)),
   pauseSandbox: async (forkd, { params }) => forkd.pauseSandbox(text(params["id"])),
+  suspendSandbox: async (forkd, { params }) => forkd.suspendSandbox(text(params["id"])),
   resumeSandbox: async (forkd, { params }) => forkd.resumeSandbox(text(params["id"])),
   getSandboxStats: async (forkd, { params }) => forkd.sandboxStats(text(params["id"])),
   getNetwork: async (forkd, { params }) => forkd.getNetwork(text(params["id"])),

@@ -33,6 +33,8 @@ export function sandbox(id: string, over: Partial<SandboxInfo> = {}): SandboxInf
     last_active_unix: Math.floor(Date.now() / 1000),
     expires_at_unix: null,
     idle_timeout_secs: null,
+    on_timeout: "end",
+    auto_resume: false,
     created_by: "local",
     pid: 4242,
     fork_ms: 12.34,

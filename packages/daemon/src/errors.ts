@@ -63,6 +63,7 @@ export const ERROR_CODES = {
   OUTCOME_UNKNOWN: { status: 409, hint: "Look at what exists, then ask again with a new Idempotency-Key." },
   SNAPSHOT_NOT_READY: { status: 409, hint: "Wait until its status is 'ready'; one that failed must be made again." },
   SANDBOX_PAUSED: { status: 409, hint: "Resume it first." },
+  SANDBOX_SUSPENDED: { status: 409, hint: "Resume it first, or have it wake up by itself (auto_resume)." },
   SANDBOX_LOST: { status: 410, hint: "Fork another one from its snapshot." },
   LIMIT_REACHED: { status: 503, hint: "End sandboxes that are not needed, or raise the limit." },
   LIMIT_UNAVAILABLE: { status: 422, hint: "Leave the limit out; 'forkd status' says which can be applied." },

@@ -200,6 +200,10 @@ export type ForkFields = LimitOptions & {
   ttlSecs?: number | null | undefined;
   /** It ends when nobody used it for so long; null: never */
   idleTimeoutSecs?: number | null | undefined;
+  /** Whether it ends or sleeps when its time is over. @default "end" */
+  onTimeout?: "end" | "suspend" | undefined;
+  /** Whether it wakes up by itself when it is suspended and somebody uses it */
+  autoResume?: boolean | undefined;
 };
 
 export type SpawnFields = ForkFields & {
@@ -227,7 +231,7 @@ export type ForkOptions = OnceOptions &
 export type ListSandboxesOptions = PageOptions & {
   /** Only forks of this snapshot */
   tag?: string | undefined;
-  /** Without it, running and paused */
+  /** Without it, running, paused and suspended */
   state?: SandboxState | SandboxState[] | undefined;
   /** Only those that have all of these */
   metadata?: Metadata | undefined;
@@ -244,6 +248,8 @@ export type UpdateSandboxOptions = CallOptions & {
   /** It ends so long after now; null: never */
   ttlSecs?: number | null | undefined;
   idleTimeoutSecs?: number | null | undefined;
+  onTimeout?: "end" | "suspend" | undefined;
+  autoResume?: boolean | undefined;
 };
 
 export type BranchOptions = OnceOptions & {

@@ -19,7 +19,7 @@ import type * as wire from "./schema.gen.ts";
 const PER_CHILD_MS = 500;
 
 export class SandboxCalls extends SnapshotCalls {
-  /** Sandboxes that run or are paused; others with `state`. Pages only when `limit` is given. */
+  /** Sandboxes that run, are paused or suspended; others with `state`. Pages only when `limit` is given. */
   async listSandboxes(opts: ListSandboxesOptions = {}): Promise<Page<wire.Sandbox>> {
     const { signal, timeoutMs, metadata, state, ...rest } = opts;
     const query = { ...rest, state: Array.isArray(state) ? state.join(",") : state, metadata: pairs(metadata) };
@@ -108,7 +108,12 @@ export class SandboxCalls extends SnapshotCalls {
     return await this.client.json("POST", path`/v1/sandboxes/${id}/pause`, opts);
   }
 
-  /** Lets a paused sandbox go on, with its clock set. */
+  /** Saves a sandbox's memory and disk and gives back what it uses; it keeps its id and its name. */
+  async suspendSandbox(id: string, opts: CallOptions = {}): Promise<wire.Sandbox> {
+    return await this.client.json("POST", path`/v1/sandboxes/${id}/suspend`, opts);
+  }
+
+  /** Lets a paused or suspended sandbox go on, with its clock set. */
   async resumeSandbox(id: string, opts: CallOptions = {}): Promise<wire.Sandbox> {
     return await this.client.json("POST", path`/v1/sandboxes/${id}/resume`, opts);
   }

@@ -189,7 +189,12 @@ export class Sandbox {
     return (this.latest = await this.controller.pauseSandbox(this.id, opts));
   }
 
-  /** Lets it go on, with its clock set. */
+  /** Saves its memory and disk and gives back what it uses; it keeps its id and its name, and goes on after `resume()`. */
+  async suspend(opts: CallOptions = {}): Promise<SandboxInfo> {
+    return (this.latest = await this.controller.suspendSandbox(this.id, opts));
+  }
+
+  /** Lets it go on after `pause()` or `suspend()`, with its clock set. */
   async resume(opts: CallOptions = {}): Promise<SandboxInfo> {
     return (this.latest = await this.controller.resumeSandbox(this.id, opts));
   }

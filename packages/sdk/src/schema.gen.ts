@@ -124,6 +124,10 @@ export type CreateSandboxes = {
   ttl_secs?: number | null | undefined;
   /** It ends when nobody used it for so long */
   idle_timeout_secs?: number | null | undefined;
+  /** What happens when its time is over, or nobody used it for so long */
+  on_timeout?: "end" | "suspend" | undefined;
+  /** Whether it wakes up by itself when it is suspended and somebody uses it */
+  auto_resume?: boolean | undefined;
   /** Memory of the host that it may take, its VMM included; from the machine's own memory on it is kept by itself */
   memory_limit_mib?: number | null | undefined;
   /** CPUs' worth of time, such as 0.5 */
@@ -252,7 +256,7 @@ export type Event = {
   metadata: Metadata | null;
 };
 
-export type EventType = "sandbox.created" | "sandbox.adopted" | "sandbox.updated" | "sandbox.network" | "sandbox.paused" | "sandbox.resumed" | "sandbox.ended" | "sandbox.lost" | "sandbox.deleted" | "snapshot.writing" | "snapshot.ready" | "snapshot.failed" | "snapshot.updated" | "snapshot.deleted" | "image.created" | "image.deleted" | "workspace.created" | "workspace.suspended" | "workspace.resumed" | "workspace.deleted" | "daemon.started" | "daemon.stopping";
+export type EventType = "sandbox.created" | "sandbox.adopted" | "sandbox.updated" | "sandbox.network" | "sandbox.paused" | "sandbox.suspended" | "sandbox.resumed" | "sandbox.ended" | "sandbox.lost" | "sandbox.deleted" | "snapshot.writing" | "snapshot.ready" | "snapshot.failed" | "snapshot.updated" | "snapshot.deleted" | "image.created" | "image.deleted" | "workspace.created" | "workspace.suspended" | "workspace.resumed" | "workspace.deleted" | "daemon.started" | "daemon.stopping";
 
 export type Exec = {
   /** The program and its arguments; no shell */
@@ -350,6 +354,10 @@ export type ForkSandbox = {
   ttl_secs?: number | null | undefined;
   /** It ends when nobody used it for so long */
   idle_timeout_secs?: number | null | undefined;
+  /** What happens when its time is over, or nobody used it for so long */
+  on_timeout?: "end" | "suspend" | undefined;
+  /** Whether it wakes up by itself when it is suspended and somebody uses it */
+  auto_resume?: boolean | undefined;
   /** Memory of the host that it may take, its VMM included; from the machine's own memory on it is kept by itself */
   memory_limit_mib?: number | null | undefined;
   /** CPUs' worth of time, such as 0.5 */
@@ -653,6 +661,10 @@ export type Sandbox = {
   last_active_unix: number;
   expires_at_unix: number | null;
   idle_timeout_secs: number | null;
+  /** What happens when its time is over, or nobody used it for so long */
+  on_timeout: "end" | "suspend";
+  /** Whether it wakes up by itself when it is suspended and somebody uses it */
+  auto_resume: boolean;
   created_by: string;
   pid: number | null;
   fork_ms: number;
@@ -683,8 +695,8 @@ export type Sandbox = {
   warnings: string[];
 };
 
-/** ended: its VMM ended by itself; lost: it was running when the host, or the process that holds the VMs, went down */
-export type SandboxState = "running" | "paused" | "ended" | "lost";
+/** paused: its CPUs are stopped, its memory stays; suspended: all of it is on the host's disk; ended: its VMM ended by itself; lost: it was running when the host, or the process that holds the VMs, went down */
+export type SandboxState = "running" | "paused" | "suspended" | "ended" | "lost";
 
 export type SandboxStats = {
   id: string;
@@ -907,6 +919,10 @@ export type UpdateSandbox = {
   ttl_secs?: number | null | undefined;
   /** It ends when nobody used it for so long */
   idle_timeout_secs?: number | null | undefined;
+  /** What happens when its time is over, or nobody used it for so long */
+  on_timeout?: "end" | "suspend" | undefined;
+  /** Whether it wakes up by itself when it is suspended and somebody uses it */
+  auto_resume?: boolean | undefined;
 };
 
 export type UpdateSnapshot = {

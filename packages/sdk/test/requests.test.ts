@@ -128,6 +128,7 @@ const cases: Case[] = [
   },
   { route: "forkSandbox", call: (c) => c.forkSandbox("sb-1", { n: 2, tag: "t" }), body: { n: 2, tag: "t" } },
   { route: "pauseSandbox", call: (c) => c.pauseSandbox("sb-1"), params: { id: "sb-1" } },
+  { route: "suspendSandbox", call: (c) => c.suspendSandbox("sb-1"), params: { id: "sb-1" } },
   { route: "resumeSandbox", call: (c) => c.resumeSandbox("sb-1"), params: { id: "sb-1" } },
   {
     route: "createSandboxes",

@@ -14,7 +14,7 @@ CreateImage = Union["CreateImagePackages", "CreateImageReference", "CreateImageF
 #: Environment of every process
 Env = Dict[str, str]
 
-EventType = Literal["sandbox.created", "sandbox.adopted", "sandbox.updated", "sandbox.network", "sandbox.paused", "sandbox.resumed", "sandbox.ended", "sandbox.lost", "sandbox.deleted", "snapshot.writing", "snapshot.ready", "snapshot.failed", "snapshot.updated", "snapshot.deleted", "image.created", "image.deleted", "workspace.created", "workspace.suspended", "workspace.resumed", "workspace.deleted", "daemon.started", "daemon.stopping"]
+EventType = Literal["sandbox.created", "sandbox.adopted", "sandbox.updated", "sandbox.network", "sandbox.paused", "sandbox.suspended", "sandbox.resumed", "sandbox.ended", "sandbox.lost", "sandbox.deleted", "snapshot.writing", "snapshot.ready", "snapshot.failed", "snapshot.updated", "snapshot.deleted", "image.created", "image.deleted", "workspace.created", "workspace.suspended", "workspace.resumed", "workspace.deleted", "daemon.started", "daemon.stopping"]
 
 ForkOutcome = Union["ForkOutcomeSandbox", "ForkOutcomeError"]
 
@@ -36,8 +36,8 @@ ProcessEvent = Union["ProcessStarted", "ProcessOutput", "OutputLost", "ProcessEx
 #: A name with at least one character that is no digit, and not 'stream'
 ProcessTag = Name
 
-#: ended: its VMM ended by itself; lost: it was running when the host, or the process that holds the VMs, went down
-SandboxState = Literal["running", "paused", "ended", "lost"]
+#: paused: its CPUs are stopped, its memory stays; suspended: all of it is on the host's disk; ended: its VMM ended by itself; lost: it was running when the host, or the process that holds the VMs, went down
+SandboxState = Literal["running", "paused", "suspended", "ended", "lost"]
 
 #: read: look at everything; exec: also fork, use, branch and end sandboxes; admin: everything
 Scope = Literal["read", "exec", "admin"]
@@ -204,6 +204,10 @@ class CreateSandboxes(_CreateSandboxes, total=False):
     ttl_secs: Optional[int]
     # It ends when nobody used it for so long
     idle_timeout_secs: Optional[int]
+    # What happens when its time is over, or nobody used it for so long
+    on_timeout: Literal["end", "suspend"]
+    # Whether it wakes up by itself when it is suspended and somebody uses it
+    auto_resume: bool
     # Memory of the host that it may take, its VMM included; from the machine's own memory on it is kept by itself
     memory_limit_mib: Optional[int]
     # CPUs' worth of time, such as 0.5
@@ -463,6 +467,10 @@ class ForkSandbox(TypedDict, total=False):
     ttl_secs: Optional[int]
     # It ends when nobody used it for so long
     idle_timeout_secs: Optional[int]
+    # What happens when its time is over, or nobody used it for so long
+    on_timeout: Literal["end", "suspend"]
+    # Whether it wakes up by itself when it is suspended and somebody uses it
+    auto_resume: bool
     # Memory of the host that it may take, its VMM included; from the machine's own memory on it is kept by itself
     memory_limit_mib: Optional[int]
     # CPUs' worth of time, such as 0.5
@@ -783,6 +791,10 @@ class SandboxInfo(TypedDict):
     last_active_unix: int
     expires_at_unix: Optional[int]
     idle_timeout_secs: Optional[int]
+    # What happens when its time is over, or nobody used it for so long
+    on_timeout: Literal["end", "suspend"]
+    # Whether it wakes up by itself when it is suspended and somebody uses it
+    auto_resume: bool
     created_by: str
     pid: Optional[int]
     fork_ms: float
@@ -1044,6 +1056,10 @@ class UpdateSandbox(TypedDict, total=False):
     ttl_secs: Optional[int]
     # It ends when nobody used it for so long
     idle_timeout_secs: Optional[int]
+    # What happens when its time is over, or nobody used it for so long
+    on_timeout: Literal["end", "suspend"]
+    # Whether it wakes up by itself when it is suspended and somebody uses it
+    auto_resume: bool
 
 
 class UpdateSnapshot(TypedDict, total=False):

@@ -1,7 +1,7 @@
 // forkd fork, and spawn, which is the same
 
 import { setTimeout as sleep } from "node:timers/promises";
-import { Command } from "commander";
+import { Command, Option } from "commander";
 import { ABORTABLE, connect } from "../daemon.ts";
 import { usageError } from "../errors.ts";
 import { EXIT_FAILURE, printProblem } from "../exit.ts";
@@ -29,6 +29,8 @@ type Options = LimitOptions &
     shares: boolean;
     ttl?: number;
     idleTimeout?: number;
+    onTimeout?: "end" | "suspend";
+    autoResume?: boolean;
     perItem?: boolean;
     settleSecs?: number;
     perChildNetns?: boolean;
@@ -37,6 +39,8 @@ type Options = LimitOptions &
     prewarm?: boolean;
     quiet?: boolean;
   };
+
+type LifeOptions = Pick<SpawnOptions, "ttlSecs" | "idleTimeoutSecs" | "onTimeout" | "autoResume">;
 
 /** Sent to the daemon, which answers that they have no effect */
 const SENT_PLUMBING = ["--per-child-netns", "--live-fork", "--hugepages", "--prewarm"];
@@ -65,6 +69,8 @@ function build(cli: Cli, name: string, about: string): Command {
     .option("--no-shares", "not even the folders that the sandbox it descends from sees")
     .option("--ttl <time>", "ends after this time: 90, 90s, 10m, 2h, 1d", duration)
     .option("--idle-timeout <time>", "ends when nobody used it for this time", duration)
+    .addOption(new Option("--on-timeout <what>", "when its time is over").choices(["end", "suspend"]))
+    .option("--auto-resume", "when it is suspended and somebody uses it, it wakes up")
     .option("--per-item", "keep those that worked when others failed; exit code 1 then")
     .option("--settle-secs <secs>", "end them again after so many seconds", positiveNumber)
     .option("-q, --quiet", "print ids only")
@@ -92,9 +98,9 @@ async function spawned(cli: Cli, forkd: Controller, tag: string, opts: Options):
 }
 
 async function branched(cli: Cli, forkd: Controller, id: string, opts: Options): Promise<ForkedSandboxes> {
-  const { count: n, env, metadata, ttl: ttlSecs, idleTimeout: idleTimeoutSecs, tag } = opts;
+  const { count: n, env, metadata, tag } = opts;
   const given = { network: networkOf(opts), shares: sharesOf(opts), ...limitsOf(opts) };
-  const fields = { n, env, metadata, ttlSecs, idleTimeoutSecs, tag, ...given };
+  const fields = { n, env, metadata, tag, ...lifeOf(opts), ...given };
   return forkd.forkSandbox(id, { ...fields, ...ABORTABLE, signal: cli.signal });
 }
 
@@ -123,6 +129,10 @@ function tagOf(snapshot: string | undefined, opts: Options): string {
   return tag;
 }
 
+function lifeOf({ ttl, idleTimeout, onTimeout, autoResume }: Options): LifeOptions {
+  return { ttlSecs: ttl, idleTimeoutSecs: idleTimeout, onTimeout, autoResume };
+}
+
 function requestOf(opts: Options): SpawnOptions {
   return {
     n: opts.count,
@@ -131,8 +141,7 @@ function requestOf(opts: Options): SpawnOptions {
     metadata: opts.metadata,
     network: networkOf(opts),
     shares: sharesOf(opts),
-    ttlSecs: opts.ttl,
-    idleTimeoutSecs: opts.idleTimeout,
+    ...lifeOf(opts),
     ...limitsOf(opts),
     perChildNetns: opts.perChildNetns,
     liveFork: opts.liveFork,

@@ -11,14 +11,14 @@ import type { Cli } from "../cli.ts";
 
 type Options = { all?: boolean; tag?: string; state?: SandboxState[]; metadata?: Record<string, string>; quiet?: boolean };
 
-const ALL_STATES: SandboxState[] = ["running", "paused", "ended", "lost"];
+const ALL_STATES: SandboxState[] = ["running", "paused", "suspended", "ended", "lost"];
 
 export function lsCommand(cli: Cli): Command {
   return new Command("ls")
     .description("list the sandboxes that live; -a also those that ended")
     .option("-a, --all", "also those that ended or were lost")
     .option("--tag <tag>", "only forks of this snapshot")
-    .option("--state <list>", "only these states: running, paused, ended, lost", parseStates)
+    .option("--state <list>", "only these states: running, paused, suspended, ended, lost", parseStates)
     .option("--metadata <key=value>", "only those with this metadata; may be repeated", addPair)
     .option("-q, --quiet", "print ids only")
     .option("--json", "print JSON")

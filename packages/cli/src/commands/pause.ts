@@ -1,4 +1,4 @@
-// forkd pause and forkd resume
+// forkd pause, forkd suspend and forkd resume
 
 import { Command } from "commander";
 import { connect } from "../daemon.ts";
@@ -19,9 +19,22 @@ export function pauseCommand(cli: Cli): Command {
     });
 }
 
+export function suspendCommand(cli: Cli): Command {
+  return new Command("suspend")
+    .description("save memory and disk of sandboxes and give back what they use; they keep their ids and go on after 'forkd resume'")
+    .argument("<ids...>", "ids or names")
+    .option("-q, --quiet", "print ids only")
+    .option("--json", "print JSON")
+    .action(async (ids: string[], opts: { quiet?: boolean }) => {
+      const forkd = await connect(cli);
+      const suspend = async (id: string): Promise<unknown> => forkd.suspendSandbox(id, { signal: cli.signal });
+      await forEach(cli, ids, suspend, { step: "Suspending", done: "Suspended %s.", quiet: opts.quiet });
+    });
+}
+
 export function resumeCommand(cli: Cli): Command {
   return new Command("resume")
-    .description("let paused sandboxes go on, with their clocks set")
+    .description("let paused or suspended sandboxes go on, with their clocks set")
     .argument("<ids...>", "ids or names")
     .option("-q, --quiet", "print ids only")
     .option("--json", "print JSON")

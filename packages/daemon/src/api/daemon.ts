@@ -115,6 +115,7 @@ const eventType = z
     "sandbox.updated",
     "sandbox.network",
     "sandbox.paused",
+    "sandbox.suspended",
     "sandbox.resumed",
     "sandbox.ended",
     "sandbox.lost",

@@ -44,9 +44,10 @@ const limitInfo = {
 /** Those that cannot be applied are refused with LIMIT_UNAVAILABLE, before anything is made */
 export const limits = z.strictObject(limitInfo).partial().shape;
 
-const sandboxState = z.enum(["running", "paused", "ended", "lost"]).meta({
+const sandboxState = z.enum(["running", "paused", "suspended", "ended", "lost"]).meta({
   id: "SandboxState",
-  description: "ended: its VMM ended by itself; lost: it was running when the host, or the process that holds the VMs, went down",
+  description:
+    "paused: its CPUs are stopped, its memory stays; suspended: all of it is on the host's disk; ended: its VMM ended by itself; lost: it was running when the host, or the process that holds the VMs, went down",
 });
 
 const certificate = z
@@ -61,6 +62,9 @@ const certificate = z
     memory: z.literal("private-copy-on-write"),
   })
   .meta({ id: "ForkCertificate", description: "What was done and checked to make the fork a machine of its own" });
+
+const onTimeout = z.enum(["end", "suspend"]).meta({ description: "What happens when its time is over, or nobody used it for so long" });
+const autoResume = z.boolean().meta({ description: "Whether it wakes up by itself when it is suspended and somebody uses it" });
 
 export const sandboxInfo = z
   .strictObject({
@@ -83,6 +87,8 @@ export const sandboxInfo = z
     last_active_unix: unixSeconds,
     expires_at_unix: unixSeconds.nullable(),
     idle_timeout_secs: z.int().nullable(),
+    on_timeout: onTimeout,
+    auto_resume: autoResume,
     created_by: z.string(),
     pid: z.int().nullable(),
     fork_ms: z.number(),
@@ -104,6 +110,8 @@ export const sandboxInfo = z
 const lifetime = {
   ttl_secs: z.int().min(1).max(MAX_SECS).nullable().optional().meta({ description: "It ends so long after now; null: never" }),
   idle_timeout_secs: z.int().min(1).max(MAX_SECS).nullable().optional().meta({ description: "It ends when nobody used it for so long" }),
+  on_timeout: onTimeout.optional(),
+  auto_resume: autoResume.optional(),
 };
 
 const forkFields = {
@@ -152,7 +160,7 @@ export const listSandboxes = z.strictObject({
     .transform((text) => text.split(","))
     .pipe(z.array(sandboxState))
     .optional()
-    .meta({ description: "Comma-separated; without it, running and paused" }),
+    .meta({ description: "Comma-separated; without it, running, paused and suspended" }),
   metadata: metadataFilter,
 });
 

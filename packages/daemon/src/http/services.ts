@@ -47,8 +47,13 @@ export type SandboxesApi = {
   remove(id: string, caller: Caller): Promise<void>;
   removeMany(query: sandbox.DeleteSandboxes, caller: Caller): Promise<string[]>;
   pause(id: string, caller: Caller): Promise<sandbox.SandboxInfo>;
-  resume(id: string, caller: Caller): Promise<sandbox.SandboxInfo>;
   stats(id: string): Promise<sandbox.SandboxStats>;
+};
+
+export type SuspensionApi = {
+  suspend(id: string, caller: Caller): Promise<sandbox.SandboxInfo>;
+  /** Also one that is only paused */
+  resume(id: string, caller: Caller): Promise<sandbox.SandboxInfo>;
 };
 
 export type NetworksApi = {
@@ -96,7 +101,7 @@ export type PortsApi = {
   list(id: string, signal: AbortSignal): Promise<PortInfo[]>;
   /** The id behind an id or name; undefined: there is none */
   idOf(idOrName: string): string | undefined;
-  open(id: string): OpenSandbox;
+  open(id: string): Promise<OpenSandbox>;
 };
 
 /** Live processes in a sandbox, each by id or tag */
@@ -152,6 +157,7 @@ export type ManagerApi = {
   stats(): Promise<sandbox.SandboxStats[]>;
   readonly events: EventsApi;
   readonly sandboxes: SandboxesApi;
+  readonly suspension: SuspensionApi;
   readonly networks: NetworksApi;
   readonly inside: InsideApi;
   readonly ports: PortsApi;

@@ -17,6 +17,11 @@ export type Caller = {
   remember?: ((status: number, body: unknown) => void) | undefined;
 };
 
+/** The daemon itself, for what nobody waits for */
+export function ownCaller(principal: string): Caller {
+  return { principal, maxSandboxes: null, requestId: "", signal: new AbortController().signal };
+}
+
 /** The only one whose files are the daemon's: the user of the Unix socket */
 export function isLocal({ principal }: Pick<Caller, "principal">): boolean {
   return principal === "local";

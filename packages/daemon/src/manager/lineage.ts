@@ -187,7 +187,7 @@ export class Lineage {
   }
 
   #sandboxesOf(id: string): string[] {
-    return this.#registry.live.filter(({ row }) => row.snapshot_id === id).map(({ row }) => row.id);
+    return this.#registry.lasting.filter(({ row }) => row.snapshot_id === id).map(({ row }) => row.id);
   }
 }
 

@@ -18,6 +18,7 @@ import { keepReserve, releaseReserve } from "../store/reserve.ts";
 import { tablesOf } from "../store/tables.ts";
 import { adoptAll } from "./adoption.ts";
 import { Branches } from "./branches.ts";
+import { ownCaller } from "./caller.ts";
 import type { Core, Log, Meter, Settings } from "./core.ts";
 import { Files } from "./files.ts";
 import { collectGarbage } from "./gc.ts";
@@ -35,6 +36,7 @@ import { Sandboxes } from "./sandboxes.ts";
 import { Snapshots } from "./snapshots.ts";
 import { privateBytesOf } from "./stats.ts";
 import { treeOf } from "./tree.ts";
+import { Suspension } from "./suspension.ts";
 import { Workspaces } from "./workspaces.ts";
 
 export type ManagerOptions = {
@@ -73,6 +75,7 @@ export class Manager {
   readonly snapshots: Snapshots;
   readonly images: Images;
   readonly workspaces: Workspaces;
+  readonly suspension: Suspension;
   readonly #core: Core;
   readonly #registry: Registry;
   readonly #limits: Limits;
@@ -96,7 +99,8 @@ export class Manager {
       await lineage.collectAfter(id);
     };
     const usable = { usable: async (tag: string) => this.snapshots.usable(tag), collectAfter };
-    this.sandboxes = new Sandboxes(core, { registry, limits: this.#limits, snapshots: usable });
+    const wake = async ({ row }: Entry): Promise<unknown> => this.suspension.resume(row.id, ownCaller(row.created_by));
+    this.sandboxes = new Sandboxes(core, { registry, limits: this.#limits, snapshots: usable, wake });
     this.networks = new Networks(core, { registry, sandboxes: this.sandboxes });
     this.inside = new Inside({ sandboxes: this.sandboxes, registry, meter: core.meter });
     this.ports = new Ports({ sandboxes: this.sandboxes, registry });
@@ -106,6 +110,7 @@ export class Manager {
     this.branches = new Branches(core, parts);
     this.images = new Images(core);
     this.workspaces = new Workspaces(core, { ...parts, branches: this.branches });
+    this.suspension = new Suspension(core, { ...parts, branches: this.branches });
   }
 
   /** Starts the runtime and takes over what an earlier daemon left */
@@ -143,7 +148,7 @@ export class Manager {
       const found = await adoptAll(core, registry);
       if (found.adopted + found.lost + found.ended > 0) log.info(found, "took over what an earlier daemon left");
       await manager.#settle();
-      manager.#reaper = new Reaper(core, registry, manager.sandboxes);
+      manager.#reaper = new Reaper(core, { registry, sandboxes: manager.sandboxes, suspension: manager.suspension });
       events.append({ type: "daemon.started" });
       await keepReserve(home.root);
       manager.#lock = lock.move();

@@ -41,9 +41,9 @@ export class Ports {
     return this.#registry.find(idOrName)?.row.id;
   }
 
-  /** Throws NOT_FOUND, SANDBOX_PAUSED, VMM_EXITED or SANDBOX_LOST */
-  open(id: string): OpenSandbox {
-    const { sandbox, explain, release } = this.#sandboxes.hold(id);
+  /** Throws NOT_FOUND, SANDBOX_PAUSED, SANDBOX_SUSPENDED, VMM_EXITED or SANDBOX_LOST */
+  async open(id: string): Promise<OpenSandbox> {
+    const { sandbox, explain, release } = await this.#sandboxes.hold(id);
     const connect = async (port: number, signal?: AbortSignal): Promise<GuestSocket> => {
       try {
         return await this.#connect(sandbox, port, signal);

@@ -1,29 +1,33 @@
 // Ends sandboxes whose time is over, and forgets those that ended long ago.
 
 import { messageOf } from "../errors.ts";
+import { ownCaller } from "./caller.ts";
 import type { Core } from "./core.ts";
 import { nowUnix } from "./core.ts";
 import type { Entry, Registry } from "./registry.ts";
 import type { Sandboxes } from "./sandboxes.ts";
+import type { Suspension } from "./suspension.ts";
 
 const EVERY_MS = 1000;
 /** how often the time of last use is written down, in rounds */
 const WRITE_EVERY = 10;
 /** How long a sandbox that ended by itself, or was lost, can still be asked about */
 const KEEP_ENDED_SECS = 24 * 3600;
-const REAPER = { principal: "reaper" };
+const REAPER = ownCaller("reaper");
 
 export class Reaper {
   readonly #core: Core;
   readonly #registry: Registry;
   readonly #sandboxes: Sandboxes;
+  readonly #suspension: Suspension;
   readonly #timer: NodeJS.Timeout;
   #round = 0;
 
-  constructor(core: Core, registry: Registry, sandboxes: Sandboxes) {
+  constructor(core: Core, parts: { registry: Registry; sandboxes: Sandboxes; suspension: Suspension }) {
     this.#core = core;
-    this.#registry = registry;
-    this.#sandboxes = sandboxes;
+    this.#registry = parts.registry;
+    this.#sandboxes = parts.sandboxes;
+    this.#suspension = parts.suspension;
     this.#timer = setInterval(() => this.#safely(() => this.#look()), EVERY_MS);
     this.#timer.unref();
   }
@@ -36,7 +40,9 @@ export class Reaper {
   #look(): void {
     for (const entry of this.#registry.entries) {
       const reason = overdue(entry);
-      if (reason !== undefined && !entry.removing) this.#end(entry, reason);
+      if (reason === undefined || entry.removing || entry.turning) continue;
+      if (isToSleep(entry)) this.#suspend(entry);
+      else this.#end(entry, reason);
     }
     if (++this.#round % WRITE_EVERY === 0) this.#writeDown();
   }
@@ -56,6 +62,12 @@ export class Reaper {
     });
   }
 
+  #suspend(entry: Entry): void {
+    this.#suspension.suspend(entry.row.id, REAPER).catch((error: unknown) => {
+      this.#core.log.error({ sandbox: entry.row.id, err: error }, `a sandbox could not be suspended: ${messageOf(error)}`);
+    });
+  }
+
   #writeDown(): void {
     const stale = this.#registry.live.filter(({ row, lastActive }) => Math.floor(lastActive / 1000) > row.last_active);
     if (stale.length === 0) return;
@@ -65,10 +77,15 @@ export class Reaper {
   }
 }
 
+function isToSleep({ row }: Entry): boolean {
+  return row.on_timeout === "suspend" && (row.state === "running" || row.state === "paused");
+}
+
 function overdue({ row, uses, lastActive }: Entry): string | undefined {
   const now = nowUnix();
   if (row.state === "ended" || row.state === "lost")
     return now - Math.max(row.last_active, row.created_at) > KEEP_ENDED_SECS ? "it ended long ago" : undefined;
+  if (row.state === "suspended") return undefined;
   if (row.expires_at !== null && row.expires_at <= now) return "its time to live is over";
   if (row.idle_timeout_secs !== null && uses === 0 && Date.now() - lastActive >= row.idle_timeout_secs * 1000) return "nobody used it";
   return undefined;

@@ -16,6 +16,8 @@ export type Entry = {
   lastActive: number;
   /** while it is being ended on request */
   removing: Promise<void> | undefined;
+  /** while it falls asleep or wakes up */
+  turning: Promise<void> | undefined;
 };
 
 type Change = Partial<Omit<SandboxRow, "id">>;
@@ -39,7 +41,12 @@ export class Registry {
     return [...this.#entries.values()];
   }
 
-  /** Those that run or are paused */
+  /** Those that can go on: live, or asleep */
+  get lasting(): Entry[] {
+    return this.entries.filter(({ row }) => row.state !== "ended" && row.state !== "lost");
+  }
+
+  /** Those that have a VM: they run or are paused */
   get live(): Entry[] {
     return this.entries.filter(({ row }) => row.state === "running" || row.state === "paused");
   }
@@ -94,7 +101,7 @@ export class Registry {
   }
 
   #remember(row: SandboxRow, sandbox: Sandbox | undefined): void {
-    this.#entries.set(row.id, { row, sandbox, uses: 0, lastActive: row.last_active * 1000, removing: undefined });
+    this.#entries.set(row.id, { row, sandbox, uses: 0, lastActive: row.last_active * 1000, removing: undefined, turning: undefined });
     if (row.name !== null) this.#names.set(row.name, row.id);
   }
 }

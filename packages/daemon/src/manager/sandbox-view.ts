@@ -29,6 +29,8 @@ export function sandboxInfo({ row, lastActive }: Pick<Entry, "row" | "lastActive
     last_active_unix: Math.max(row.last_active, Math.floor(lastActive / 1000)),
     expires_at_unix: row.expires_at,
     idle_timeout_secs: row.idle_timeout_secs,
+    on_timeout: row.on_timeout,
+    auto_resume: row.auto_resume === 1,
     created_by: row.created_by,
     pid: live ? row.pid : null,
     fork_ms: row.fork_ms,
@@ -48,7 +50,7 @@ export function sandboxInfo({ row, lastActive }: Pick<Entry, "row" | "lastActive
 /** What is written down of sandboxes that are being made, and what they get */
 export type RowFacts = {
   request: Partial<Pick<CreateSandboxes, "name">> &
-    Pick<ForkSandbox, "metadata" | "shares" | "ttl_secs" | "idle_timeout_secs"> &
+    Pick<ForkSandbox, "metadata" | "shares" | "ttl_secs" | "idle_timeout_secs" | "on_timeout" | "auto_resume"> &
     GivenLimits;
   limits: HostLimits;
   shares: Share[];
@@ -87,7 +89,10 @@ export function sandboxRow(sandbox: Sandbox, facts: RowFacts): SandboxRow {
     created_at: now,
     last_active: now,
     expires_at: request.ttl_secs ? now + request.ttl_secs : null,
+    ttl_secs: request.ttl_secs ?? null,
     idle_timeout_secs: request.idle_timeout_secs ?? null,
+    on_timeout: request.on_timeout ?? "end",
+    auto_resume: request.auto_resume ? 1 : 0,
     branch_count: 0,
     last_branch_path: null,
     ...limitFields(request),

@@ -39,6 +39,14 @@ export type Usable = {
   collectAfter: (snapshotId: string) => Promise<void>;
 };
 
+type Parts = {
+  registry: Registry;
+  limits: Limits;
+  snapshots: Usable;
+  /** of one that is suspended */
+  wake: (entry: Entry) => Promise<unknown>;
+};
+
 /** a name like this would stand in front of the sandbox that has the id */
 const SANDBOX_ID = /^sb-[a-z2-7]{16}$/;
 
@@ -57,16 +65,18 @@ export class Sandboxes {
   readonly #registry: Registry;
   readonly #limits: Limits;
   readonly #snapshots: Usable;
+  readonly #wake: (entry: Entry) => Promise<unknown>;
 
-  constructor(core: Core, parts: { registry: Registry; limits: Limits; snapshots: Usable }) {
+  constructor(core: Core, parts: Parts) {
     this.#core = core;
     this.#registry = parts.registry;
     this.#limits = parts.limits;
     this.#snapshots = parts.snapshots;
+    this.#wake = parts.wake;
   }
 
   list(query: ListSandboxes): Page<SandboxInfo> {
-    const states = query.state ?? ["running", "paused"];
+    const states = query.state ?? ["running", "paused", "suspended"];
     const wanted = this.#registry.entries
       .filter(({ row }) => states.includes(row.state) && (query.tag === undefined || row.snapshot_tag === query.tag))
       .filter(({ row }) => hasMetadata(row.metadata, query.metadata));
@@ -136,13 +146,17 @@ export class Sandboxes {
 
   async update(id: string, request: UpdateSandbox, caller: Caller): Promise<SandboxInfo> {
     const entry = this.#registry.get(id);
-    const { name, metadata, ttl_secs: ttl, idle_timeout_secs: idle } = request;
+    const { name, metadata, ttl_secs: ttl, idle_timeout_secs: idle, on_timeout: onTimeout, auto_resume: autoResume } = request;
+    // the time of one that sleeps begins when it wakes up
+    const isAsleep = entry.row.state === "suspended";
     if (name !== entry.row.name) this.#refuseTaken(name);
     const change = {
       ...(name === undefined ? {} : { name }),
       ...(metadata === undefined ? {} : { metadata }),
-      ...(ttl === undefined ? {} : { expires_at: ttl === null ? null : nowUnix() + ttl }),
+      ...(ttl === undefined ? {} : { ttl_secs: ttl, expires_at: ttl === null || isAsleep ? null : nowUnix() + ttl }),
       ...(idle === undefined ? {} : { idle_timeout_secs: idle }),
+      ...(onTimeout === undefined ? {} : { on_timeout: onTimeout }),
+      ...(autoResume === undefined ? {} : { auto_resume: autoResume ? 1 : 0 }),
     };
     this.#registry.change(entry, change, { type: "sandbox.updated", principal: caller.principal });
     return sandboxInfo(entry);
@@ -182,6 +196,7 @@ export class Sandboxes {
     return sandboxInfo(entry);
   }
 
+  /** One that is paused */
   async resume(id: string, caller: Caller): Promise<SandboxInfo> {
     const entry = this.#registry.get(id);
     if (entry.row.state === "running") return sandboxInfo(entry);
@@ -207,7 +222,7 @@ export class Sandboxes {
 
   /** Runs work on a running sandbox, which counts as used meanwhile and from then on */
   async use<V>(id: string, work: (sandbox: Sandbox, entry: Entry) => Promise<V>): Promise<V> {
-    const { sandbox, entry, explain, release } = this.hold(id);
+    const { sandbox, entry, explain, release } = await this.hold(id);
     try {
       return await work(sandbox, entry);
     } catch (error) {
@@ -218,8 +233,9 @@ export class Sandboxes {
   }
 
   /** The same for work that outlives its call: a running sandbox, which counts as used until it is let go */
-  hold(id: string): Hold {
+  async hold(id: string): Promise<Hold> {
     const entry = this.#registry.get(id);
+    if (entry.row.state === "suspended" && entry.row.auto_resume === 1 && !entry.removing) await this.#wake(entry);
     const sandbox = liveOf(entry);
     if (entry.row.state === "paused") throw new ForkdError("SANDBOX_PAUSED", `Sandbox ${id} is paused.`);
     entry.uses++;
@@ -325,6 +341,7 @@ export class Sandboxes {
   }
 
   async #end(entry: Entry, principal: string, reason: string | null): Promise<void> {
+    await entry.turning?.catch(() => undefined); // whoever turns it hears of a failure
     const { id, state } = entry.row;
     // its VM is being looked for: struck out now, it would be nobody's
     if (!entry.sandbox && (state === "running" || state === "paused"))
@@ -353,6 +370,7 @@ export function liveOf(entry: Entry): Sandbox {
   if (entry.sandbox && !entry.removing) return entry.sandbox;
   const { id, state, reason } = entry.row;
   if (entry.removing) throw new ForkdError("VMM_EXITED", `Sandbox ${id} is being ended.`);
+  if (state === "suspended") throw new ForkdError("SANDBOX_SUSPENDED", `Sandbox ${id} is suspended.`);
   if (state === "lost") throw new ForkdError("SANDBOX_LOST", `Sandbox ${id} was lost: ${reason}.`);
   throw new ForkdError("VMM_EXITED", `Sandbox ${id} has ended: ${reason}.`);
 }

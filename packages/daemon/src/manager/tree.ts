@@ -19,7 +19,7 @@ export async function treeOf({ runtime, tables }: Core, registry: Registry): Pro
     const source = row.branched_from === null ? undefined : registry.find(row.branched_from);
     if (source) parents.set(row.id, source.row.snapshot_id);
   }
-  for (const { row } of registry.live) {
+  for (const { row } of registry.lasting) {
     const { id, name, state, metadata } = row;
     nodes.get(row.snapshot_id)?.sandboxes.push({ id, name, state, metadata });
   }

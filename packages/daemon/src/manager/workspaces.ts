@@ -11,12 +11,11 @@ import { limitFields } from "./limit-fields.ts";
 import type { Lineage } from "./lineage.ts";
 import type { Entry, Registry } from "./registry.ts";
 import type { Sandboxes } from "./sandboxes.ts";
+import { shortened } from "./saved-state.ts";
 import type { Snapshots } from "./snapshots.ts";
 
 /** tags of saved states must still be names */
 const MAX_NAME = 40;
-/** From here on a saved state is made a base of its own: its chain would only grow */
-const MAX_DEPTH = 16;
 
 type Parts = { registry: Registry; sandboxes: Sandboxes; snapshots: Snapshots; branches: Branches; lineage: Lineage };
 
@@ -150,25 +149,13 @@ export class Workspaces {
     return isTaken ? `${usual}-${newId("ws").slice(3, 11)}` : usual;
   }
 
-  /** A state whose chain has become long is made a base of its own before it is used; when that fails the chain does as well */
   async #shortened(row: WorkspaceRow, stateId: string, caller: Caller): Promise<{ state_id: string; state_tag: string | null }> {
-    const { runtime, log, db, tables } = this.#core;
-    const same = { state_id: stateId, state_tag: row.state_tag };
-    const snapshot = await runtime.snapshots.byId(stateId);
-    if (snapshot.manifest.depth < MAX_DEPTH) return same;
-    try {
-      const short = await this.#parts.snapshots.compact(stateId, await this.#freeTag(row), { ...caller, remember: undefined });
-      const state = { state_id: short.id, state_tag: short.tag };
-      db.transaction(() => {
-        tables.snapshots.update(short.id, { ephemeral: 1 });
-        tables.workspaces.update(row.id, state);
-      });
-      return state;
-    } catch (error) {
-      if (!(error instanceof ForkdError)) throw error;
-      log.warn({ workspace: row.name, err: error }, "the state of a workspace could not be made a base of its own");
-      return same;
-    }
+    const saved = { id: stateId, newTag: async () => this.#freeTag(row), of: row.name };
+    const short = await shortened(this.#core, this.#parts.snapshots, saved, caller);
+    if (!short) return { state_id: stateId, state_tag: row.state_tag };
+    const state = { state_id: short.id, state_tag: short.tag };
+    this.#core.tables.workspaces.update(row.id, state);
+    return state;
   }
 
   #change(row: WorkspaceRow, change: Partial<WorkspaceRow>, event: "workspace.suspended", caller: Caller): void {

@@ -63,7 +63,7 @@ export class Egress {
   #spent: number;
   #leased: number;
 
-  constructor(agent: AgentConnection, opts: { network: Network; owner: Owner; policy: NetworkPolicy; spent?: number }) {
+  constructor(agent: AgentConnection, opts: { network: Network; owner: Owner; policy: NetworkPolicy; spent?: number | undefined }) {
     this.#network = opts.network;
     this.#owner = opts.owner;
     this.#policy = opts.policy;

@@ -54,9 +54,8 @@ export async function startRawChild(
   context: ForkContext,
   snapshot: Snapshot,
   start: RestoreSpec["start"],
-  limits: HostLimits = NO_LIMITS,
+  { id = newId("sb"), limits = NO_LIMITS }: { id?: string | undefined; limits?: HostLimits } = {},
 ): Promise<RawChild> {
-  const id = newId("sb");
   const dir = join(context.runDir, id);
   const rootfs = await context.rootfsOf(snapshot);
   const memory = await context.flats.acquire(snapshot);
@@ -96,6 +95,9 @@ export async function discardRawChild(child: RawChild): Promise<void> {
   await child.group?.remove();
 }
 
+/** The sandbox that a child goes on as */
+export type Continued = { id: string; machineId: string; spentBytes: number };
+
 export type HandOver = {
   snapshot: Snapshot;
   env: Record<string, string>;
@@ -104,6 +106,8 @@ export type HandOver = {
   network: Network;
   shares: readonly Share[];
   hidden: Hidden;
+  /** without it, the child is a machine of its own */
+  as?: Continued | undefined;
   startedAt: number;
   onGone: (sandbox: Sandbox) => void;
   signal?: AbortSignal | undefined;
@@ -146,13 +150,13 @@ async function makeItsOwn(child: RawChild, opts: HandOver): Promise<Sandbox> {
   const identity = {
     sandboxId: child.id,
     hostname: child.id,
-    machineId: randomBytes(16).toString("hex"),
+    machineId: opts.as?.machineId ?? randomBytes(16).toString("hex"),
     env: { ...manifest.env, ...opts.env },
   };
   const policy = opts.policy ?? manifest.network;
   const owner = { sandbox: child.id, snapshot: manifest.tag };
   // in force before the guest has said a word
-  const network = new Egress(agent, { network: opts.network, owner, policy });
+  const network = new Egress(agent, { network: opts.network, owner, policy, spent: opts.as?.spentBytes });
   // everything is sent at once, before the guest has answered anything: one round trip in all
   const resync = startResync(agent, identity, READY_WITHIN_MS);
   resync.catch(() => undefined); // awaited below

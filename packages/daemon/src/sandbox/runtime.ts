@@ -26,7 +26,7 @@ import type { AcceleratorChoice } from "../vmm/qemu/probe.ts";
 import { adoptSandbox, type SandboxRecord } from "./adopt.ts";
 import { makeSnapshot, type SnapshotTimings, type WarmUp } from "./boot.ts";
 import { branchSandbox, type BranchOptions, type BranchResult } from "./branch.ts";
-import { checkThere, handOver, letGo, startRawChild, type ForkContext, type HandOver } from "./fork.ts";
+import { checkThere, handOver, letGo, startRawChild, type Continued, type ForkContext, type HandOver } from "./fork.ts";
 import { compactSnapshot } from "./compact.ts";
 import { findGround, type ConfinementPolicy, type Ground } from "./ground.ts";
 import { Holds } from "./holds.ts";
@@ -88,6 +88,8 @@ export type ForkOptions = {
   /** folders of the host that the children see, read-only */
   shares?: readonly Share[] | undefined;
   limits?: HostLimits | undefined;
+  /** of a single child: which sandbox it goes on as */
+  as?: Continued | undefined;
   signal?: AbortSignal | undefined;
 };
 
@@ -356,13 +358,13 @@ export class Runtime {
       const sandbox = await this.#forking.run(async () => {
         opts.signal?.throwIfAborted();
         if (this.#closing) throw new ForkdError("CANCELLED", "Cannot fork: the runtime is closing.");
-        const { env = {}, network: policy, shares, signal, limits = NO_LIMITS } = opts;
+        const { env = {}, network: policy, shares, as, signal, limits = NO_LIMITS } = opts;
         const host = { network: this.network, hidden: this.#hidden, onGone: this.#forget };
-        const over: HandOver = { snapshot, env, policy, shares, ...host, startedAt, signal };
-        // what waits in the pool was started outside any group
-        const pooled = hasLimits(limits) ? undefined : this.pool.take(snapshot);
+        const over: HandOver = { snapshot, env, policy, shares, as, ...host, startedAt, signal };
+        // what waits in the pool was started outside any group, as somebody new
+        const pooled = hasLimits(limits) || as ? undefined : this.pool.take(snapshot);
         const sandbox = pooled && (await letGo(pooled, over));
-        return sandbox ?? handOver(await startRawChild(this.#forkContext(), snapshot, "run", limits), over);
+        return sandbox ?? handOver(await startRawChild(this.#forkContext(), snapshot, "run", { id: as?.id, limits }), over);
       });
       // one that ended at once was already forgotten
       if (sandbox.alive) this.#sandboxes.set(sandbox.id, sandbox);

@@ -126,6 +126,10 @@ const MIGRATIONS = [
   // a sandbox that is adopted, and the forks of a branch, see the same folders of the host
   `ALTER TABLE sandboxes ADD COLUMN shares TEXT NOT NULL DEFAULT '[]';
    ALTER TABLE snapshots ADD COLUMN shares TEXT NOT NULL DEFAULT '[]';`,
+  // a sandbox can sleep when its time is over, and wake up when it is used
+  `ALTER TABLE sandboxes ADD COLUMN ttl_secs INTEGER;
+   ALTER TABLE sandboxes ADD COLUMN on_timeout TEXT NOT NULL DEFAULT 'end';
+   ALTER TABLE sandboxes ADD COLUMN auto_resume INTEGER NOT NULL DEFAULT 0;`,
 ];
 
 export function migrate(db: Db): void {

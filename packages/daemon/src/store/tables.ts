@@ -35,7 +35,12 @@ export type SandboxRow = LimitColumns & {
   created_at: number;
   last_active: number;
   expires_at: number | null;
+  /** what it was last given; it has as long again when it wakes up */
+  ttl_secs: number | null;
   idle_timeout_secs: number | null;
+  on_timeout: SandboxInfo["on_timeout"];
+  /** 1: it wakes up when it is used */
+  auto_resume: number;
   branch_count: number;
   last_branch_path: string | null;
   network: NetworkPolicy;

@@ -10,7 +10,7 @@ import type { Entry } from "../../src/manager/registry.ts";
 
 type Fixture = { ports: Ports; entry: Entry; open: PassThrough[]; sandbox: { alive: boolean } };
 
-function make(over: { state?: string; connect?: () => Promise<PassThrough> } = {}): Fixture {
+function make(over: { state?: string; autoResume?: number; connect?: () => Promise<PassThrough> } = {}): Fixture {
   const open: PassThrough[] = [];
   const connect = async (): Promise<PassThrough> => {
     const socket = new PassThrough();
@@ -18,16 +18,17 @@ function make(over: { state?: string; connect?: () => Promise<PassThrough> } = {
     return socket;
   };
   const sandbox = { id: "sb-1", alive: true, connect: over.connect ?? connect };
-  const entry = { row: { id: "sb-1", state: over.state ?? "running" }, sandbox, uses: 0, lastActive: 0 } as unknown as Entry;
+  const entry = { row: { id: "sb-1", state: over.state ?? "running", auto_resume: over.autoResume ?? 0 }, sandbox, uses: 0, lastActive: 0 } as unknown as Entry;
   const registry = { get: () => entry, find: (name: string) => (name === "web" ? entry : undefined) } as never;
-  const sandboxes = new Sandboxes({} as never, { registry, limits: {} as never, snapshots: {} as never });
+  const wake = async ({ row }: Entry): Promise<void> => void (row.state = "running");
+  const sandboxes = new Sandboxes({} as never, { registry, limits: {} as never, snapshots: {} as never, wake });
   return { ports: new Ports({ sandboxes, registry }), entry, open, sandbox };
 }
 
-test("it counts as used until it is let go, however often that is said", () => {
+test("it counts as used until it is let go, however often that is said", async () => {
   const { ports, entry } = make();
-  const first = ports.open("web");
-  const second = ports.open("sb-1");
+  const first = await ports.open("web");
+  const second = await ports.open("sb-1");
   assert.deepEqual([first.id, entry.uses], ["sb-1", 2]);
   first.close();
   first.close();
@@ -38,35 +39,44 @@ test("it counts as used until it is let go, however often that is said", () => {
 
 test("a connection that is kept does not count", async () => {
   const { ports, entry, open } = make();
-  const sandbox = ports.open("web");
+  const sandbox = await ports.open("web");
   await sandbox.connect(80);
   sandbox.close();
   assert.deepEqual([entry.uses, open[0]?.destroyed], [0, false]);
 });
 
-test("one that is paused is not used", () => {
+test("one that is paused is not used", async () => {
   const { ports, entry } = make({ state: "paused" });
-  assert.throws(() => ports.open("web"), { code: "SANDBOX_PAUSED" });
+  await assert.rejects(ports.open("web"), { code: "SANDBOX_PAUSED" });
   assert.equal(entry.uses, 0);
+});
+
+test("one that is suspended wakes up where it may", async () => {
+  const { ports, entry } = make({ state: "suspended", autoResume: 1 });
+  const sandbox = await ports.open("web");
+  assert.deepEqual([sandbox.id, entry.row.state, entry.uses], ["sb-1", "running", 1]);
+  const asleep = make({ state: "suspended" });
+  Object.assign(asleep.entry, { sandbox: undefined });
+  await assert.rejects(asleep.ports.open("web"), { code: "SANDBOX_SUSPENDED" });
 });
 
 test("connections are bounded, and a place is free when one has closed or failed", async () => {
   const { ports, open, sandbox: vm } = make();
-  const sandbox = ports.open("web");
+  const sandbox = await ports.open("web");
   for (let i = 0; i < 1024; i++) await sandbox.connect(80);
   await assert.rejects(sandbox.connect(80), { code: "BUSY" });
   await new Promise((resolve) => open[0]?.once("close", resolve).destroy());
   await sandbox.connect(80);
   await assert.rejects(sandbox.connect(80), { code: "BUSY" });
   assert.equal(vm.alive, true);
-  const failing = make({ connect: () => Promise.reject(new ForkdError("PORT_CLOSED", "no")) }).ports.open("web");
+  const failing = await make({ connect: () => Promise.reject(new ForkdError("PORT_CLOSED", "no")) }).ports.open("web");
   for (let i = 0; i < 1100; i++) await assert.rejects(failing.connect(80), { code: "PORT_CLOSED" });
 });
 
 test("what fails because it ended is said to have ended", async () => {
   const lost = new ForkdError("AGENT_LOST", "The guest's agent is gone.");
   const { ports, sandbox: vm } = make({ connect: () => Promise.reject(lost) });
-  const sandbox = ports.open("web");
+  const sandbox = await ports.open("web");
   await assert.rejects(sandbox.connect(80), { code: "AGENT_LOST" });
   vm.alive = false;
   await assert.rejects(sandbox.connect(80), { code: "VMM_EXITED" });

@@ -33,7 +33,7 @@ export const portHandlers: Pick<Handlers, keyof typeof portRoutes> = {
 
   connectPort: async ({ params }, { services, caller, headers }) => {
     if (headers.upgrade?.toLowerCase() !== "tcp") throw new ForkdError("UPGRADE_REQUIRED", "Cannot connect: it takes 'Upgrade: tcp'.");
-    return using(services.manager.ports.open(params.id), async (sandbox) => {
+    return using(await services.manager.ports.open(params.id), async (sandbox) => {
       const guest = await sandbox.connect(params.port, caller.signal);
       const head = `HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: tcp\r\nX-Request-Id: ${caller.requestId}\r\n\r\n`;
       return {
@@ -52,7 +52,7 @@ export const portHandlers: Pick<Handlers, keyof typeof portRoutes> = {
     const { request, isUpgrade, access } = exchange;
     const isPage = !isUpgrade && (request.method === "GET" || request.method === "HEAD");
     if (access.link && isPage) return { status: 303, body: enter(exchange, access.link, services) };
-    return using(services.manager.ports.open(params.id), async (sandbox) => {
+    return using(await services.manager.ports.open(params.id), async (sandbox) => {
       const { pool, limits, daemon } = services;
       return forward(exchange, sandbox, { pool, headMs: limits.serverMs, stopping: daemon.stopping, signal });
     });

@@ -47,8 +47,11 @@ export const sandboxHandlers: Pick<Handlers, keyof typeof sandboxRoutes> = {
   pauseSandbox: async ({ params }, { services, caller }) => {
     return { status: 200, body: await services.manager.sandboxes.pause(params.id, caller) };
   },
+  suspendSandbox: async ({ params }, { services, caller }) => {
+    return { status: 200, body: await services.manager.suspension.suspend(params.id, caller) };
+  },
   resumeSandbox: async ({ params }, { services, caller }) => {
-    return { status: 200, body: await services.manager.sandboxes.resume(params.id, caller) };
+    return { status: 200, body: await services.manager.suspension.resume(params.id, caller) };
   },
   getSandboxStats: async ({ params }, { services }) => ({ status: 200, body: await services.manager.sandboxes.stats(params.id) }),
 

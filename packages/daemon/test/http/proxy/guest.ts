@@ -61,7 +61,7 @@ export type Proxied = Fixture & {
 
 export async function serveGuests(t: TestContext, opts: Omit<ServeOptions, "manager"> = {}): Promise<Proxied> {
   const guests = new Guests();
-  const ports = { open: (id: string) => guests.open(id), idOf: (name: string) => guests.idOf(name) };
+  const ports = { open: async (id: string) => guests.open(id), idOf: (name: string) => guests.idOf(name) };
   const get = (id: string) => ({ ...sandboxInfo(guests.idOf(id) ?? ""), id: guests.idOf(id) ?? "" });
   const fixture = await serve(t, { ...opts, manager: fakeManager({ ports, sandboxes: { get } }) });
   return { ...fixture, guests, get: (port, path = "/", ask = {}) => fixture.ask(`/v1/sandboxes/sb-a/proxy/${port}${path}`, ask) };
