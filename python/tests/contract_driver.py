@@ -53,6 +53,7 @@ METHODS: Dict[str, Callable[[Controller], Callable[..., Any]]] = {
     "branchSandbox": lambda c: c.branch_sandbox,
     "forkSandbox": lambda c: c.fork_sandbox,
     "pauseSandbox": lambda c: c.pause_sandbox,
+    "suspendSandbox": lambda c: c.suspend_sandbox,
     "resumeSandbox": lambda c: c.resume_sandbox,
     "getSandboxStats": lambda c: c.sandbox_stats,
     "getNetwork": lambda c: c.get_network,

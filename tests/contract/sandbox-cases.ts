@@ -211,6 +211,26 @@ export const sandboxCases: Case[] = [
   { what: "it goes on", route: "resumeSandbox", args: (c) => ({ params: { id: c.name("one") } }), expect: gives({ state: "running" }) },
   { what: "and only once", route: "resumeSandbox", args: (c) => ({ params: { id: c.name("one") } }), expect: gives({ state: "running" }) },
   {
+    what: "it sleeps",
+    route: "suspendSandbox",
+    args: (c) => ({ params: { id: c.name("one") } }),
+    expect: gives({ state: "suspended", pid: null }),
+  },
+  {
+    what: "and only once",
+    route: "suspendSandbox",
+    args: (c) => ({ params: { id: c.name("one") } }),
+    expect: gives({ state: "suspended" }),
+  },
+  {
+    what: "evalCode of one that sleeps",
+    route: "evalCode",
+    args: (c) => ({ params: { id: c.name("one") }, body: { code: "1" } }),
+    expect: fails("SANDBOX_SUSPENDED"),
+  },
+  { what: "it wakes up", route: "resumeSandbox", args: (c) => ({ params: { id: c.name("one") } }), expect: gives({ state: "running" }) },
+  { what: "nothing does not sleep", route: "suspendSandbox", args: () => ({ params: { id: "sb-nothing" } }), expect: fails("NOT_FOUND") },
+  {
     what: "it answers",
     route: "pingSandbox",
     args: (c) => ({ params: { id: c.name("one") } }),

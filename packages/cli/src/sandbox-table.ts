@@ -6,7 +6,13 @@ import { printTable } from "./output.ts";
 import type { Column } from "./output.ts";
 import type { SandboxInfo } from "forkd";
 
-const STATE_COLOURS: Record<string, "green" | "yellow" | "red"> = { running: "green", paused: "yellow", suspended: "yellow", ended: "red", lost: "red" };
+const STATE_COLOURS: Record<string, "green" | "yellow" | "red"> = {
+  running: "green",
+  paused: "yellow",
+  suspended: "yellow",
+  ended: "red",
+  lost: "red",
+};
 
 const IDENTITY: Column<SandboxInfo>[] = [
   { title: "ID", value: (sandbox) => sandbox.id },

@@ -25,7 +25,7 @@ export type { DoctorReport } from "./host/report.ts";
 export type { GuestKernel } from "./image/guest-kernel.ts";
 export type { SnapshotTimings } from "./sandbox/boot.ts";
 export type { BranchResult } from "./sandbox/branch.ts";
-export type { ForkOutcome } from "./sandbox/runtime.ts";
+export type { ForkOutcome } from "./sandbox/runtime-options.ts";
 export type { Sandbox } from "./sandbox/sandbox.ts";
 export type { Snapshot } from "./snapshot/store.ts";
 export type { QemuBinary } from "./vmm/qemu/binary.ts";

@@ -6,6 +6,7 @@ import type {
   EventType,
   Metadata,
   NetworkMode,
+  OnTimeout,
   OutputLost,
   Progress,
   SandboxState,
@@ -201,7 +202,7 @@ export type ForkFields = LimitOptions & {
   /** It ends when nobody used it for so long; null: never */
   idleTimeoutSecs?: number | null | undefined;
   /** Whether it ends or sleeps when its time is over. @default "end" */
-  onTimeout?: "end" | "suspend" | undefined;
+  onTimeout?: OnTimeout | undefined;
   /** Whether it wakes up by itself when it is suspended and somebody uses it */
   autoResume?: boolean | undefined;
 };
@@ -248,7 +249,7 @@ export type UpdateSandboxOptions = CallOptions & {
   /** It ends so long after now; null: never */
   ttlSecs?: number | null | undefined;
   idleTimeoutSecs?: number | null | undefined;
-  onTimeout?: "end" | "suspend" | undefined;
+  onTimeout?: OnTimeout | undefined;
   autoResume?: boolean | undefined;
 };
 

@@ -124,8 +124,7 @@ export type CreateSandboxes = {
   ttl_secs?: number | null | undefined;
   /** It ends when nobody used it for so long */
   idle_timeout_secs?: number | null | undefined;
-  /** What happens when its time is over, or nobody used it for so long */
-  on_timeout?: "end" | "suspend" | undefined;
+  on_timeout?: OnTimeout | undefined;
   /** Whether it wakes up by itself when it is suspended and somebody uses it */
   auto_resume?: boolean | undefined;
   /** Memory of the host that it may take, its VMM included; from the machine's own memory on it is kept by itself */
@@ -354,8 +353,7 @@ export type ForkSandbox = {
   ttl_secs?: number | null | undefined;
   /** It ends when nobody used it for so long */
   idle_timeout_secs?: number | null | undefined;
-  /** What happens when its time is over, or nobody used it for so long */
-  on_timeout?: "end" | "suspend" | undefined;
+  on_timeout?: OnTimeout | undefined;
   /** Whether it wakes up by itself when it is suspended and somebody uses it */
   auto_resume?: boolean | undefined;
   /** Memory of the host that it may take, its VMM included; from the machine's own memory on it is kept by itself */
@@ -527,6 +525,9 @@ export type NewToken = {
   token: string;
 };
 
+/** What happens when its time is over, or nobody used it for so long */
+export type OnTimeout = "end" | "suspend";
+
 /** Output that was asked for and is no longer kept */
 export type OutputLost = {
   channel: "stdout" | "stderr";
@@ -661,8 +662,7 @@ export type Sandbox = {
   last_active_unix: number;
   expires_at_unix: number | null;
   idle_timeout_secs: number | null;
-  /** What happens when its time is over, or nobody used it for so long */
-  on_timeout: "end" | "suspend";
+  on_timeout: OnTimeout;
   /** Whether it wakes up by itself when it is suspended and somebody uses it */
   auto_resume: boolean;
   created_by: string;
@@ -919,8 +919,7 @@ export type UpdateSandbox = {
   ttl_secs?: number | null | undefined;
   /** It ends when nobody used it for so long */
   idle_timeout_secs?: number | null | undefined;
-  /** What happens when its time is over, or nobody used it for so long */
-  on_timeout?: "end" | "suspend" | undefined;
+  on_timeout?: OnTimeout | undefined;
   /** Whether it wakes up by itself when it is suspended and somebody uses it */
   auto_resume?: boolean | undefined;
 };

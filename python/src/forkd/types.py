@@ -30,6 +30,9 @@ NetworkMode = Literal["none", "allow", "open"]
 #: example.org, *.example.org:443, 10.1.2.0/24:5432, [fd00::1]:80,8000-8100
 NetworkRule = str
 
+#: What happens when its time is over, or nobody used it for so long
+OnTimeout = Literal["end", "suspend"]
+
 #: The data of the events started, stdout and stderr, lost, exit, error
 ProcessEvent = Union["ProcessStarted", "ProcessOutput", "OutputLost", "ProcessExit", "Problem"]
 
@@ -204,8 +207,7 @@ class CreateSandboxes(_CreateSandboxes, total=False):
     ttl_secs: Optional[int]
     # It ends when nobody used it for so long
     idle_timeout_secs: Optional[int]
-    # What happens when its time is over, or nobody used it for so long
-    on_timeout: Literal["end", "suspend"]
+    on_timeout: "OnTimeout"
     # Whether it wakes up by itself when it is suspended and somebody uses it
     auto_resume: bool
     # Memory of the host that it may take, its VMM included; from the machine's own memory on it is kept by itself
@@ -467,8 +469,7 @@ class ForkSandbox(TypedDict, total=False):
     ttl_secs: Optional[int]
     # It ends when nobody used it for so long
     idle_timeout_secs: Optional[int]
-    # What happens when its time is over, or nobody used it for so long
-    on_timeout: Literal["end", "suspend"]
+    on_timeout: "OnTimeout"
     # Whether it wakes up by itself when it is suspended and somebody uses it
     auto_resume: bool
     # Memory of the host that it may take, its VMM included; from the machine's own memory on it is kept by itself
@@ -791,8 +792,7 @@ class SandboxInfo(TypedDict):
     last_active_unix: int
     expires_at_unix: Optional[int]
     idle_timeout_secs: Optional[int]
-    # What happens when its time is over, or nobody used it for so long
-    on_timeout: Literal["end", "suspend"]
+    on_timeout: "OnTimeout"
     # Whether it wakes up by itself when it is suspended and somebody uses it
     auto_resume: bool
     created_by: str
@@ -1056,8 +1056,7 @@ class UpdateSandbox(TypedDict, total=False):
     ttl_secs: Optional[int]
     # It ends when nobody used it for so long
     idle_timeout_secs: Optional[int]
-    # What happens when its time is over, or nobody used it for so long
-    on_timeout: Literal["end", "suspend"]
+    on_timeout: "OnTimeout"
     # Whether it wakes up by itself when it is suspended and somebody uses it
     auto_resume: bool
 

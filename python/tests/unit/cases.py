@@ -224,6 +224,7 @@ CASES: List[Case] = [
         },
     ),
     Case("pauseSandbox", lambda c: c.pause_sandbox("sb-1"), params={"id": "sb-1"}),
+    Case("suspendSandbox", lambda c: c.suspend_sandbox("sb-1"), params={"id": "sb-1"}),
     Case("resumeSandbox", lambda c: c.resume_sandbox("sb-1"), params={"id": "sb-1"}),
     Case("getSandboxStats", lambda c: c.sandbox_stats("sb-1"), params={"id": "sb-1"}),
     Case("getNetwork", lambda c: c.get_network("sb-1"), params={"id": "sb-1"}),

@@ -63,7 +63,9 @@ const certificate = z
   })
   .meta({ id: "ForkCertificate", description: "What was done and checked to make the fork a machine of its own" });
 
-const onTimeout = z.enum(["end", "suspend"]).meta({ description: "What happens when its time is over, or nobody used it for so long" });
+const onTimeout = z
+  .enum(["end", "suspend"])
+  .meta({ id: "OnTimeout", description: "What happens when its time is over, or nobody used it for so long" });
 const autoResume = z.boolean().meta({ description: "Whether it wakes up by itself when it is suspended and somebody uses it" });
 
 export const sandboxInfo = z

@@ -13,7 +13,7 @@ import type {
 } from "../api/sandbox.ts";
 import { ForkdError, type ErrorCode } from "../errors.ts";
 import type { HostLimits } from "../host/control-groups.ts";
-import type { ForkOutcome } from "../sandbox/runtime.ts";
+import type { ForkOutcome } from "../sandbox/runtime-options.ts";
 import type { Sandbox } from "../sandbox/sandbox.ts";
 import type { Snapshot } from "../snapshot/store.ts";
 import { bootId } from "../util/boot-id.ts";

@@ -5,96 +5,37 @@ import { availableParallelism } from "node:os";
 import { join } from "node:path";
 import { ForkdError, messageOf } from "../errors.ts";
 import { prepareHome, resolveHome, type Home } from "../home.ts";
-import { ControlGroups, hasLimits, NO_LIMITS, type HostLimits } from "../host/control-groups.ts";
+import { ControlGroups, hasLimits, NO_LIMITS } from "../host/control-groups.ts";
 import type { GuestKernel } from "../image/guest-kernel.ts";
 import { sweepStaging } from "../host/staging.ts";
 import { ImageStore } from "../image/store.ts";
 import { FlatCache } from "../memory/flat.ts";
-import { Network, type NetworkOptions } from "../net/network.ts";
-import { NO_NETWORK, type NetworkPolicy } from "../net/policy.ts";
+import { Network } from "../net/network.ts";
+import { NO_NETWORK } from "../net/policy.ts";
 import { hiddenFrom, type Hidden } from "../share/hidden.ts";
 import type { Share } from "../share/server.ts";
 import { checkShares } from "../share/source.ts";
 import { SnapshotStore, type Snapshot } from "../snapshot/store.ts";
 import { DEFAULT_PARALLELISM } from "../util/parallelism.ts";
-import type { Progress } from "../util/progress.ts";
 import { Semaphore } from "../util/semaphore.ts";
 import type { ConfinementState } from "../vmm/driver.ts";
 import { checkCompatible } from "../vmm/qemu/compatible.ts";
 import { QemuEngine } from "../vmm/qemu/engine.ts";
 import type { AcceleratorChoice } from "../vmm/qemu/probe.ts";
 import { adoptSandbox, type SandboxRecord } from "./adopt.ts";
-import { makeSnapshot, type SnapshotTimings, type WarmUp } from "./boot.ts";
+import { makeSnapshot, type SnapshotTimings } from "./boot.ts";
 import { branchSandbox, type BranchOptions, type BranchResult } from "./branch.ts";
-import { checkThere, handOver, letGo, startRawChild, type Continued, type ForkContext, type HandOver } from "./fork.ts";
+import { checkThere, handOver, letGo, startRawChild, type ForkContext, type HandOver } from "./fork.ts";
 import { compactSnapshot } from "./compact.ts";
-import { findGround, type ConfinementPolicy, type Ground } from "./ground.ts";
+import { findGround, type Ground } from "./ground.ts";
 import { Holds } from "./holds.ts";
 import { Pool } from "./pool.ts";
+import type { CreateSnapshotOptions, ForkOptions, ForkOutcome, RuntimeOptions } from "./runtime-options.ts";
 import type { Sandbox } from "./sandbox.ts";
 import { diskSize, machineShape } from "./shape.ts";
 import { durableWorkplace, endChildrenOf, ownWorkplace, type Workplace } from "./workplace.ts";
 
 const MAX_FORK = 1000;
-
-export type RuntimeOptions = {
-  home?: Home;
-  /** how many children start at the same time */
-  parallelism?: number | undefined;
-  /** a guest kernel of the user's own */
-  guestKernel?: string | undefined;
-  /** asks for one accelerator instead of the best that works */
-  accelerator?: "kvm" | "tcg" | undefined;
-  /** how names are looked up, and who hears of connections */
-  network?: NetworkOptions | undefined;
-  /** "preferred" (the default): where the host does not let VMMs be confined, they run without; "required": they do not run */
-  confinement?: ConfinementPolicy | undefined;
-  onWarning?: (message: string) => void;
-  /** "own": VMs end with this process. "durable": they outlive it and are adopted; one such runtime at a time, the caller sees to it */
-  life?: "own" | "durable";
-  /** hears of every sandbox that is gone, for whatever reason */
-  onGone?: ((sandbox: Sandbox) => void) | undefined;
-  /** hears that the parent of all VMs died, and they with it */
-  onLost?: ((why: string) => void) | undefined;
-  progress?: Progress | undefined;
-  signal?: AbortSignal | undefined;
-};
-
-export type CreateSnapshotOptions = {
-  tag: string;
-  /** of the new snapshot */
-  id?: string | undefined;
-  /** name or id of a stored image */
-  image: string;
-  memoryMiB?: number | undefined;
-  vcpus?: number | undefined;
-  /** room for what the guest writes, on the host's disk; without it that is in the guest's memory */
-  diskMiB?: number | undefined;
-  warmUp?: WarmUp | undefined;
-  env?: Record<string, string> | undefined;
-  /** during the warm-up, and for its forks unless they are made with something else; none without it */
-  network?: NetworkPolicy | undefined;
-  progress?: Progress | undefined;
-  signal?: AbortSignal | undefined;
-};
-
-export type ForkOptions = {
-  n?: number;
-  /** one failed child fails all */
-  allOrNothing?: boolean;
-  env?: Record<string, string> | undefined;
-  /** without it, what the snapshot says */
-  network?: NetworkPolicy | undefined;
-  /** folders of the host that the children see, read-only */
-  shares?: readonly Share[] | undefined;
-  limits?: HostLimits | undefined;
-  /** of a single child: which sandbox it goes on as */
-  as?: Continued | undefined;
-  signal?: AbortSignal | undefined;
-};
-
-/** One child: the sandbox, or why there is none */
-export type ForkOutcome = { sandbox: Sandbox; error?: undefined } | { sandbox?: undefined; error: ForkdError };
 
 type RuntimeParts = {
   home: Home;

@@ -18,7 +18,12 @@ function make(over: { state?: string; autoResume?: number; connect?: () => Promi
     return socket;
   };
   const sandbox = { id: "sb-1", alive: true, connect: over.connect ?? connect };
-  const entry = { row: { id: "sb-1", state: over.state ?? "running", auto_resume: over.autoResume ?? 0 }, sandbox, uses: 0, lastActive: 0 } as unknown as Entry;
+  const entry = {
+    row: { id: "sb-1", state: over.state ?? "running", auto_resume: over.autoResume ?? 0 },
+    sandbox,
+    uses: 0,
+    lastActive: 0,
+  } as unknown as Entry;
   const registry = { get: () => entry, find: (name: string) => (name === "web" ? entry : undefined) } as never;
   const wake = async ({ row }: Entry): Promise<void> => void (row.state = "running");
   const sandboxes = new Sandboxes({} as never, { registry, limits: {} as never, snapshots: {} as never, wake });

@@ -24,7 +24,7 @@ class SandboxCalls(SnapshotCalls):
         cursor: Optional[str] = None,
         request_timeout: Optional[float] = None,
     ) -> Page[types.SandboxInfo]:
-        """Sandboxes that run or are paused; others with ``state``. Pages only when ``limit`` is given.
+        """Sandboxes that run, are paused or suspended; others with ``state``. Pages only when ``limit`` is given.
 
         Args:
             tag: Only forks of this snapshot.
@@ -56,6 +56,8 @@ class SandboxCalls(SnapshotCalls):
         shares: Optional[List[types.Share]] = None,
         ttl_secs: Optional[int] = None,
         idle_timeout_secs: Optional[int] = None,
+        on_timeout: Optional[types.OnTimeout] = None,
+        auto_resume: Optional[bool] = None,
         idempotency_key: Key = UNSET,
         request_timeout: Optional[float] = None,
     ) -> List[types.SandboxInfo]:
@@ -74,6 +76,8 @@ class SandboxCalls(SnapshotCalls):
                 admin below the daemon's ``share_roots``. Without it, those of the sandbox they descend from; ``[]``: none.
             ttl_secs: They end so long after now.
             idle_timeout_secs: They end when nobody used them for so long.
+            on_timeout: Whether they end or sleep when their time is over.
+            auto_resume: Whether they wake up by themselves when they are suspended and somebody uses them.
             per_child_netns, prewarm, live_fork, hugepages: Of the older API, without effect.
 
         Raises:
@@ -100,6 +104,8 @@ class SandboxCalls(SnapshotCalls):
             shares=shares,
             ttl_secs=ttl_secs,
             idle_timeout_secs=idle_timeout_secs,
+            on_timeout=on_timeout,
+            auto_resume=auto_resume,
         )
         return await self._client.json(Call[List[types.SandboxInfo]](**self._spawn(body, idempotency_key, request_timeout)))
 
@@ -120,6 +126,8 @@ class SandboxCalls(SnapshotCalls):
         shares: Optional[List[types.Share]] = None,
         ttl_secs: Optional[int] = None,
         idle_timeout_secs: Optional[int] = None,
+        on_timeout: Optional[types.OnTimeout] = None,
+        auto_resume: Optional[bool] = None,
         idempotency_key: Key = UNSET,
         request_timeout: Optional[float] = None,
     ) -> List[types.ForkOutcome]:
@@ -139,6 +147,8 @@ class SandboxCalls(SnapshotCalls):
             shares=shares,
             ttl_secs=ttl_secs,
             idle_timeout_secs=idle_timeout_secs,
+            on_timeout=on_timeout,
+            auto_resume=auto_resume,
             per_item=True,
         )
         answer = await self._client.json(Call[types.ForkOutcomes](**self._spawn(body, idempotency_key, request_timeout)))
@@ -156,6 +166,8 @@ class SandboxCalls(SnapshotCalls):
         metadata: Optional[Dict[str, str]] = None,
         ttl_secs: Union[int, Unset, None] = UNSET,
         idle_timeout_secs: Union[int, Unset, None] = UNSET,
+        on_timeout: Optional[types.OnTimeout] = None,
+        auto_resume: Optional[bool] = None,
         request_timeout: Optional[float] = None,
     ) -> types.SandboxInfo:
         """Renames a sandbox, replaces its metadata, changes how long it lives.
@@ -165,7 +177,10 @@ class SandboxCalls(SnapshotCalls):
             ttl_secs: It ends so long after now; None: never.
             idle_timeout_secs: It ends when nobody used it for so long; None: never.
         """
-        body = {**nullable(name=name, ttl_secs=ttl_secs, idle_timeout_secs=idle_timeout_secs), **fields(metadata=metadata)}
+        body = {
+            **nullable(name=name, ttl_secs=ttl_secs, idle_timeout_secs=idle_timeout_secs),
+            **fields(metadata=metadata, on_timeout=on_timeout, auto_resume=auto_resume),
+        }
         return await self._client.json(
             Call[types.SandboxInfo]("PATCH", path("/v1/sandboxes/{}", sandbox_id), json=body, timeout=request_timeout)
         )
@@ -232,6 +247,8 @@ class SandboxCalls(SnapshotCalls):
         shares: Optional[List[types.Share]] = None,
         ttl_secs: Optional[int] = None,
         idle_timeout_secs: Optional[int] = None,
+        on_timeout: Optional[types.OnTimeout] = None,
+        auto_resume: Optional[bool] = None,
         memory_limit_mib: Optional[int] = None,
         cpu_limit: Optional[float] = None,
         cpu_weight: Optional[int] = None,
@@ -255,6 +272,8 @@ class SandboxCalls(SnapshotCalls):
             shares=shares,
             ttl_secs=ttl_secs,
             idle_timeout_secs=idle_timeout_secs,
+            on_timeout=on_timeout,
+            auto_resume=auto_resume,
             memory_limit_mib=memory_limit_mib,
             cpu_limit=cpu_limit,
             cpu_weight=cpu_weight,
@@ -273,6 +292,12 @@ class SandboxCalls(SnapshotCalls):
     async def pause_sandbox(self, sandbox_id: str, *, request_timeout: Optional[float] = None) -> types.SandboxInfo:
         """Stops a sandbox's CPUs; its memory stays."""
         return await self._client.json(Call[types.SandboxInfo]("POST", path("/v1/sandboxes/{}/pause", sandbox_id), timeout=request_timeout))
+
+    async def suspend_sandbox(self, sandbox_id: str, *, request_timeout: Optional[float] = None) -> types.SandboxInfo:
+        """Saves a sandbox's memory and disk and gives back what it uses; it keeps its id and its name."""
+        return await self._client.json(
+            Call[types.SandboxInfo]("POST", path("/v1/sandboxes/{}/suspend", sandbox_id), timeout=request_timeout)
+        )
 
     async def resume_sandbox(self, sandbox_id: str, *, request_timeout: Optional[float] = None) -> types.SandboxInfo:
         """Lets a paused sandbox go on, with its clock set."""

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from .._wire import UNSET, Key, Unset
 from ..errors import EvalError, NotFoundError, SandboxGoneError
 from ..results import Evaluation, evaluation
-from ..types import Network, NetworkMode, Pong, SandboxInfo, SandboxStats, SetNetwork, Share, SnapshotInfo
+from ..types import Network, NetworkMode, OnTimeout, Pong, SandboxInfo, SandboxStats, SetNetwork, Share, SnapshotInfo
 from .commands import Commands
 from .controller import Controller
 from .files import Files
@@ -58,6 +58,8 @@ class Sandbox:
         template: Optional[str] = None,
         name: Optional[str] = None,
         idle_timeout: Optional[int] = None,
+        on_timeout: Optional[OnTimeout] = None,
+        auto_resume: Optional[bool] = None,
         memory_limit_mib: Optional[int] = None,
         cpu_limit: Optional[float] = None,
         cpu_weight: Optional[int] = None,
@@ -83,6 +85,8 @@ class Sandbox:
             envs: Environment of every process.
             template: E2B's name for ``tag``.
             idle_timeout: It ends when nobody used it for so many seconds.
+            on_timeout: Whether it ends or sleeps when its time is over.
+            auto_resume: Whether it wakes up by itself when it is suspended and somebody uses it.
             memory_limit_mib: Memory of the host that it may take, its VMM included.
             cpu_limit: CPUs' worth of time, such as 0.5.
             cpu_weight: Share of the CPUs when several want them; 100 is usual.
@@ -113,6 +117,8 @@ class Sandbox:
             shares=shares,
             ttl_secs=timeout,
             idle_timeout_secs=idle_timeout,
+            on_timeout=on_timeout,
+            auto_resume=auto_resume,
             idempotency_key=idempotency_key,
             request_timeout=request_timeout,
         )
@@ -209,6 +215,8 @@ class Sandbox:
         metadata: Optional[Dict[str, str]] = None,
         envs: Optional[Dict[str, str]] = None,
         idle_timeout: Optional[int] = None,
+        on_timeout: Optional[OnTimeout] = None,
+        auto_resume: Optional[bool] = None,
         memory_limit_mib: Optional[int] = None,
         cpu_limit: Optional[float] = None,
         cpu_weight: Optional[int] = None,
@@ -244,6 +252,8 @@ class Sandbox:
             shares=shares,
             ttl_secs=timeout,
             idle_timeout_secs=idle_timeout,
+            on_timeout=on_timeout,
+            auto_resume=auto_resume,
             idempotency_key=idempotency_key,
             request_timeout=request_timeout,
         )
@@ -254,8 +264,13 @@ class Sandbox:
         self.info = self.controller.pause_sandbox(self.id, request_timeout=request_timeout)
         return self.info
 
+    def suspend(self, *, request_timeout: Optional[float] = None) -> SandboxInfo:
+        """Saves its memory and disk and gives back what it uses; it keeps its id and its name, and goes on after ``resume()``."""
+        self.info = self.controller.suspend_sandbox(self.id, request_timeout=request_timeout)
+        return self.info
+
     def resume(self, *, request_timeout: Optional[float] = None) -> SandboxInfo:
-        """Lets it go on, with its clock set."""
+        """Lets it go on after ``pause()`` or ``suspend()``, with its clock set."""
         self.info = self.controller.resume_sandbox(self.id, request_timeout=request_timeout)
         return self.info
 
@@ -270,11 +285,20 @@ class Sandbox:
         metadata: Optional[Dict[str, str]] = None,
         timeout: Union[int, Unset, None] = UNSET,
         idle_timeout: Union[int, Unset, None] = UNSET,
+        on_timeout: Optional[OnTimeout] = None,
+        auto_resume: Optional[bool] = None,
         request_timeout: Optional[float] = None,
     ) -> SandboxInfo:
         """Renames it (None takes the name away), replaces its metadata, changes how long it lives (None: until it is killed)."""
         self.info = self.controller.update_sandbox(
-            self.id, name=name, metadata=metadata, ttl_secs=timeout, idle_timeout_secs=idle_timeout, request_timeout=request_timeout
+            self.id,
+            name=name,
+            metadata=metadata,
+            ttl_secs=timeout,
+            idle_timeout_secs=idle_timeout,
+            on_timeout=on_timeout,
+            auto_resume=auto_resume,
+            request_timeout=request_timeout,
         )
         return self.info
 
