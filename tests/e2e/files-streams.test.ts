@@ -225,7 +225,8 @@ os.makedirs('/srv/w/new/folder')`);
     assert.ok(answered > 3, `${answered} evals were answered meanwhile`);
     const grown = ((await daemonMemory()).peak - before.now) / MIB;
     t.diagnostic(`${grown} MiB`);
-    assert.ok(grown <= 32, `${grown} MiB`);
+    // when garbage is collected depends on the machine's load; a daemon that kept what passes through would have grown by 300
+    assert.ok(grown <= 64, `${grown} MiB`);
     await files.remove("/srv/large");
   });
 
