@@ -90,6 +90,9 @@ describe("a terminal", () => {
     await type(CTRL_Z, /Stopped/);
     await type("jobs\n", /\[1\]\+ +Stopped +sleep 7100/);
     await type("fg\n", /fg\r\nsleep 7100\r\n/);
+    // it goes on once the terminal is its own
+    const states = "for f in $(grep -al '^sleep.7100' /proc/[0-9]*/cmdline); do grep State ${f%cmdline}status; done";
+    await until(async () => (await sandbox.exec(states)).stdout.includes("S (sleeping)"));
     await type(CTRL_C, /\^C/);
     await type("echo code $?\n", /code 130\r\n/);
     await screen.process.write("exit 4\n");
