@@ -12,11 +12,13 @@ import type * as sandbox from "../api/sandbox.ts";
 import type * as snapshot from "../api/snapshot.ts";
 import type { CreateWorkspace, WorkspaceInfo } from "../api/workspace.ts";
 import type { ResolvedConfig } from "../config.ts";
+import type { E2b } from "../e2b/e2b.ts";
 import type { Caller } from "../manager/caller.ts";
 import type { WatchedProcess } from "../manager/processes.ts";
 import type { AuditLog } from "../observe/audit.ts";
 import type { Logger } from "../observe/log.ts";
 import type { Metrics } from "../observe/metrics.ts";
+import type { AccessTokens } from "../store/access-tokens.ts";
 import type { Previews } from "../store/previews.ts";
 import type { Tokens } from "../store/tokens.ts";
 import type { AuthFailures } from "./auth-failures.ts";
@@ -192,6 +194,9 @@ export type Services = {
   metrics: Metrics;
   tokens: Tokens;
   previews: Previews;
+  /** who may use a sandbox by E2B's protocol */
+  accessTokens: AccessTokens;
+  e2b: E2b;
   pool: ServerPool;
   failures: AuthFailures;
   idempotency: Idempotency;

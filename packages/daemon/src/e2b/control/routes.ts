@@ -1,0 +1,24 @@
+// What of E2B's API there is, and what a token needs for it.
+
+import { listSandboxes } from "./list.ts";
+import { updateNetwork } from "./network.ts";
+import * as sandboxes from "./sandboxes.ts";
+import type { ControlRoute } from "../work.ts";
+
+export const controlRoutes: ControlRoute[] = [
+  ...both("POST", "/sandboxes", "exec", sandboxes.createSandbox),
+  ...both("GET", "/sandboxes", "read", listSandboxes),
+  ...both("POST", "/sandboxes/:id/connect", "exec", sandboxes.connectSandbox),
+  { method: "POST", path: "/sandboxes/:id/resume", scope: "exec", handler: sandboxes.connectSandbox },
+  { method: "GET", path: "/sandboxes/:id", scope: "read", handler: sandboxes.getSandbox },
+  { method: "DELETE", path: "/sandboxes/:id", scope: "exec", handler: sandboxes.killSandbox },
+  { method: "POST", path: "/sandboxes/:id/timeout", scope: "exec", handler: sandboxes.setTimeoutOf },
+  { method: "POST", path: "/sandboxes/:id/refreshes", scope: "exec", handler: sandboxes.refreshSandbox },
+  { method: "POST", path: "/sandboxes/:id/pause", scope: "exec", handler: sandboxes.pauseSandbox },
+  { method: "PUT", path: "/sandboxes/:id/network", scope: "exec", handler: updateNetwork },
+];
+
+/** What has moved to a second version, and is asked for under the first by older SDKs */
+function both(method: string, path: string, scope: ControlRoute["scope"], handler: ControlRoute["handler"]): ControlRoute[] {
+  return ["", "/v2"].map((version) => ({ method, path: `${version}${path}`, scope, handler }));
+}
