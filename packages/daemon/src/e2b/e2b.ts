@@ -4,6 +4,7 @@ import { ForkdError } from "../errors.ts";
 import { admitToControl, admitToSandbox, gone } from "./access.ts";
 import { ENVD_PORT, INTERPRETER_PORT } from "./call.ts";
 import { controlRoutes } from "./control/routes.ts";
+import { Accounts } from "./envd/accounts.ts";
 import { serveEnvd } from "./envd/serve.ts";
 import { serveInterpreter } from "./interpreter/serve.ts";
 import { Templates } from "./templates/templates.ts";
@@ -33,7 +34,7 @@ export class E2b {
   readonly #sandboxes = new WeakMap<SandboxCall, SandboxInfo>();
 
   constructor(services: Omit<Services, "e2b">) {
-    this.#services = { ...services, templates: new Templates(services) };
+    this.#services = { ...services, templates: new Templates(services), accounts: new Accounts(services) };
   }
 
   /** Before any byte of the body is read. null: nobody has to be known for it */

@@ -4,6 +4,7 @@ import type { ErrorCode, ForkdError } from "../errors.ts";
 import type { ErrorAnswer } from "../http/problem.ts";
 import type { AnyAnswer } from "../http/handler.ts";
 import type { Call } from "./call.ts";
+import { ending, isStreamType, STREAM_TYPE } from "./envd/envelope.ts";
 import { e2bId } from "./ids.ts";
 
 const JSON_HEADERS = { "content-type": "application/json" };
@@ -81,6 +82,9 @@ export function refusal(
   if (isGone(problem)) return answer(502, { sandboxId: e2bId(call.id ?? ""), message: "The sandbox was not found", code: 502 });
   if (call.path.includes(".")) {
     const error = connectError({ code, message: problem.error });
+    // of a stream, the status says only that there is one
+    if (isStreamType(call.contentType) && error.code !== "unauthenticated")
+      return { status: 200, headers: { ...headers, "content-type": STREAM_TYPE }, body: ending(error) };
     return answer(CONNECT_STATUS[error.code] ?? 500, error);
   }
   const own = ENVD_STATUS[code] ?? status;

@@ -1,18 +1,30 @@
 // What E2B's daemon inside a sandbox serves: a few paths of REST, and two services of Connect.
 
 import { ForkdError } from "../../errors.ts";
+import * as process from "./process.ts";
+import type { SandboxServer, SandboxWork } from "../work.ts";
 import type { AnyAnswer } from "../../http/handler.ts";
-import type { SandboxWork } from "../work.ts";
 
-export type EnvdHandler = (work: SandboxWork) => AnyAnswer | Promise<AnyAnswer>;
-
-const HANDLERS: Record<string, EnvdHandler> = {
+const HANDLERS: Record<string, SandboxServer> = {
   "GET /health": () => ({ status: 204 }),
+  ...service("process.Process", {
+    Start: process.startProcess,
+    Connect: process.connectProcess,
+    List: process.listProcesses,
+    SendInput: process.sendInput,
+    CloseStdin: process.closeStdin,
+    SendSignal: process.sendSignal,
+    Update: process.updateProcess,
+  }),
 };
 
 export function serveEnvd(work: SandboxWork): AnyAnswer | Promise<AnyAnswer> {
   const { call, request } = work;
-  const handler = HANDLERS[`${request.method} ${call.path}`];
-  if (!handler) throw new ForkdError("NOT_FOUND", `There is nothing under ${call.path} in a sandbox.`);
+  const handler = HANDLERS[`${request.method === "HEAD" ? "GET" : request.method} ${call.path}`];
+  if (!handler) throw new ForkdError("METHOD_NOT_ALLOWED", `Cannot ${request.method} ${call.path}: a sandbox has nothing there.`);
   return handler(work);
+}
+
+function service(name: string, methods: Record<string, SandboxServer>): Record<string, SandboxServer> {
+  return Object.fromEntries(Object.entries(methods).map(([method, handler]) => [`POST /${name}/${method}`, handler]));
 }
