@@ -6,6 +6,7 @@ import { ENVD_PORT, INTERPRETER_PORT } from "./call.ts";
 import { controlRoutes } from "./control/routes.ts";
 import { Accounts } from "./envd/accounts.ts";
 import { serveEnvd } from "./envd/serve.ts";
+import { Watchers } from "./envd/watchers.ts";
 import { serveInterpreter } from "./interpreter/serve.ts";
 import { Templates } from "./templates/templates.ts";
 import type { IncomingMessage } from "node:http";
@@ -34,7 +35,8 @@ export class E2b {
   readonly #sandboxes = new WeakMap<SandboxCall, SandboxInfo>();
 
   constructor(services: Omit<Services, "e2b">) {
-    this.#services = { ...services, templates: new Templates(services), accounts: new Accounts(services) };
+    const own = { templates: new Templates(services), accounts: new Accounts(services), watchers: new Watchers(services) };
+    this.#services = { ...services, ...own };
   }
 
   /** Before any byte of the body is read. null: nobody has to be known for it */

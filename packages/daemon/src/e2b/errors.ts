@@ -83,8 +83,7 @@ export function refusal(
   if (call.path.includes(".")) {
     const error = connectError({ code, message: problem.error });
     // of a stream, the status says only that there is one
-    if (isStreamType(call.contentType) && error.code !== "unauthenticated")
-      return { status: 200, headers: { ...headers, "content-type": STREAM_TYPE }, body: ending(error) };
+    if (isStreamType(call.contentType)) return { status: 200, headers: { ...headers, "content-type": STREAM_TYPE }, body: ending(error) };
     return answer(CONNECT_STATUS[error.code] ?? 500, error);
   }
   const own = ENVD_STATUS[code] ?? status;

@@ -11,10 +11,11 @@ import { readJson } from "../http/body.ts";
 import { parse } from "../http/validate.ts";
 import type { ControlCall, SandboxCall } from "./call.ts";
 import type { Accounts } from "./envd/accounts.ts";
+import type { Watchers } from "./envd/watchers.ts";
 import type { Templates } from "./templates/templates.ts";
 
 /** What the daemon has, and what only this protocol needs */
-export type E2bServices = Omit<Services, "e2b"> & { templates: Templates; accounts: Accounts };
+export type E2bServices = Omit<Services, "e2b"> & { templates: Templates; accounts: Accounts; watchers: Watchers };
 
 type Common = { request: IncomingMessage; services: E2bServices; caller: Caller };
 

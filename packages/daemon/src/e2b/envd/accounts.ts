@@ -67,5 +67,6 @@ export async function accountOf({ request, call, sandbox, services, caller }: Sa
 
 /** Where a path leads that may be relative, or begin at the user's home */
 export function pathFor({ home }: Account, path: string): string {
+  if (path.includes("\0")) throw new ForkdError("BAD_REQUEST", "Cannot use the path: no path holds a zero byte.");
   return posix.resolve(home, path.replace(/^~(?=\/|$)/, home));
 }

@@ -46,7 +46,9 @@ export function streamAnswer(messages: AsyncIterable<object>, { work, keepalive,
       const { problem } = describeError(error, caller, services);
       // its clients look whether a sandbox is still there when the connection breaks, and only then
       if (isGone(problem)) throw error;
-      return ending(error instanceof DeadlineError ? deadline(error) : connectError({ code: problem.code as ErrorCode, message: problem.error }));
+      return ending(
+        error instanceof DeadlineError ? deadline(error) : connectError({ code: problem.code as ErrorCode, message: problem.error }),
+      );
     },
   });
   if (close) body.once("close", close);

@@ -30,7 +30,6 @@ export function ending(error?: { code: string; message: string }): Buffer {
 export function unwrapped(bytes: Buffer): Buffer {
   if (bytes.length < HEADER_BYTES || bytes.readUInt32BE(1) !== bytes.length - HEADER_BYTES)
     throw new ForkdError("BAD_REQUEST", "Cannot read the request: it is not one whole envelope.");
-  if ((bytes.readUInt8(0) & COMPRESSED_FLAG) !== 0)
-    throw new ForkdError("BAD_REQUEST", "Cannot read the request: it is compressed.");
+  if ((bytes.readUInt8(0) & COMPRESSED_FLAG) !== 0) throw new ForkdError("BAD_REQUEST", "Cannot read the request: it is compressed.");
   return bytes.subarray(HEADER_BYTES);
 }

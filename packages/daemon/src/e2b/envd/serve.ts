@@ -1,12 +1,28 @@
 // What E2B's daemon inside a sandbox serves: a few paths of REST, and two services of Connect.
 
 import { ForkdError } from "../../errors.ts";
+import { download, upload } from "./files.ts";
+import * as filesystem from "./filesystem.ts";
 import * as process from "./process.ts";
+import * as watch from "./watch.ts";
 import type { SandboxServer, SandboxWork } from "../work.ts";
 import type { AnyAnswer } from "../../http/handler.ts";
 
 const HANDLERS: Record<string, SandboxServer> = {
   "GET /health": () => ({ status: 204 }),
+  "GET /files": download,
+  "POST /files": upload,
+  ...service("filesystem.Filesystem", {
+    Stat: filesystem.stat,
+    MakeDir: filesystem.makeDir,
+    Move: filesystem.move,
+    ListDir: filesystem.listDir,
+    Remove: filesystem.remove,
+    WatchDir: watch.watchDir,
+    CreateWatcher: watch.createWatcher,
+    GetWatcherEvents: watch.getWatcherEvents,
+    RemoveWatcher: watch.removeWatcher,
+  }),
   ...service("process.Process", {
     Start: process.startProcess,
     Connect: process.connectProcess,
