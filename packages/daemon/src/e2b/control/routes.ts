@@ -2,7 +2,9 @@
 
 import { listSandboxes } from "./list.ts";
 import { updateNetwork } from "./network.ts";
+import { getLogs, getMetrics, getMetricsOfMany } from "./observe.ts";
 import * as sandboxes from "./sandboxes.ts";
+import * as snapshots from "./snapshots.ts";
 import type { ControlRoute } from "../work.ts";
 
 export const controlRoutes: ControlRoute[] = [
@@ -10,12 +12,18 @@ export const controlRoutes: ControlRoute[] = [
   ...both("GET", "/sandboxes", "read", listSandboxes),
   ...both("POST", "/sandboxes/:id/connect", "exec", sandboxes.connectSandbox),
   { method: "POST", path: "/sandboxes/:id/resume", scope: "exec", handler: sandboxes.connectSandbox },
+  { method: "GET", path: "/sandboxes/metrics", scope: "read", handler: getMetricsOfMany },
   { method: "GET", path: "/sandboxes/:id", scope: "read", handler: sandboxes.getSandbox },
   { method: "DELETE", path: "/sandboxes/:id", scope: "exec", handler: sandboxes.killSandbox },
   { method: "POST", path: "/sandboxes/:id/timeout", scope: "exec", handler: sandboxes.setTimeoutOf },
   { method: "POST", path: "/sandboxes/:id/refreshes", scope: "exec", handler: sandboxes.refreshSandbox },
   { method: "POST", path: "/sandboxes/:id/pause", scope: "exec", handler: sandboxes.pauseSandbox },
   { method: "PUT", path: "/sandboxes/:id/network", scope: "exec", handler: updateNetwork },
+  { method: "GET", path: "/sandboxes/:id/metrics", scope: "read", handler: getMetrics },
+  ...both("GET", "/sandboxes/:id/logs", "read", getLogs),
+  { method: "POST", path: "/sandboxes/:id/fork", scope: "exec", handler: snapshots.forkSandbox },
+  { method: "POST", path: "/sandboxes/:id/snapshots", scope: "exec", handler: snapshots.createSnapshot },
+  { method: "GET", path: "/snapshots", scope: "read", handler: snapshots.listSnapshots },
 ];
 
 /** What has moved to a second version, and is asked for under the first by older SDKs */

@@ -2,12 +2,13 @@
 
 import { originOf } from "../../http/handlers/ports.ts";
 import { e2bId } from "../ids.ts";
-import { isReserved } from "../lifecycle.ts";
+import { isReserved, PUBLIC_KEY } from "../lifecycle.ts";
 import type { SandboxInfo } from "../../api/sandbox.ts";
 import type { E2bServices } from "../work.ts";
 
 /** What the SDKs may expect of a sandbox: each of them asks for no more than this version had */
 export const ENVD_VERSION = "0.5.7";
+const ALL_TRAFFIC = "0.0.0.0/0";
 const CLIENT_ID = "forkd";
 /** E2B's sandboxes all end some time */
 const NEVER = "9999-12-31T23:59:59Z";
@@ -44,12 +45,18 @@ export function detailed(sandbox: SandboxInfo, services: E2bServices): object {
     envdAccessToken: services.accessTokens.of(sandbox, "envd"),
     domain: domainOf(services),
     allowInternetAccess: sandbox.network.mode !== "none",
+    network: networkOf(sandbox),
     lifecycle: { onTimeout: "kill", autoResume: false },
   };
 }
 
 export function metadataOf({ metadata }: SandboxInfo): Record<string, string> {
   return Object.fromEntries(Object.entries(metadata).filter(([key]) => !isReserved(key)));
+}
+
+function networkOf({ network: { mode, allow }, metadata }: SandboxInfo): object {
+  const isPublic = metadata[PUBLIC_KEY] === "true";
+  return { allowPublicTraffic: isPublic, allowOut: allow, denyOut: mode === "open" ? [] : [ALL_TRAFFIC] };
 }
 
 export function timeOf(unixSeconds: number): string {

@@ -3,10 +3,9 @@
 import { posix } from "node:path";
 import type { FileInfo } from "../../api/files.ts";
 import type { SandboxWork } from "../work.ts";
+import { outputOf } from "../guest-exec.ts";
 import { statOf } from "./guest-writes.ts";
 
-const RESOLVE_SECS = 30;
-const MAX_OUTPUT_BYTES = 8 * 1024 * 1024;
 /** How many paths are resolved at a time: a command line has an end */
 const MAX_PATHS = 500;
 
@@ -75,11 +74,9 @@ async function resolved({ sandbox, services, caller }: SandboxWork, links: Entry
   for (let at = 0; at < links.length; at += MAX_PATHS) {
     const paths = links.slice(at, at + MAX_PATHS).map(({ path }) => path);
     // -m: also what is missing has a place, so that there is an answer for each
-    const args = ["readlink", "-m", "-z", "--", ...paths];
-    const request = { args, timeout_secs: RESOLVE_SECS, encoding: "utf8", max_output_bytes: MAX_OUTPUT_BYTES } as const;
-    const result = await services.manager.inside.exec(sandbox.id, request, caller);
-    const lines = result.stdout.split("\0").slice(0, -1);
-    if (result.exit_code === 0 && lines.length === paths.length) paths.forEach((path, index) => targets.set(path, lines[index] ?? ""));
+    const output = await outputOf(["readlink", "-m", "-z", "--", ...paths], { id: sandbox.id, services, caller });
+    const lines = (output ?? "").split("\0").slice(0, -1);
+    if (lines.length === paths.length) paths.forEach((path, index) => targets.set(path, lines[index] ?? ""));
   }
   return targets;
 }

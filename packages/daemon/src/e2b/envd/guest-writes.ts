@@ -27,7 +27,7 @@ export async function writeFile(place: Place, content: AsyncIterable<Uint8Array>
   const before = await statOf(work, path);
   if (before?.kind === "directory") throw new ForkdError("BAD_REQUEST", `path is a directory: ${path}`);
   if (!before) await ensureFolder({ work, account, path: posix.dirname(path) });
-  await services.manager.files.write(sandbox.id, { path, mode: before?.mode ?? FILE_MODE }, content, caller);
+  await services.manager.files.write(sandbox.id, { path, mode: before?.mode ?? FILE_MODE, inPlace: true }, content, caller);
   if (before?.uid !== account.uid || before.gid !== account.gid) await give(place);
 }
 

@@ -1,6 +1,7 @@
 // What E2B's daemon inside a sandbox serves: a few paths of REST, and two services of Connect.
 
 import { ForkdError } from "../../errors.ts";
+import { getEnvironment, getMetrics } from "./environment.ts";
 import { download, upload } from "./files.ts";
 import * as filesystem from "./filesystem.ts";
 import * as process from "./process.ts";
@@ -10,6 +11,8 @@ import type { AnyAnswer } from "../../http/handler.ts";
 
 const HANDLERS: Record<string, SandboxServer> = {
   "GET /health": () => ({ status: 204 }),
+  "GET /envs": getEnvironment,
+  "GET /metrics": getMetrics,
   "GET /files": download,
   "POST /files": upload,
   ...service("filesystem.Filesystem", {

@@ -9,8 +9,8 @@ import type { FileEvent } from "../../api/files.ts";
 import type { AnyAnswer } from "../../http/handler.ts";
 import type { SandboxWork } from "../work.ts";
 
-/** Several writes in a row are told once */
-const DEBOUNCE_MS = 20;
+/** Nothing is gathered: a file that is made and written is told as both, as E2B does */
+const DEBOUNCE_MS = 0;
 
 const watchRequest = z.object({
   path: z.string().default(""),

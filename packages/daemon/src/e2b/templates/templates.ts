@@ -21,7 +21,7 @@ export class Templates {
   /** The tag or id of the snapshot that a template's id means; makes it where it is one of those everybody has */
   async tagOf(templateId: string, caller: Pick<Caller, "requestId">): Promise<string> {
     const tag = tagOf(templateId);
-    if (!Object.hasOwn(BUILT_IN, tag) || (await this.#exists(tag))) return tag;
+    if (!Object.hasOwn(BUILT_IN, tag) || (await this.exists(tag))) return tag;
     let making = this.#making.get(tag);
     if (!making) {
       making = this.#make(tag, caller).finally(() => this.#making.delete(tag));
@@ -48,7 +48,7 @@ export class Templates {
     log.info({ template: tag }, "the template is ready");
   }
 
-  async #exists(tag: string): Promise<boolean> {
+  async exists(tag: string): Promise<boolean> {
     try {
       const { status } = await this.#services.manager.snapshots.get(tag);
       return status === "ready";
