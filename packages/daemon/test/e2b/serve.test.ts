@@ -70,7 +70,7 @@ test("health needs no token, everything else the sandbox's own", async (t) => {
   assert.equal((await call()).status, 401);
   assert.equal((await call("wrong")).status, 401);
   assert.equal((await call(services.accessTokens.of({ ...SANDBOX, id: "sb-other" }, "envd"))).status, 401);
-  assert.equal((await call(token)).status, 404);
+  assert.equal((await call(token)).status, 405);
   services.tokens.rotate("ci");
   assert.equal((await call(token)).status, 401, "a token that was replaced opens nothing any more");
 });
@@ -94,7 +94,7 @@ test("a request without a sandbox's name is found by its token or its signature"
 test("errors of calls have Connect's shape", async (t) => {
   const { ask, token } = await fixture(t);
   const { status, json } = await ask("/process.Process/Nothing", { tcp: true, headers: { ...HEADERS, "x-access-token": token }, body: {} });
-  assert.deepEqual([status, json()["code"]], [404, "not_found"]);
+  assert.deepEqual([status, json()["code"]], [501, "unimplemented"]);
 });
 
 test("too many sandboxes are a matter of rate to E2B's SDKs, and what is not there is said to be so", async (t) => {
@@ -107,7 +107,9 @@ test("too many sandboxes are a matter of rate to E2B's SDKs, and what is not the
   assert.deepEqual([full.status, full.json()["code"]], [429, 429]);
   const volumes = await ask("/v2/sandboxes", { body: { templateID: "mine", volumeMounts: [{ name: "a", path: "/a" }] } });
   assert.deepEqual([volumes.status, volumes.json()["error_code"]], [501, "UNSUPPORTED"]);
-  const unknown = await ask("/secrets");
+  const secrets = await ask("/secrets");
+  assert.deepEqual([secrets.status, secrets.json()["code"]], [501, 501]);
+  const unknown = await ask("/sandboxes/x/y/z");
   assert.deepEqual([unknown.status, unknown.json()["code"]], [404, 404]);
 });
 

@@ -5,6 +5,8 @@ import { updateNetwork } from "./network.ts";
 import { getLogs, getMetrics, getMetricsOfMany } from "./observe.ts";
 import * as sandboxes from "./sandboxes.ts";
 import * as snapshots from "./snapshots.ts";
+import * as templates from "./templates.ts";
+import { unsupported } from "../unsupported.ts";
 import type { ControlRoute } from "../work.ts";
 
 export const controlRoutes: ControlRoute[] = [
@@ -24,9 +26,28 @@ export const controlRoutes: ControlRoute[] = [
   { method: "POST", path: "/sandboxes/:id/fork", scope: "exec", handler: snapshots.forkSandbox },
   { method: "POST", path: "/sandboxes/:id/snapshots", scope: "exec", handler: snapshots.createSnapshot },
   { method: "GET", path: "/snapshots", scope: "read", handler: snapshots.listSnapshots },
+  ...both("GET", "/templates", "read", templates.listTemplates),
+  { method: "GET", path: "/templates/aliases/:alias", scope: "read", handler: templates.getAlias },
+  { method: "POST", path: "/templates/tags", scope: "admin", handler: templates.assignTags },
+  { method: "DELETE", path: "/templates/tags", scope: "admin", handler: templates.removeTags },
+  { method: "GET", path: "/templates/:id/tags", scope: "read", handler: templates.listTags },
+  { method: "GET", path: "/templates/:id", scope: "read", handler: templates.getTemplate },
+  { method: "DELETE", path: "/templates/:id", scope: "admin", handler: templates.deleteTemplate },
+  ...["secrets", "volumes", "volumecontent", "teams", "nodes", "events", "api-keys", "access-tokens"].flatMap(without),
 ];
 
 /** What has moved to a second version, and is asked for under the first by older SDKs */
 function both(method: string, path: string, scope: ControlRoute["scope"], handler: ControlRoute["handler"]): ControlRoute[] {
   return ["", "/v2"].map((version) => ({ method, path: `${version}${path}`, scope, handler }));
+}
+
+/** E2B has it and forkd has not: said so, whatever is asked of it */
+function without(noun: string): ControlRoute[] {
+  const handler = (): never => {
+    throw unsupported(noun);
+  };
+  const paths = [`/${noun}`, `/${noun}/:a`, `/${noun}/:a/:b`];
+  return ["GET", "POST", "PUT", "PATCH", "DELETE"].flatMap((method) =>
+    paths.map((path) => ({ method, path, scope: "read" as const, handler })),
+  );
 }

@@ -50,7 +50,7 @@ export function detailed(sandbox: SandboxInfo, services: E2bServices): object {
   };
 }
 
-export function metadataOf({ metadata }: SandboxInfo): Record<string, string> {
+function metadataOf({ metadata }: SandboxInfo): Record<string, string> {
   return Object.fromEntries(Object.entries(metadata).filter(([key]) => !isReserved(key)));
 }
 

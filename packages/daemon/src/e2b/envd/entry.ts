@@ -64,7 +64,10 @@ function entryOf(path: string, info: FileInfo): object {
 export function permissionsOf(kind: FileInfo["kind"], mode: number): string {
   const special = SPECIAL.filter(([bit]) => (mode & bit) !== 0).map(([, letter]) => letter);
   const prefix = (kind === "file" ? "" : LETTERS[kind]) + special.join("");
-  const bits = [..."rwxrwxrwx"].map((letter, at) => ((mode & (0o400 >> at)) === 0 ? "-" : letter)).join("");
+  const bits = "rwxrwxrwx"
+    .split("")
+    .map((letter, at) => ((mode & (0o400 >> at)) === 0 ? "-" : letter))
+    .join("");
   return (prefix === "" ? LETTERS.file : prefix) + bits;
 }
 

@@ -102,7 +102,8 @@ function unescaped(text: string): string {
 }
 
 async function drain(pieces: AsyncIterable<Buffer>): Promise<void> {
-  for await (const _piece of pieces);
+  const iterator = pieces[Symbol.asyncIterator]();
+  while ((await iterator.next()).done !== true);
 }
 
 function malformed(why: string): ForkdError {
