@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { get } from "node:http";
 import { after, before, test } from "node:test";
-import { NotFoundError, Sandbox, SandboxError, Template } from "e2b";
+import { NotFoundError, Sandbox, SandboxError, SandboxNotFoundError, Template, TimeoutError } from "e2b";
 import { E2bDaemon, forgetClocks } from "../helpers/e2b.ts";
 import { until } from "../helpers/until.ts";
 
@@ -64,6 +64,45 @@ test("forks go on from where the sandbox is, each by itself", async () => {
   await Promise.all(forks.map(async (fork) => fork.kill()));
 });
 
+test("a paused sandbox sleeps on disk and goes on where it was", async () => {
+  const tired = await Sandbox.create({ timeoutMs: 60_000 });
+  const program = await tired.commands.run("for i in $(seq 10000); do echo $i > count; sleep 0.1; done", {
+    background: true,
+    timeoutMs: 0,
+  });
+  const broken = assert.rejects(program.wait(), TimeoutError);
+  await until(async () => tired.files.exists("count"));
+  assert.deepEqual([await tired.pause(), await tired.pause()], [true, false]);
+  await broken;
+  assert.equal(await tired.isRunning(), false);
+  await assert.rejects(tired.commands.run("true"), SandboxNotFoundError);
+  assert.equal((await tired.getInfo()).state, "paused");
+  const paused = await Sandbox.list({ query: { state: ["paused"] } }).nextItems();
+  assert.deepEqual(
+    paused.map(({ sandboxId }) => sandboxId),
+    [tired.sandboxId],
+  );
+  const awake = await Sandbox.connect(tired.sandboxId);
+  assert.equal((await awake.commands.list())[0]?.pid, program.pid);
+  const before = await awake.files.read("count");
+  await until(async () => (await awake.files.read("count")) !== before);
+  await awake.kill();
+});
+
+test("a sandbox may sleep when its time is over, and be woken up by being used", async () => {
+  const lifecycle = { onTimeout: "pause", autoResume: true } as const;
+  const sleepy = await Sandbox.create({ timeoutMs: 60_000, lifecycle });
+  assert.deepEqual((await sleepy.getInfo()).lifecycle, lifecycle);
+  await sleepy.files.write("kept", "yes");
+  assert.equal(await sleepy.pause(), true);
+  assert.equal(await sleepy.isRunning(), false, "nobody is woken up by being asked after");
+  assert.equal(await sleepy.files.read("kept"), "yes");
+  assert.equal((await sleepy.getInfo()).state, "running");
+  await sleepy.setTimeout(1);
+  await until(async () => (await sleepy.getInfo()).state === "paused");
+  await sleepy.kill();
+});
+
 test("a server in the guest has a host name, behind a token unless it is public", async () => {
   const open = await Sandbox.create({ timeoutMs: 60_000, network: { allowPublicTraffic: true } });
   for (const each of [sandbox, open]) await each.commands.run("python3 -m http.server 3000", { background: true, timeoutMs: 0 });
@@ -108,8 +147,8 @@ test("templates have names and tags", async () => {
 });
 
 test("what there is not is said to be so", async () => {
-  await assert.rejects(sandbox.pause(), /501: .*pausing/);
-  await assert.rejects(Sandbox.create({ lifecycle: { onTimeout: "pause" } }), /501: .*autoPause/);
+  await assert.rejects(sandbox.pause({ keepMemory: false }), /501: .*without its memory/);
+  await assert.rejects(Sandbox.create({ volumeMounts: { "/data": "mine" } }), /501: .*volumes/);
   await assert.rejects(Sandbox.getInfo("sbaaaaaaaaaaaaaaaa"), NotFoundError);
   assert.equal((await sandbox.commands.run("echo on")).stdout, "on\n");
 });

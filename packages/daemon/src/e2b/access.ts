@@ -30,7 +30,11 @@ export function admitToSandbox(call: SandboxCall, asked: Asked, services: E2bSer
   const { request, kind } = asked;
   const sandbox = call.id === null ? search(call, request, services) : find(call.id, services);
   // whether a sandbox lives, everybody may ask who knows its id
-  if (call.path === "/health") return { identity: null, sandbox };
+  if (call.path === "/health") {
+    // and nobody is woken up by being asked after
+    if (sandbox.state === "suspended") throw new ForkdError("SANDBOX_SUSPENDED", `Sandbox ${sandbox.id} is suspended.`);
+    return { identity: null, sandbox };
+  }
   if (kind === "tcp") admit(call, request, sandbox, services);
   const identity: Identity = { name: kind === "unix" ? "local" : sandbox.created_by, scope: "exec", maxSandboxes: null };
   return { identity, sandbox };

@@ -60,7 +60,7 @@ export class E2b {
     }
     const sandbox = this.#sandboxes.get(call);
     if (!sandbox) throw new ForkdError("UNAUTHORIZED", "Cannot open the sandbox.");
-    const use = this.#use(sandbox.id);
+    const use = await this.#use(sandbox.id);
     try {
       return await SERVERS[call.port]({ ...common, call, sandbox });
     } finally {
@@ -69,9 +69,9 @@ export class E2b {
   }
 
   /** It must run, and is used for as long as the answer takes to begin; what streams uses it by itself */
-  #use(id: string): { close(): void } {
+  async #use(id: string): Promise<{ close(): void }> {
     try {
-      return this.#services.manager.ports.open(id);
+      return await this.#services.manager.ports.open(id);
     } catch (error) {
       throw gone(error);
     }

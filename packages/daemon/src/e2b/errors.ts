@@ -17,7 +17,7 @@ const CONTROL_STATUS: Partial<Record<ErrorCode, number>> = {
 };
 
 /** A sandbox that does not run is, to its clients, one that is not there */
-const GONE = new Set<string>(["VMM_EXITED", "SANDBOX_LOST", "SANDBOX_PAUSED", "AGENT_LOST"] satisfies ErrorCode[]);
+const GONE = new Set<string>(["VMM_EXITED", "SANDBOX_LOST", "SANDBOX_PAUSED", "SANDBOX_SUSPENDED", "AGENT_LOST"] satisfies ErrorCode[]);
 
 const ENVD_STATUS: Partial<Record<ErrorCode, number>> = { FILE_DENIED: 400, FILE_FAILED: 400, EXEC_FAILED: 400, FILE_EXISTS: 400 };
 

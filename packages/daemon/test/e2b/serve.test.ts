@@ -26,7 +26,7 @@ function manager(parts: Partial<ManagerApi["sandboxes"]> = {}): ManagerApi {
     if (id === ID) return SANDBOX;
     throw new ForkdError("NOT_FOUND", `There is no sandbox ${id}.`);
   };
-  const open = (id: string): { id: string; close(): void } => ({ id: get(id).id, close: () => undefined });
+  const open = async (id: string): Promise<{ id: string; close(): void }> => ({ id: get(id).id, close: () => undefined });
   return fakeManager({
     sandboxes: { get, list: () => ({ items: [SANDBOX], nextCursor: null }), ...parts },
     ports: { open: open as unknown as ManagerApi["ports"]["open"] },

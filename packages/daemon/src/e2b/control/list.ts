@@ -2,14 +2,13 @@
 
 import { ForkdError } from "../../errors.ts";
 import { listed } from "./view.ts";
-import type { SandboxInfo } from "../../api/sandbox.ts";
+import type { SandboxInfo, SandboxState } from "../../api/sandbox.ts";
 import type { AnyAnswer } from "../../http/handler.ts";
 import type { ControlWork } from "../work.ts";
 
 const MAX_LIMIT = 100;
-const STATES = new Set(["running", "paused"]);
-
-type State = "running" | "paused";
+/** What E2B calls paused is on disk or in memory */
+const STATES: Record<string, SandboxState[]> = { running: ["running"], paused: ["paused", "suspended"] };
 
 export function listSandboxes({ call: { query, path }, services }: ControlWork): AnyAnswer {
   const all = services.manager.sandboxes.list({ state: statesOf(query), metadata: metadataOf(query.get("metadata")) }).items;
@@ -57,11 +56,13 @@ export function metadataOf(text: string | null): string[] | undefined {
     });
 }
 
-function statesOf(query: URLSearchParams): State[] {
+function statesOf(query: URLSearchParams): SandboxState[] {
   const given = query.getAll("state").flatMap((text) => text.split(",").filter(Boolean));
-  const wrong = given.find((state) => !STATES.has(state));
-  if (wrong !== undefined) throw new ForkdError("BAD_REQUEST", "Cannot list sandboxes: state: must be running or paused.");
-  return given.length === 0 ? ["running", "paused"] : (given as State[]);
+  return (given.length === 0 ? Object.keys(STATES) : given).flatMap((name) => {
+    const states = Object.hasOwn(STATES, name) ? STATES[name] : undefined;
+    if (!states) throw new ForkdError("BAD_REQUEST", "Cannot list sandboxes: state: must be running or paused.");
+    return states;
+  });
 }
 
 function limitOf(text: string | null): number {

@@ -1,6 +1,5 @@
 // What sandboxes use, and what their consoles said.
 
-import { ForkdError } from "../../errors.ts";
 import { guestMetrics } from "../guest-metrics.ts";
 import { e2bId, forkdId } from "../ids.ts";
 import { living } from "./sandboxes.ts";
@@ -13,7 +12,8 @@ const MAX_LINES = 1000;
 
 /** One measurement, of now: forkd keeps no history of them */
 export async function getMetrics(work: ControlWork): Promise<AnyAnswer> {
-  return { status: 200, body: [await measured(living(work), work)] };
+  const sandbox = living(work);
+  return { status: 200, body: sandbox.state === "running" ? [await measured(sandbox, work)] : [] };
 }
 
 export async function getMetricsOfMany(work: ControlWork): Promise<AnyAnswer> {
@@ -39,7 +39,6 @@ export async function getLogs(work: ControlWork): Promise<AnyAnswer> {
 }
 
 async function measured(sandbox: SandboxInfo, { services, caller }: ControlWork): Promise<object> {
-  if (sandbox.state === "paused") throw new ForkdError("SANDBOX_PAUSED", `Sandbox ${e2bId(sandbox.id)} is paused.`);
   const metrics = await guestMetrics(sandbox, services, caller);
   const timestampUnix = Math.floor(Date.now() / 1000);
   return { timestamp: timeOf(timestampUnix), timestampUnix, cpuCount: sandbox.vcpus, ...metrics };

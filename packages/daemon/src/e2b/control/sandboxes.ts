@@ -26,6 +26,8 @@ const createRequest = z.object({
   envVars: env.nullish(),
   allow_internet_access: z.boolean().nullish(),
   autoPause: z.boolean().nullish(),
+  autoPauseMemory: z.boolean().nullish(),
+  autoResume: z.object({ enabled: z.boolean().nullish() }).nullish(),
   network: networkFields.nullish(),
   iam: z.unknown().optional(),
   mcp: z.unknown().optional(),
@@ -33,13 +35,14 @@ const createRequest = z.object({
 });
 
 const timeoutRequest = z.object({ timeout: seconds });
-const connectRequest = z.object({ timeout: seconds.nullish() });
+const connectRequest = z.object({ timeout: seconds.nullish(), memory: z.boolean().nullish(), autoPause: z.boolean().nullish() });
+const pauseRequest = z.object({ memory: z.boolean().nullish() });
 const refreshRequest = z.object({ duration: seconds.nullish() });
 
 export async function createSandbox(work: ControlWork): Promise<AnyAnswer> {
   const { services, caller, call } = work;
   const request = await bodyOf(work, createRequest);
-  if (request.autoPause) throw unsupported("pausing a sandbox when its time is over (autoPause)");
+  if (request.autoPauseMemory === false) throw withoutMemory();
   if (request.volumeMounts?.length) throw unsupported("volumes");
   if (request.mcp !== undefined && request.mcp !== null) throw unsupported("an MCP gateway in the sandbox");
   if (request.iam !== undefined && request.iam !== null) throw unsupported("identities of sandboxes (iam)");
@@ -55,6 +58,8 @@ export async function createSandbox(work: ControlWork): Promise<AnyAnswer> {
       env: request.envVars ?? undefined,
       metadata: { ...request.metadata, ...(network.allowPublicTraffic === true ? { [PUBLIC_KEY]: "true" } : {}) },
       network: policyOf(network, request.allow_internet_access),
+      on_timeout: request.autoPause ? "suspend" : "end",
+      auto_resume: request.autoResume?.enabled ?? false,
     },
     caller,
   );
@@ -62,21 +67,38 @@ export async function createSandbox(work: ControlWork): Promise<AnyAnswer> {
   return { status: 201, body: opened(sandbox, services) };
 }
 
-/** Its time can only become longer by it */
+/** Its time can only become longer by it; one that sleeps is woken up */
 export async function connectSandbox(work: ControlWork): Promise<AnyAnswer> {
   const { services, caller } = work;
-  const { timeout } = await bodyOf(work, connectRequest);
+  const { timeout, memory, autoPause } = await bodyOf(work, connectRequest);
+  if (memory === false) throw withoutMemory();
+  const { sandboxes, suspension } = services.manager;
   const sandbox = living(work);
-  if (sandbox.state === "paused") throw unsupported("going on with a paused sandbox");
   const asked = lifetimeOf(timeout ?? DEFAULT_SECS);
-  const { expires_at_unix: ends } = sandbox;
-  if (ends !== null && ends < Date.now() / 1000 + asked) await services.manager.sandboxes.update(sandbox.id, { ttl_secs: asked }, caller);
-  return { status: 200, body: opened(sandbox, services) };
+  const { id, state, expires_at_unix: ends } = sandbox;
+  const onTimeout = autoPause ? { on_timeout: "suspend" as const } : {};
+  if (state === "running") {
+    if (ends !== null && ends < Date.now() / 1000 + asked) await sandboxes.update(id, { ttl_secs: asked, ...onTimeout }, caller);
+    return { status: 200, body: opened(sandbox, services) };
+  }
+  await sandboxes.update(id, { ttl_secs: asked, ...onTimeout }, caller);
+  return { status: 201, body: opened(await suspension.resume(id, caller), services) };
 }
 
-export function pauseSandbox(work: ControlWork): AnyAnswer {
-  living(work);
-  throw unsupported("pausing a sandbox");
+/** Memory and disk are saved, and everything else is given back */
+export async function pauseSandbox(work: ControlWork): Promise<AnyAnswer> {
+  const { services, caller } = work;
+  const { memory } = await bodyOf(work, pauseRequest);
+  if (memory === false) throw withoutMemory();
+  const { id, state } = living(work);
+  // the SDKs take it for a no, not for a failure
+  if (state === "suspended") throw new ForkdError("SANDBOX_SUSPENDED", `Sandbox ${work.params["id"]} is already paused.`);
+  await services.manager.suspension.suspend(id, caller);
+  return { status: 204 };
+}
+
+function withoutMemory(): ForkdError {
+  return unsupported("a sandbox that sleeps without its memory (memory: false)");
 }
 
 export async function killSandbox({ params, services, caller }: ControlWork): Promise<AnyAnswer> {
@@ -106,7 +128,7 @@ export async function refreshSandbox(work: ControlWork): Promise<AnyAnswer> {
 export function living({ params, services }: ControlWork): SandboxInfo {
   const id = params["id"] ?? "";
   const sandbox = services.manager.sandboxes.get(forkdId(id));
-  if (sandbox.state === "running" || sandbox.state === "paused") return sandbox;
+  if (sandbox.state !== "ended" && sandbox.state !== "lost") return sandbox;
   throw new ForkdError("NOT_FOUND", `There is no sandbox ${id}: ${sandbox.reason ?? "it has ended"}.`);
 }
 

@@ -1,7 +1,6 @@
 // Snapshots and forks of running sandboxes.
 
 import * as z from "zod";
-import { ForkdError } from "../../errors.ts";
 import { forkdId } from "../ids.ts";
 import { tagOf } from "../templates/templates.ts";
 import { bodyOf, type ControlWork } from "../work.ts";
@@ -49,8 +48,7 @@ export async function listSnapshots({ call: { query }, services }: ControlWork):
 export async function forkSandbox(work: ControlWork): Promise<AnyAnswer> {
   const { services, caller } = work;
   const { timeout, count } = await bodyOf(work, forkRequest);
-  const { id, metadata, state } = living(work);
-  if (state === "paused") throw new ForkdError("SANDBOX_PAUSED", `Cannot fork sandbox ${work.params["id"]}: it is paused.`);
+  const { id, metadata } = living(work);
   const request = { n: count ?? 1, ttl_secs: lifetimeOf(timeout ?? DEFAULT_SECS), metadata };
   const { sandboxes } = await services.manager.branches.fork(id, request, caller);
   return { status: 201, body: sandboxes.map((sandbox) => ({ sandbox: opened(sandbox, services) })) };

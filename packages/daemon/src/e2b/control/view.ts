@@ -25,12 +25,12 @@ export function opened(sandbox: SandboxInfo, services: E2bServices): object {
 }
 
 export function listed(sandbox: SandboxInfo): object {
-  const { created_at_unix: started, expires_at_unix: ends, memory_mib: memory } = sandbox;
+  const { created_at_unix: started, expires_at_unix: ends, memory_mib: memory, state } = sandbox;
   return {
     ...named(sandbox),
     startedAt: timeOf(started),
-    endAt: ends === null ? NEVER : timeOf(ends),
-    state: sandbox.state === "paused" ? "paused" : "running",
+    endAt: ends !== null ? timeOf(ends) : state === "suspended" ? timeOf(sandbox.last_active_unix) : NEVER,
+    state: state === "running" ? "running" : "paused",
     cpuCount: sandbox.vcpus,
     memoryMB: memory,
     diskSizeMB: sandbox.disk_mib ?? memory,
@@ -46,7 +46,7 @@ export function detailed(sandbox: SandboxInfo, services: E2bServices): object {
     domain: domainOf(services),
     allowInternetAccess: sandbox.network.mode !== "none",
     network: networkOf(sandbox),
-    lifecycle: { onTimeout: "kill", autoResume: false },
+    lifecycle: { onTimeout: sandbox.on_timeout === "suspend" ? "pause" : "kill", autoResume: sandbox.auto_resume },
   };
 }
 
