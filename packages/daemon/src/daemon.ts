@@ -109,7 +109,7 @@ export async function startDaemon(opts: DaemonOptions): Promise<Daemon> {
     log,
     limits: { ...LIMITS, ...opts.limits },
   };
-  const services: Services = { ...base, e2b: new E2b(base) };
+  const services: Services = { ...base, e2b: new E2b(base, join(home.cache, "e2b-files")) };
   const unix = buildApp(services, { kind: "unix", tls: null });
   stack.defer(() => close(unix));
   await listenUnix(unix, daemon.socket);

@@ -10,7 +10,7 @@ import type { SandboxInfo } from "../api/sandbox.ts";
 import type { TransportKind } from "../http/auth.ts";
 import type { AccessKind } from "../store/access-tokens.ts";
 import type { Identity } from "../store/tokens.ts";
-import type { SandboxCall } from "./call.ts";
+import type { ControlCall, SandboxCall } from "./call.ts";
 import type { E2bServices } from "./work.ts";
 
 export type Asked = { request: IncomingMessage; kind: TransportKind; remote: string };
@@ -23,6 +23,19 @@ export function admitToControl({ request, kind, remote }: Asked, scope: Scope, s
   const identity = authenticate({ kind, remote, token }, services);
   authorize(identity, scope);
   return identity;
+}
+
+/** By the token in an address that was given to somebody who may */
+export function admitByAddress(
+  { query }: ControlCall,
+  { kind }: Asked,
+  { id = "", hash = "" }: Record<string, string>,
+  { accessTokens }: E2bServices,
+): Identity {
+  const maker = query.get("by") ?? "";
+  if (kind === "tcp" && !accessTokens.opens(query.get("token") ?? "", { id: `${id}/${hash}`, created_by: maker }, "upload"))
+    throw new ForkdError("UNAUTHORIZED", "Cannot take the file: its address is not valid any more, or never was.");
+  return { name: maker, scope: "exec", maxSandboxes: null };
 }
 
 /** Throws VMM_EXITED for a sandbox that is not there, and UNAUTHORIZED */

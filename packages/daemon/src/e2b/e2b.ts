@@ -1,14 +1,16 @@
 // E2B's protocol on the wire: its API, and what its SDKs expect inside a sandbox. It calls what our own handlers call.
 
 import { ForkdError } from "../errors.ts";
-import { admitToControl, admitToSandbox, gone } from "./access.ts";
+import { admitByAddress, admitToControl, admitToSandbox, gone } from "./access.ts";
 import { ENVD_PORT, INTERPRETER_PORT } from "./call.ts";
 import { controlRoutes } from "./control/routes.ts";
 import { Accounts } from "./envd/accounts.ts";
 import { serveEnvd } from "./envd/serve.ts";
 import { Watchers } from "./envd/watchers.ts";
 import { serveInterpreter } from "./interpreter/serve.ts";
+import { Builds } from "./templates/builds.ts";
 import { Templates } from "./templates/templates.ts";
+import { Uploads } from "./templates/uploads.ts";
 import type { IncomingMessage } from "node:http";
 import type { SandboxInfo } from "../api/sandbox.ts";
 import type { AnyAnswer } from "../http/handler.ts";
@@ -34,15 +36,23 @@ export class E2b {
   /** whose sandbox a request is for, once that is clear */
   readonly #sandboxes = new WeakMap<SandboxCall, SandboxInfo>();
 
-  constructor(services: Omit<Services, "e2b">) {
-    const own = { templates: new Templates(services), accounts: new Accounts(services), watchers: new Watchers(services) };
-    this.#services = { ...services, ...own };
+  /** `folder`: for files that are sent before they are needed */
+  constructor(services: Omit<Services, "e2b">, folder: string) {
+    const templates = new Templates(services);
+    this.#services = {
+      ...services,
+      templates,
+      builds: new Builds(services, templates, new Uploads(folder)),
+      accounts: new Accounts(services),
+      watchers: new Watchers(services),
+    };
   }
 
   /** Before any byte of the body is read. null: nobody has to be known for it */
   admit(call: Call, asked: Asked): Identity | null {
     if (call.plane === "control") {
       const found = routeOf(call, asked.request.method);
+      if (found?.route.byAddress) return admitByAddress(call, asked, found.params, this.#services);
       return admitToControl(asked, found?.route.scope ?? "read", this.#services);
     }
     const { identity, sandbox } = admitToSandbox(call, asked, this.#services);

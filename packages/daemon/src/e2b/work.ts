@@ -12,10 +12,11 @@ import { parse } from "../http/validate.ts";
 import type { ControlCall, SandboxCall } from "./call.ts";
 import type { Accounts } from "./envd/accounts.ts";
 import type { Watchers } from "./envd/watchers.ts";
+import type { Builds } from "./templates/builds.ts";
 import type { Templates } from "./templates/templates.ts";
 
 /** What the daemon has, and what only this protocol needs */
-export type E2bServices = Omit<Services, "e2b"> & { templates: Templates; accounts: Accounts; watchers: Watchers };
+export type E2bServices = Omit<Services, "e2b"> & { templates: Templates; accounts: Accounts; watchers: Watchers; builds: Builds };
 
 type Common = { request: IncomingMessage; services: E2bServices; caller: Caller };
 
@@ -30,6 +31,8 @@ export type ControlRoute = {
   /** as in `/sandboxes/:id` */
   path: string;
   scope: Scope;
+  /** whoever has its address may use it */
+  byAddress?: true;
   handler: (work: ControlWork) => AnyAnswer | Promise<AnyAnswer>;
 };
 

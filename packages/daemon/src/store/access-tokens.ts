@@ -5,10 +5,10 @@ import { secretOf } from "./secret.ts";
 import type { Db } from "./db.ts";
 import type { Tokens } from "./tokens.ts";
 
-/** `envd`: processes and files; `traffic`: servers in the guest */
-export type AccessKind = "envd" | "traffic";
+/** `envd`: processes and files; `traffic`: servers in the guest; `upload`: one file of a template */
+export type AccessKind = "envd" | "traffic" | "upload";
 
-/** A sandbox, and whose token made it */
+/** A sandbox, or a place for a file, and whose token made it */
 export type Accessed = { id: string; created_by: string };
 
 export class AccessTokens {

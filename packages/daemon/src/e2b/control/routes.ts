@@ -1,5 +1,6 @@
 // What of E2B's API there is, and what a token needs for it.
 
+import * as builds from "./builds.ts";
 import { listSandboxes } from "./list.ts";
 import { updateNetwork } from "./network.ts";
 import { getLogs, getMetrics, getMetricsOfMany } from "./observe.ts";
@@ -27,6 +28,11 @@ export const controlRoutes: ControlRoute[] = [
   { method: "POST", path: "/sandboxes/:id/snapshots", scope: "exec", handler: snapshots.createSnapshot },
   { method: "GET", path: "/snapshots", scope: "read", handler: snapshots.listSnapshots },
   ...both("GET", "/templates", "read", templates.listTemplates),
+  ...["/v2/templates", "/v3/templates"].map((path) => ({ method: "POST", path, scope: "admin" as const, handler: builds.requestBuild })),
+  { method: "GET", path: "/templates/:id/files/:hash", scope: "admin", handler: builds.getUpload },
+  { method: "PUT", path: "/templates/:id/files/:hash", scope: "admin", byAddress: true, handler: builds.putUpload },
+  { method: "POST", path: "/v2/templates/:id/builds/:build", scope: "admin", handler: builds.startBuild },
+  { method: "GET", path: "/templates/:id/builds/:build/status", scope: "read", handler: builds.getBuildStatus },
   { method: "GET", path: "/templates/aliases/:alias", scope: "read", handler: templates.getAlias },
   { method: "POST", path: "/templates/tags", scope: "admin", handler: templates.assignTags },
   { method: "DELETE", path: "/templates/tags", scope: "admin", handler: templates.removeTags },

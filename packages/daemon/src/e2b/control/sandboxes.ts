@@ -4,7 +4,7 @@ import * as z from "zod";
 import { env, metadata } from "../../api/common.ts";
 import { ForkdError } from "../../errors.ts";
 import { forkdId } from "../ids.ts";
-import { PUBLIC_KEY } from "../lifecycle.ts";
+import { inheritedOf, PUBLIC_KEY } from "../lifecycle.ts";
 import { unsupported } from "../unsupported.ts";
 import { bodyOf, type ControlWork } from "../work.ts";
 import { networkFields, policyOf } from "./network.ts";
@@ -48,6 +48,7 @@ export async function createSandbox(work: ControlWork): Promise<AnyAnswer> {
   if (request.iam !== undefined && request.iam !== null) throw unsupported("identities of sandboxes (iam)");
   const network = request.network ?? {};
   const tag = await services.templates.tagOf(request.templateID, caller);
+  const inherited = inheritedOf((await services.manager.snapshots.get(tag)).metadata);
   const timeout = request.timeout ?? (call.path.startsWith("/v2/") ? DEFAULT_SECS : SHORT_SECS);
   const [sandbox] = await services.manager.sandboxes.create(
     {
@@ -56,7 +57,7 @@ export async function createSandbox(work: ControlWork): Promise<AnyAnswer> {
       per_item: false,
       ttl_secs: lifetimeOf(timeout),
       env: request.envVars ?? undefined,
-      metadata: { ...request.metadata, ...(network.allowPublicTraffic === true ? { [PUBLIC_KEY]: "true" } : {}) },
+      metadata: { ...request.metadata, ...inherited, ...(network.allowPublicTraffic === true ? { [PUBLIC_KEY]: "true" } : {}) },
       network: policyOf(network, request.allow_internet_access),
       on_timeout: request.autoPause ? "suspend" : "end",
       auto_resume: request.autoResume?.enabled ?? false,

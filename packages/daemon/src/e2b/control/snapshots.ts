@@ -2,6 +2,7 @@
 
 import * as z from "zod";
 import { forkdId } from "../ids.ts";
+import { inheritedOf } from "../lifecycle.ts";
 import { tagOf } from "../templates/templates.ts";
 import { bodyOf, type ControlWork } from "../work.ts";
 import { pageOf } from "./list.ts";
@@ -19,15 +20,16 @@ const forkRequest = z.object({ timeout: seconds.nullish(), count: z.int().min(1)
 export async function createSnapshot(work: ControlWork): Promise<AnyAnswer> {
   const { services, caller } = work;
   const { name } = await bodyOf(work, snapshotRequest);
-  const { id } = living(work);
+  const { id, metadata: own } = living(work);
+  const request = { wait: true, metadata: inheritedOf(own) };
   const { branches, snapshots } = services.manager;
-  if (!name) return { status: 201, body: shown((await branches.branch(id, { wait: true }, caller)).info) };
+  if (!name) return { status: 201, body: shown((await branches.branch(id, request, caller)).info) };
   const tag = tagOf(name);
   const isTaken = await services.templates.exists(tag);
   // a name that is given again means the newer one from then on; whose it was before loses it, which takes an admin
-  if (!isTaken || !caller.isAdmin) return { status: 201, body: shown((await branches.branch(id, { tag, wait: true }, caller)).info) };
-  const { info } = await branches.branch(id, { wait: true }, caller);
-  await snapshots.remove(tag, { force: true, cascade: undefined }, caller);
+  if (!isTaken || !caller.isAdmin) return { status: 201, body: shown((await branches.branch(id, { ...request, tag }, caller)).info) };
+  const { info } = await branches.branch(id, request, caller);
+  await services.templates.free(tag, caller);
   return { status: 201, body: shown(await snapshots.update(info.tag, { tag }, caller)) };
 }
 

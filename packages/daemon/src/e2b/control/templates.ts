@@ -52,17 +52,13 @@ export async function listTags({ params, services }: ControlWork): Promise<AnyAn
   return { status: 200, body: tags };
 }
 
-/** A snapshot has one tag: another one is a copy, which shares nothing that could go with the first */
 export async function assignTags(work: ControlWork): Promise<AnyAnswer> {
   const { target, tags } = await bodyOf(work, assignRequest);
-  const { snapshots } = work.services.manager;
-  const source = await snapshots.get(tagOf(target));
+  const source = await work.services.manager.snapshots.get(tagOf(target));
   const [name = ""] = target.split(":");
   for (const tag of tags) {
     const to = tagOf(`${name}:${tag}`);
-    if (to === source.tag) continue;
-    if (await work.services.templates.exists(to)) await snapshots.remove(to, { force: true, cascade: undefined }, work.caller);
-    await snapshots.compact(source.tag, to, work.caller);
+    if (to !== source.tag) await work.services.templates.copy(source, to, work.caller);
   }
   return { status: 201, body: { tags, buildID: buildIdOf(source) } };
 }

@@ -2,12 +2,12 @@
 
 import { posix } from "node:path";
 import { ForkdError } from "../../errors.ts";
+import { DEFAULT_USER, USER_KEY } from "../lifecycle.ts";
+import type { SandboxInfo } from "../../api/sandbox.ts";
 import type { Services } from "../../http/services.ts";
 import type { Caller } from "../../manager/caller.ts";
 import type { SandboxWork } from "../work.ts";
 
-/** E2B's templates have this user; a snapshot that has not is used as root */
-const DEFAULT_NAME = "user";
 const ROOT: Account = { name: "root", uid: 0, gid: 0, home: "/root" };
 /** Sandboxes come and go; what is forgotten is read again */
 const MAX_SANDBOXES = 1000;
@@ -23,8 +23,8 @@ export class Accounts {
   }
 
   /** Throws UNAUTHORIZED for a user that the guest does not have, as E2B does */
-  async find(id: string, name: string | undefined, caller: Caller): Promise<Account> {
-    const wanted = name ?? DEFAULT_NAME;
+  async find({ id, metadata }: SandboxInfo, name: string | undefined, caller: Caller): Promise<Account> {
+    const wanted = name ?? metadata[USER_KEY] ?? DEFAULT_USER;
     // one that is not known may have been added meanwhile
     const account = this.#bySandbox.get(id)?.get(wanted) ?? (await this.#read(id, caller)).get(wanted);
     if (account) return account;
@@ -62,7 +62,7 @@ export async function accountOf({ request, call, sandbox, services, caller }: Sa
   const [, encoded] = /^basic +(\S+)$/i.exec(request.headers.authorization ?? "") ?? [];
   const basic = encoded === undefined ? "" : (Buffer.from(encoded, "base64").toString().split(":", 1)[0] ?? "");
   const named = call.query.get("username") ?? basic;
-  return services.accounts.find(sandbox.id, named === "" ? undefined : named, caller);
+  return services.accounts.find(sandbox, named === "" ? undefined : named, caller);
 }
 
 /** Where a path leads that may be relative, or begin at the user's home */

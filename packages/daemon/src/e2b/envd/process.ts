@@ -4,6 +4,7 @@ import * as z from "zod";
 import { env } from "../../api/common.ts";
 import { ForkdError } from "../../errors.ts";
 import { e2bId } from "../ids.ts";
+import { WORKDIR_KEY } from "../lifecycle.ts";
 import { accountOf, pathFor, type Account } from "./accounts.ts";
 import { messageOf, streamAnswer, timeoutMsOf } from "./connect.ts";
 import { processMessages } from "./process-events.ts";
@@ -114,7 +115,7 @@ async function start(work: SandboxWork, request: z.infer<typeof startRequest>, a
     timeout_secs: timeoutMs === undefined ? undefined : timeoutMs / 1000,
   };
   const given = request.process.cwd;
-  const cwd = given === undefined || given === "" ? account.home : pathFor(account, given);
+  const cwd = given ? pathFor(account, given) : (sandbox.metadata[WORKDIR_KEY] ?? account.home);
   try {
     return await services.manager.processes.startWatched(sandbox.id, { ...facts, cwd }, caller);
   } catch (error) {

@@ -3,6 +3,7 @@
 import { ForkdError } from "../../errors.ts";
 import { checkName } from "../../util/name.ts";
 import { BUILT_IN } from "./built-in.ts";
+import type { SnapshotInfo } from "../../api/snapshot.ts";
 import type { Services } from "../../http/services.ts";
 import type { Caller } from "../../manager/caller.ts";
 import type { Progress } from "../../util/progress.ts";
@@ -46,6 +47,19 @@ export class Templates {
     const image = await manager.images.create(recipe.image, { ...caller, progress });
     await manager.snapshots.create({ ...recipe.snapshot, tag, image: image.names[0] ?? image.id }, { ...caller, progress });
     log.info({ template: tag }, "the template is ready");
+  }
+
+  /** Gives a snapshot another tag beside its own: as a copy, since it has one only, and in place of what had that tag */
+  async copy(from: SnapshotInfo, to: string, caller: Caller): Promise<void> {
+    const { snapshots } = this.#services.manager;
+    await this.free(to, caller);
+    await snapshots.compact(from.tag, to, caller);
+    await snapshots.update(to, { metadata: from.metadata }, caller);
+  }
+
+  /** What sandboxes still need of what had it stays as long as they do */
+  async free(tag: string, caller: Caller): Promise<void> {
+    if (await this.exists(tag)) await this.#services.manager.snapshots.remove(tag, { force: true, cascade: undefined }, caller);
   }
 
   async exists(tag: string): Promise<boolean> {

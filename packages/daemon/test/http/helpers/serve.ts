@@ -90,7 +90,7 @@ export async function serve(
     log,
     limits: { ...LIMITS, ...opts.limits },
   };
-  const services: Services = { ...base, e2b: new E2b(base) };
+  const services: Services = { ...base, e2b: new E2b(base, join(dir, "e2b-files")) };
   const unix = buildApp(services, { kind: "unix", tls: null });
   const tcp = buildApp(services, { kind: "tcp", tls: opts.tls ?? null });
   await unix.listen({ path: socket });
