@@ -4,6 +4,7 @@ import { chmod, open, readFile, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { createSecureContext } from "node:tls";
 import { splitBind } from "./config.ts";
+import { E2b } from "./e2b/e2b.ts";
 import { ForkdError, messageOf } from "./errors.ts";
 import { prepareHome } from "./home.ts";
 import { AuthFailures } from "./http/auth-failures.ts";
@@ -15,6 +16,7 @@ import { LIMITS } from "./http/services.ts";
 import { Manager } from "./manager/manager.ts";
 import { AuditLog } from "./observe/audit.ts";
 import { Metrics } from "./observe/metrics.ts";
+import { AccessTokens } from "./store/access-tokens.ts";
 import { Db } from "./store/db.ts";
 import { IdempotencyStore } from "./store/idempotency.ts";
 import { Previews } from "./store/previews.ts";
@@ -91,13 +93,14 @@ export async function startDaemon(opts: DaemonOptions): Promise<Daemon> {
 
   const pool = new ServerPool();
   stack.defer(() => pool.close());
-  const services: Services = {
+  const base: Omit<Services, "e2b"> = {
     manager,
     daemon,
     config: opts.config,
     metrics,
     tokens,
     previews: new Previews(db, tokens),
+    accessTokens: new AccessTokens(db, tokens),
     pool,
     failures: new AuthFailures(),
     idempotency: new Idempotency(idempotencyStore),
@@ -106,6 +109,7 @@ export async function startDaemon(opts: DaemonOptions): Promise<Daemon> {
     log,
     limits: { ...LIMITS, ...opts.limits },
   };
+  const services: Services = { ...base, e2b: new E2b(base, join(home.cache, "e2b-files")) };
   const unix = buildApp(services, { kind: "unix", tls: null });
   stack.defer(() => close(unix));
   await listenUnix(unix, daemon.socket);

@@ -55,6 +55,7 @@ export const ERROR_CODES = {
   FORBIDDEN: { status: 403, hint: "The token's scope does not allow this; use one with a wider scope." },
   RATE_LIMITED: { status: 429, hint: "Too many wrong tokens came from this address; wait for the time in Retry-After." },
   METHOD_NOT_ALLOWED: { status: 405, hint: "See spec/openapi.json for what this path takes." },
+  UNSUPPORTED: { status: 501, hint: "docs/e2b.md says what forkd has of E2B's API." },
   UPGRADE_REQUIRED: { status: 426, hint: "Ask with 'Connection: Upgrade' and the Upgrade that docs/api.md names for this path." },
   REQUEST_TIMEOUT: { status: 408, hint: "Send the request faster." },
   TOO_LARGE: { status: 413, hint: "Send less, or write large data with PUT …/files." },

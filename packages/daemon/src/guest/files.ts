@@ -49,6 +49,8 @@ export type WriteOptions = FileOptions & {
   /** writes from there on into a file that keeps the rest */
   offset?: number | undefined;
   parents?: boolean | undefined;
+  /** writes the file itself anew, so that those who have it open or watch it see it; it is not whole meanwhile */
+  inPlace?: boolean | undefined;
 };
 
 export type FileContent = string | Uint8Array | AsyncIterable<Uint8Array>;
@@ -82,9 +84,9 @@ export async function readFile(agent: AgentConnection, path: string, opts: ReadO
   return content.bytes();
 }
 
-/** Writes a file; unless it is appended to or written into, it appears whole or not at all */
+/** Writes a file; unless it is appended to or written into or written in place, it appears whole or not at all */
 export async function writeFile(agent: AgentConnection, path: string, content: FileContent, opts: WriteOptions = {}): Promise<number> {
-  const how = opts.append ? FLAG_APPEND : opts.offset === undefined ? FLAG_ATOMIC : FLAG_OFFSET;
+  const how = opts.append ? FLAG_APPEND : opts.offset !== undefined ? FLAG_OFFSET : opts.inPlace ? 0 : FLAG_ATOMIC;
   const stream = agent.open(
     T.WRITE,
     new Writer()

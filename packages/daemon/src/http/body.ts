@@ -10,10 +10,15 @@ import type { Limits } from "./services.ts";
 const PROTO_KEY = /"__proto__"\s*:/;
 const UTF8 = new TextDecoder("utf-8", { fatal: true });
 
-/** undefined: there is no body */
-export async function readJson(stream: IncomingMessage, limits: Pick<Limits, "bodyBytes" | "bodyMs">): Promise<unknown> {
-  const bytes = await readAll(stream, limits);
-  if (bytes.length === 0) return undefined;
+/** undefined: there is no body. `unwrap`: where the JSON is in it */
+export async function readJson(
+  stream: IncomingMessage,
+  limits: Pick<Limits, "bodyBytes" | "bodyMs">,
+  unwrap: (bytes: Buffer) => Buffer = (bytes) => bytes,
+): Promise<unknown> {
+  const whole = await readAll(stream, limits);
+  if (whole.length === 0) return undefined;
+  const bytes = unwrap(whole);
   let text: string;
   let value: unknown;
   try {

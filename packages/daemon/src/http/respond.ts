@@ -22,7 +22,7 @@ export function send(reply: FastifyReply, answer: AnyAnswer, describe: (error: u
   const { body } = answer;
   if (body instanceof Readable) return sendStream(reply, body, answer.flush === true, describe);
   if (body === undefined || body === null) return reply.send();
-  if (typeof body === "string") return reply.send(body);
+  if (typeof body === "string" || Buffer.isBuffer(body)) return reply.send(body);
   return reply.header("content-type", JSON_TYPE).send(JSON.stringify(body));
 }
 

@@ -5,6 +5,8 @@ import { METHODS } from "node:http";
 import { finished } from "node:stream/promises";
 import fastify from "fastify";
 import { routes } from "../api/routes.ts";
+import { callOf } from "../e2b/call.ts";
+import { refusal } from "../e2b/errors.ts";
 import { ForkdError } from "../errors.ts";
 import { authenticate, authorize, bearerOf } from "./auth.ts";
 import { readJson } from "./body.ts";
@@ -26,6 +28,7 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from "fastify";
 import type { Problem } from "../api/common.ts";
 import type { Route } from "../api/route.ts";
 import type { RouteName } from "../api/routes.ts";
+import type { Call } from "../e2b/call.ts";
 import type { Caller } from "../manager/caller.ts";
 import type { Identity } from "../store/tokens.ts";
 import type { Progress } from "../util/progress.ts";
@@ -50,6 +53,8 @@ type State = {
   /** of a request for a server in a guest: whose it is, and once that is clear, how it may */
   address: Address | null;
   access: Access | null;
+  /** of a request in E2B's protocol */
+  e2b: Call | null;
   /** goes on when the client is gone: it may come back for the answer */
   isDetached: boolean;
   /** the connection is done with it */
@@ -67,6 +72,9 @@ declare module "fastify" {
 
 /** Requests for servers in guests, by what they were before the router saw them */
 const addresses = new WeakMap<IncomingMessage, Address>();
+const calls = new WeakMap<IncomingMessage, Call>();
+/** Where the router finds what is E2B's; what is not has nothing there */
+const E2B_PATH = "/e2b";
 
 export function buildApp(services: Services, transport: Transport): FastifyInstance {
   const { corsOrigins, proxyDomain } = services.config.values;
@@ -84,12 +92,16 @@ export function buildApp(services: Services, transport: Transport): FastifyInsta
     requestIdHeader: false,
     genReqId: requestId,
     rewriteUrl: (raw) => {
-      const address = addressOf(raw, domain);
-      if (!address) return raw.url ?? "";
-      addresses.set(raw, address);
-      // of what kind a body is, is for the guest to judge: it gets the header as it came
+      const place = callOf(raw, addressOf(raw, domain));
+      if (!place) return raw.url ?? "";
+      // of what kind a body is, is for others to judge
       raw.headers["content-type"] = "application/octet-stream";
-      return routedUrl(address);
+      if ("plane" in place) {
+        calls.set(raw, place);
+        return E2B_PATH;
+      }
+      addresses.set(raw, place);
+      return routedUrl(place);
     },
     routerOptions: { ignoreTrailingSlash: true, maxParamLength: MAX_PARAM_LENGTH },
     // what cannot be routed comes here and to no hook
@@ -130,6 +142,7 @@ export function buildApp(services: Services, transport: Transport): FastifyInsta
     for (const [name, route] of Object.entries(routes) as [RouteName, Route][]) {
       if (route.body === "bytes") addRoute(child, name, route, { services, transport });
     }
+    addE2b(child, services);
     done();
   });
   return app;
@@ -147,6 +160,21 @@ function addRoute(app: FastifyInstance, name: RouteName, route: Route, parts: Pa
   });
 }
 
+function addE2b(app: FastifyInstance, services: Services): void {
+  const serve = async (request: FastifyRequest, reply: FastifyReply): Promise<FastifyReply> => {
+    const { e2b } = request.forkd;
+    if (!e2b) throw unknownPath(request);
+    const answer = await services.e2b.serve(e2b, request.raw, callerOf(request));
+    const describe = (error: unknown): Problem => describeError(error, callerOf(request), services).problem;
+    return typeof answer.body === "function" ? sendPassage(reply, answer.status, answer.body as Passage) : send(reply, answer, describe);
+  };
+  app.route({
+    method: app.supportedMethods,
+    url: E2B_PATH,
+    handler: (request, reply) => services.inFlight.run(request.forkd, () => serve(request, reply)),
+  });
+}
+
 /** From here on, whatever happens to the request is seen, counted and written down when its connection is done with it */
 function begin(request: FastifyRequest, reply: FastifyReply, services: Services, transport: Transport): void {
   const controller = new AbortController();
@@ -156,6 +184,7 @@ function begin(request: FastifyRequest, reply: FastifyReply, services: Services,
     controller,
     address: addresses.get(request.raw) ?? null,
     access: null,
+    e2b: calls.get(request.raw) ?? null,
     isDetached: false,
     end: () => undefined,
   };
@@ -182,12 +211,17 @@ function begin(request: FastifyRequest, reply: FastifyReply, services: Services,
 function admit(request: FastifyRequest, services: Services, transport: Transport, domain: Domain | null): void {
   if (request.raw.httpVersion === "1.1" && request.headers.host === undefined)
     throw new ForkdError("BAD_REQUEST", "Cannot read the request: it has no Host.");
+  const { headers, forkd } = request;
+  const asked = { kind: transport.kind, remote: remoteOf(request, transport) };
+  if (forkd.e2b) {
+    if (services.daemon.stopping.aborted) throw new ForkdError("STOPPING", "Cannot begin this: the daemon is stopping.");
+    forkd.identity = services.e2b.admit(forkd.e2b, { ...asked, request: request.raw });
+    return;
+  }
   const { name } = request.routeOptions.config;
   const scope = name === undefined ? "read" : routes[name].scope;
   if (scope === "none") return;
   if (services.daemon.stopping.aborted) throw new ForkdError("STOPPING", "Cannot begin this: the daemon is stopping.");
-  const { headers, forkd } = request;
-  const asked = { kind: transport.kind, remote: remoteOf(request, transport) };
   if (forkd.address) forkd.access = admitToServer({ ...asked, address: forkd.address, headers, domain }, services);
   const identity = forkd.access?.identity ?? authenticate({ ...asked, token: bearerOf(headers.authorization) }, services);
   forkd.identity = identity;
@@ -211,14 +245,8 @@ async function serve(
   // where there is also another answer, nobody has to ask for this one
   const isAsked = 101 in route.responses && (isUpgrade(request.raw) || Object.keys(route.responses).length === 1);
   const upgrade = isAsked ? upgradeOf(request.raw) : undefined;
-  const principal = state.identity?.name ?? "nobody";
-  const caller: Caller = {
-    principal,
-    isAdmin: state.identity?.scope === "admin",
-    maxSandboxes: state.identity?.maxSandboxes ?? null,
-    requestId: request.id,
-    signal,
-  };
+  const caller = callerOf(request);
+  const { principal } = caller;
   // the table of handlers is typed route by route; here is the one place that goes through all of them
   const handler = handlers[name] as (input: unknown, context: Context) => AnyAnswer | Promise<AnyAnswer>;
   const context = { services, headers: request.headers, exchange: exchangeOf(request, transport) };
@@ -245,6 +273,16 @@ async function serve(
   return reply;
 }
 
+function callerOf({ id, forkd: { identity, controller } }: FastifyRequest): Caller {
+  return {
+    principal: identity?.name ?? "nobody",
+    isAdmin: identity?.scope === "admin",
+    maxSandboxes: identity?.maxSandboxes ?? null,
+    requestId: id,
+    signal: controller.signal,
+  };
+}
+
 function exchangeOf(request: FastifyRequest, transport: Transport): Exchange | null {
   const { raw, id } = request;
   const { address, access } = request.forkd;
@@ -256,8 +294,9 @@ function exchangeOf(request: FastifyRequest, transport: Transport): Exchange | n
 function fail(error: unknown, request: FastifyRequest, reply: FastifyReply, services: Services): FastifyReply {
   const { name } = request.routeOptions.config;
   const route: Route | null = name === undefined ? null : routes[name];
-  const { controller, address } = request.forkd;
+  const { controller, address, e2b } = request.forkd;
   const answer = describeError(error, { requestId: request.id, signal: controller.signal, statusOf: route?.statusOf }, services);
+  if (e2b) return send(reply, refusal(e2b, answer), () => answer.problem);
   if (!address) return sendError(reply, answer);
   // an answer of ours among those of a guest is known by this
   answer.headers["x-forkd-error"] = answer.problem.code;
@@ -276,17 +315,18 @@ function record(request: FastifyRequest, reply: FastifyReply, services: Services
   const { name } = request.routeOptions.config;
   const status = reply.raw.headersSent || reply.statusCode === 101 ? reply.statusCode : 499;
   const route = name === undefined ? null : routes[name];
-  services.metrics.answered({ route: route?.path ?? "unknown", method: request.method, status, ms });
+  services.metrics.answered({ route: route?.path ?? (request.forkd.e2b ? E2B_PATH : "unknown"), method: request.method, status, ms });
   // probes come every few seconds, from nobody, about nothing
   if (!services.audit || (route?.scope === "none" && status === 200)) return;
   const params = (request.params ?? {}) as { id?: string; tag?: string };
+  const { e2b } = request.forkd;
   services.audit.write({
     request_id: request.id,
     principal: principalOf(request.forkd),
     remote: remoteOf(request, transport),
     method: request.method,
-    path: pathOf(request.url),
-    sandbox: params.id ?? null,
+    path: e2b?.path ?? pathOf(request.url),
+    sandbox: (e2b?.plane === "sandbox" ? e2b.id : params.id) ?? null,
     snapshot: params.tag ?? null,
     status,
     latency_us: Math.round(ms * 1000),

@@ -12,11 +12,14 @@ import type * as sandbox from "../api/sandbox.ts";
 import type * as snapshot from "../api/snapshot.ts";
 import type { CreateWorkspace, WorkspaceInfo } from "../api/workspace.ts";
 import type { ResolvedConfig } from "../config.ts";
+import type { E2b } from "../e2b/e2b.ts";
 import type { Caller } from "../manager/caller.ts";
+import type { WriteFile } from "../manager/files.ts";
 import type { WatchedProcess } from "../manager/processes.ts";
 import type { AuditLog } from "../observe/audit.ts";
 import type { Logger } from "../observe/log.ts";
 import type { Metrics } from "../observe/metrics.ts";
+import type { AccessTokens } from "../store/access-tokens.ts";
 import type { Previews } from "../store/previews.ts";
 import type { Tokens } from "../store/tokens.ts";
 import type { AuthFailures } from "./auth-failures.ts";
@@ -71,7 +74,7 @@ export type InsideApi = {
 
 export type FilesApi = {
   read(id: string, query: files.ReadFileQuery, caller: Caller): Promise<AsyncIterable<Buffer>>;
-  write(id: string, query: files.WriteFileQuery, content: AsyncIterable<Uint8Array>, caller: Caller): Promise<files.WriteResult>;
+  write(id: string, query: WriteFile, content: AsyncIterable<Uint8Array>, caller: Caller): Promise<files.WriteResult>;
   stat(id: string, query: files.StatFileQuery, caller: Caller): Promise<files.FileInfo>;
   list(id: string, query: files.ListFilesQuery, caller: Caller): Promise<Page<files.ListedFile>>;
   makeDirectory(id: string, request: files.MakeDirectory, caller: Caller): Promise<void>;
@@ -192,6 +195,9 @@ export type Services = {
   metrics: Metrics;
   tokens: Tokens;
   previews: Previews;
+  /** who may use a sandbox by E2B's protocol */
+  accessTokens: AccessTokens;
+  e2b: E2b;
   pool: ServerPool;
   failures: AuthFailures;
   idempotency: Idempotency;

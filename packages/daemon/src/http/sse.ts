@@ -1,9 +1,7 @@
-// Server-sent events that are pulled as the client takes them.
+// Server-sent events.
 
-import { Readable } from "node:stream";
-
-/** Heartbeats that a client may leave unread */
-const MAX_UNREAD = 4;
+import { pulledStream, type PulledOptions } from "./pulled-stream.ts";
+import type { Readable } from "node:stream";
 
 export type ServerEvent = { id?: string; event: string; data: object };
 
@@ -13,66 +11,10 @@ export function wantsEvents(accept: string | undefined): boolean {
   return accept !== undefined && accept.toLowerCase().includes("text/event-stream");
 }
 
-export type SseOptions = {
-  heartbeatMs: number;
-  /** ends it in order */
-  over: AbortSignal;
-  /** cuts it off: nobody reads it */
-  dropped?: AbortSignal;
-  /** the last event of one that failed */
-  onFailure: (error: unknown) => ServerEvent;
-};
+type SseOptions = Omit<PulledOptions<ServerEvent>, "format" | "heartbeat" | "farewell">;
 
 export function sseStream(events: AsyncIterable<ServerEvent>, opts: SseOptions): Readable {
-  const iterator = events[Symbol.asyncIterator]();
-  let isPulling = false;
-  let hasEnded = false;
-  let unread = 0;
-  const end = (): void => {
-    if (hasEnded || stream.destroyed) return;
-    hasEnded = true;
-    stream.push(null);
-  };
-  const pull = async (): Promise<void> => {
-    isPulling = true;
-    try {
-      for (;;) {
-        const step = await iterator.next();
-        if (hasEnded || stream.destroyed) return;
-        if (step.done === true) return end();
-        if (!stream.push(format(step.value))) return;
-      }
-    } catch (error) {
-      if (!hasEnded && !stream.destroyed) stream.push(format(opts.onFailure(error)));
-      end();
-    } finally {
-      isPulling = false;
-    }
-  };
-  // not awaited: it ends when what it waits for has come
-  const letGo = (): void => void iterator.return?.().catch(() => undefined);
-  const cut = (): void => void stream.destroy(new Error("the client does not read its events"));
-  const stream = new Readable({
-    read: () => {
-      if (!isPulling && !hasEnded) void pull();
-    },
-    destroy(error, done) {
-      clearInterval(heartbeat);
-      opts.over.removeEventListener("abort", end);
-      opts.dropped?.removeEventListener("abort", cut);
-      letGo();
-      done(error);
-    },
-  });
-  const heartbeat = setInterval(() => {
-    unread = stream.readableLength > 0 ? unread + 1 : 0;
-    if (unread > MAX_UNREAD) cut();
-    else if (unread === 0 && !hasEnded) stream.push(": still here\n\n");
-  }, opts.heartbeatMs);
-  opts.over.addEventListener("abort", end, { once: true });
-  opts.dropped?.addEventListener("abort", cut, { once: true });
-  if (opts.over.aborted) end();
-  return stream;
+  return pulledStream(events, { ...opts, format, heartbeat: ": still here\n\n" });
 }
 
 function format({ id, event, data }: ServerEvent): string {

@@ -23,7 +23,8 @@ const upgrades = new WeakMap<IncomingMessage, Upgrade>();
 /** Also under the name of a guest's server, whatever the path is */
 export function mayUpgrade(request: IncomingMessage, domain: Domain | null): boolean {
   const [path = ""] = (request.url ?? "").split("?", 1);
-  return addressOf(request, domain) !== null || PATTERNS.some((pattern) => pattern.test(path));
+  const isForGuest = addressOf(request, domain) !== null || request.headers["e2b-sandbox-id"] !== undefined;
+  return isForGuest || PATTERNS.some((pattern) => pattern.test(path));
 }
 
 export function rememberUpgrade(upgrade: Upgrade): void {

@@ -10,6 +10,9 @@ import type { Caller } from "./caller.ts";
 import type { Registry } from "./registry.ts";
 import type { Sandboxes } from "./sandboxes.ts";
 
+/** `inPlace`: the file itself is written anew, as most programs do it, and not replaced when it is whole */
+export type WriteFile = api.WriteFileQuery & { inPlace?: boolean };
+
 export class Files {
   readonly #sandboxes: Sandboxes;
   readonly #registry: Registry;
@@ -25,7 +28,7 @@ export class Files {
     return this.#stream(id, caller, (files, signal) => files.readChunks(path, { ...range, signal }));
   }
 
-  async write(id: string, query: api.WriteFileQuery, content: AsyncIterable<Uint8Array>, caller: Caller): Promise<api.WriteResult> {
+  async write(id: string, query: WriteFile, content: AsyncIterable<Uint8Array>, caller: Caller): Promise<api.WriteResult> {
     const { path, mode, parents = false, ...how } = query;
     const opts = { ...how, parents, mode: modeOf(mode), signal: caller.signal };
     return { bytes: await this.#use(id, async (files) => files.write(path, content, opts)) };

@@ -1,12 +1,11 @@
 // Preview links: what they open is written in them and signed, so nothing has to be remembered but the key.
 
-import { createHmac, randomBytes, timingSafeEqual } from "node:crypto";
+import { createHmac, timingSafeEqual } from "node:crypto";
+import { secretOf } from "./secret.ts";
 import type { Db } from "./db.ts";
 import type { Tokens } from "./tokens.ts";
 
 const PREFIX = "fkp_";
-const KEY_BYTES = 32;
-const KEY_ROW = "preview_key";
 /** Longer ones are not ours */
 const MAX_LENGTH = 1024;
 
@@ -21,7 +20,7 @@ export class Previews {
   readonly #nowMs: () => number;
 
   constructor(db: Db, tokens: Tokens, opts: { nowMs?: () => number } = {}) {
-    this.#key = keyOf(db);
+    this.#key = secretOf(db, "preview_key");
     this.#tokens = tokens;
     this.#nowMs = opts.nowMs ?? Date.now;
   }
@@ -53,14 +52,6 @@ export class Previews {
     const maker = this.#tokens.hashOf(principal) ?? Buffer.alloc(0);
     return createHmac("sha256", this.#key).update(body).update("\0").update(maker).digest("base64url");
   }
-}
-
-function keyOf(db: Db): Buffer {
-  const known = db.get("SELECT value FROM meta WHERE key = ?", KEY_ROW);
-  if (known) return Buffer.from(String(known["value"]), "base64url");
-  const key = randomBytes(KEY_BYTES);
-  db.durably(() => db.run("INSERT INTO meta (key, value) VALUES (?, ?)", KEY_ROW, key.toString("base64url")));
-  return key;
 }
 
 /** Looked at before the signature, so it believes nothing; what it finds counts only with a signature that fits */

@@ -7,6 +7,8 @@ import type { CreateToken, NewToken, Scope, TokenInfo } from "../api/daemon.ts";
 import type { Db, Row } from "./db.ts";
 
 const PREFIX = "fkd_";
+/** The same token in the form that E2B's SDKs ask of an API key */
+const E2B_FORM = /^e2b_([0-9a-f]{64})$/;
 const TOKEN_BYTES = 32;
 const MIN_BYTES = 16;
 const MAX_FILE_BYTES = 4096;
@@ -179,11 +181,13 @@ function weakness(token: string): string | null {
 }
 
 function newSecret(): string {
-  return PREFIX + randomBytes(TOKEN_BYTES).toString("base64url");
+  return PREFIX + randomBytes(TOKEN_BYTES).toString("hex");
 }
 
 function hashOf(token: string): Buffer {
-  return createHash("sha256").update(token).digest();
+  return createHash("sha256")
+    .update(token.replace(E2B_FORM, `${PREFIX}$1`))
+    .digest();
 }
 
 function fromRow(row: Row): Known {

@@ -8,6 +8,8 @@ import { printJson, printLine, printNote } from "../../output.ts";
 import type { NewToken, Scope } from "forkd";
 import type { Cli } from "../../cli.ts";
 
+const E2B_OPTION: [flags: string, description: string] = ["--e2b", "print it in the form that E2B's SDKs take as a key"];
+
 export function tokenCreateCommand(cli: Cli): Command {
   return new Command("create")
     .description("make a token and print it, once")
@@ -18,10 +20,11 @@ export function tokenCreateCommand(cli: Cli): Command {
         .default("exec"),
     )
     .option("--max-sandboxes <count>", "the most sandboxes that live at once", positiveInteger)
+    .option(...E2B_OPTION)
     .option("--json", "print JSON")
-    .action(async (name: string, opts: { scope: Scope; maxSandboxes?: number }) => {
+    .action(async (name: string, opts: { scope: Scope; maxSandboxes?: number; e2b?: boolean }) => {
       const forkd = await connect(cli);
-      show(cli, await forkd.createToken(name, { scope: opts.scope, maxSandboxes: opts.maxSandboxes, signal: cli.signal }));
+      show(cli, await forkd.createToken(name, { scope: opts.scope, maxSandboxes: opts.maxSandboxes, signal: cli.signal }), opts);
     });
 }
 
@@ -29,19 +32,22 @@ export function tokenRotateCommand(cli: Cli): Command {
   return new Command("rotate")
     .description("give a token a new value and print it, once; the old value ends now")
     .argument("<name>", "its name")
+    .option(...E2B_OPTION)
     .option("--json", "print JSON")
-    .action(async (name: string) => {
+    .action(async (name: string, opts: { e2b?: boolean }) => {
       const forkd = await connect(cli);
-      show(cli, await forkd.rotateToken(name, { signal: cli.signal }));
+      show(cli, await forkd.rotateToken(name, { signal: cli.signal }), opts);
     });
 }
 
 /** The token alone on stdout, so that it can go into a file or a variable */
-function show(cli: Cli, token: NewToken): void {
+function show(cli: Cli, made: NewToken, { e2b = false }: { e2b?: boolean }): void {
+  // the same token: the daemon takes it in both forms
+  const token = e2b ? made.token.replace(/^fkd_/, "e2b_") : made.token;
   if (cli.json) {
-    printJson(token);
+    printJson({ ...made, token });
     return;
   }
-  printNote(`Token ${token.name}, scope ${token.scope}. It is shown once; use it as FORKD_TOKEN.`);
-  printLine(token.token);
+  printNote(`Token ${made.name}, scope ${made.scope}. It is shown once; use it as ${e2b ? "E2B_API_KEY" : "FORKD_TOKEN"}.`);
+  printLine(token);
 }

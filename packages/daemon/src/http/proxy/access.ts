@@ -1,5 +1,6 @@
 // Who may reach a server inside a sandbox: whoever has a token, and whoever has a link to this very server.
 
+import { openedByTraffic } from "../../e2b/traffic.ts";
 import { ForkdError } from "../../errors.ts";
 import { Previews } from "../../store/previews.ts";
 import { authenticate, bearerOf } from "../auth.ts";
@@ -26,7 +27,10 @@ export type Access = {
 };
 
 type Asked = { address: Address; headers: IncomingHttpHeaders; kind: TransportKind; remote: string; domain: Domain | null };
-type Needs = Pick<Services, "failures" | "previews" | "tokens"> & { manager: { ports: Pick<Services["manager"]["ports"], "idOf"> } };
+type Manager = Services["manager"];
+type Needs = Pick<Services, "failures" | "previews" | "tokens" | "accessTokens"> & {
+  manager: { ports: Pick<Manager["ports"], "idOf">; sandboxes: Pick<Manager["sandboxes"], "get"> };
+};
 type Opened = Pick<Access, "by" | "identity"> & { expiresAtUnix: number };
 
 export function admitToServer(asked: Asked, services: Needs): Access {
@@ -39,7 +43,7 @@ export function admitToServer(asked: Asked, services: Needs): Access {
       const { expiresAtUnix, ...opened } = open(linked, asked, services);
       return { ...rest, ...opened, link: { token: linked, expiresAtUnix } };
     }
-    if (given === undefined) return { ...rest, ...openByCookie(asked, services) };
+    if (given === undefined) return { ...rest, ...(openByTraffic(asked, services) ?? openByCookie(asked, services)) };
     if (Previews.isToken(given)) return { ...rest, ...open(given, asked, services) };
   }
   // on a host of its own, Authorization is never ours
@@ -57,6 +61,11 @@ function open(token: string, { address }: Asked, { previews, manager }: Needs): 
   const { sandbox, port, principal, expiresAtUnix } = known.grant;
   if (manager.ports.idOf(address.id) !== sandbox || address.port !== String(port)) throw refuse("is for another sandbox or port");
   return { by: "preview", identity: { name: principal, scope: "exec", maxSandboxes: null }, expiresAtUnix };
+}
+
+function openByTraffic({ address, headers }: Asked, services: Needs): Pick<Opened, "by" | "identity"> | null {
+  const maker = openedByTraffic(address.id, headers, services);
+  return maker === null ? null : { by: "preview", identity: { name: maker, scope: "exec", maxSandboxes: null } };
 }
 
 function openByCookie(asked: Asked, services: Needs): Opened {

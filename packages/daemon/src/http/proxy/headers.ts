@@ -16,7 +16,7 @@ const HOP_BY_HOP = new Set([
   "upgrade",
 ]);
 /** Said by us, or believed by nobody; `expect` was answered already */
-const REPLACED = /^(host|expect|forwarded|x-real-ip|x-request-id|x-forwarded-.*|x-forkd-.*)$/;
+const REPLACED = /^(host|expect|forwarded|x-real-ip|x-request-id|x-forwarded-.*|x-forkd-.*|e2b-.*)$/;
 /** Would speak for the whole origin, which on a path is the API's */
 const FOR_THE_ORIGIN =
   /^(access-control-.*|alt-svc|clear-site-data|nel|public-key-pins.*|report-to|reporting-endpoints|service-worker-allowed|strict-transport-security)$/;

@@ -7,6 +7,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { pino } from "pino";
 import { resolveConfig } from "../../../src/config.ts";
+import { E2b } from "../../../src/e2b/e2b.ts";
 import { resolveHome } from "../../../src/home.ts";
 import { AuthFailures } from "../../../src/http/auth-failures.ts";
 import { Idempotency } from "../../../src/http/idempotency.ts";
@@ -17,6 +18,7 @@ import { LIMITS } from "../../../src/http/services.ts";
 import { AuditLog } from "../../../src/observe/audit.ts";
 import { createLog } from "../../../src/observe/log.ts";
 import { Metrics } from "../../../src/observe/metrics.ts";
+import { AccessTokens } from "../../../src/store/access-tokens.ts";
 import { Db } from "../../../src/store/db.ts";
 import { IdempotencyStore } from "../../../src/store/idempotency.ts";
 import { Previews } from "../../../src/store/previews.ts";
@@ -72,13 +74,14 @@ export async function serve(
   const daemon = { version: "1.2.3", socket, bind: null, tls: false, startedAtMs: 0, stopping: stopping.signal, stop, stopIfIdle: stop };
   const tokens = new Tokens(db);
   const pool = new ServerPool();
-  const services: Services = {
+  const base: Omit<Services, "e2b"> = {
     manager: opts.manager ?? fakeManager(),
     daemon,
     config: await resolveConfig({ options: opts.settings ?? {}, env: {}, home: resolveHome({ FORKD_HOME: dir, FORKD_RUN: dir }) }),
     metrics: new Metrics({ version: "1.2.3", branchConcurrency: 4 }),
     tokens,
     previews: new Previews(db, tokens),
+    accessTokens: new AccessTokens(db, tokens),
     pool,
     failures: opts.failures ?? new AuthFailures(),
     idempotency: new Idempotency(new IdempotencyStore(db)),
@@ -87,6 +90,7 @@ export async function serve(
     log,
     limits: { ...LIMITS, ...opts.limits },
   };
+  const services: Services = { ...base, e2b: new E2b(base, join(dir, "e2b-files")) };
   const unix = buildApp(services, { kind: "unix", tls: null });
   const tcp = buildApp(services, { kind: "tcp", tls: opts.tls ?? null });
   await unix.listen({ path: socket });

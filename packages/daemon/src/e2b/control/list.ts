@@ -1,0 +1,91 @@
+// Lists of sandboxes: filtered, ordered and paged as E2B does it.
+
+import { ForkdError } from "../../errors.ts";
+import { listed } from "./view.ts";
+import type { SandboxInfo, SandboxState } from "../../api/sandbox.ts";
+import type { AnyAnswer } from "../../http/handler.ts";
+import type { ControlWork } from "../work.ts";
+
+const MAX_LIMIT = 100;
+/** What E2B calls paused is on disk or in memory */
+const STATES: Record<string, SandboxState[]> = { running: ["running"], paused: ["paused", "suspended"] };
+
+export function listSandboxes({ call: { query, path }, services }: ControlWork): AnyAnswer {
+  const all = services.manager.sandboxes.list({ state: statesOf(query), metadata: metadataOf(query.get("metadata")) }).items;
+  const after = query.get("startedAfter");
+  const template = query.get("template");
+  const wanted = all
+    .filter(({ created_at_unix: at }) => after === null || at * 1000 > timeOf(after))
+    .filter(({ snapshot_tag: tag }) => template === null || tag === template);
+  const isAscending = query.get("order") === "asc";
+  const sorted = wanted.toSorted((a, b) => (keyOf(a) < keyOf(b) === isAscending ? -1 : 1));
+  // the older path knows no pages
+  const isPaged = path.startsWith("/v2/");
+  const { items, nextToken } = pageOf(sorted, keyOf, isPaged ? query : new URLSearchParams({ limit: "0" }), isAscending);
+  return { status: 200, body: items.map(listed), headers: nextToken === null ? {} : { "x-next-token": nextToken } };
+}
+
+/** A page of what is sorted, and what leads to the next one. A limit of 0: all of it */
+export function pageOf<T>(
+  sorted: T[],
+  key: (item: T) => string,
+  query: URLSearchParams,
+  isAscending: boolean,
+): { items: T[]; nextToken: string | null } {
+  const limit = limitOf(query.get("limit"));
+  const token = query.get("nextToken");
+  const last = token === null || token === "" ? null : Buffer.from(token, "base64url").toString();
+  const rest = last === null ? sorted : sorted.filter((item) => (isAscending ? key(item) > last : key(item) < last));
+  const items = limit === 0 ? rest : rest.slice(0, limit);
+  const end = items.at(-1);
+  return { items, nextToken: items.length < rest.length && end ? Buffer.from(key(end)).toString("base64url") : null };
+}
+
+/**
+ * Pairs as the SDKs send them: each key and each value escaped, then all of it, then as any value of a query. Returns them
+ * as `key=value`.
+ */
+export function metadataOf(text: string | null): string[] | undefined {
+  if (text === null || text === "") return undefined;
+  return unescaped(text)
+    .split("&")
+    .filter(Boolean)
+    .map((pair) => {
+      const at = pair.indexOf("=");
+      return at < 0 ? `${unescaped(pair)}=` : `${unescaped(pair.slice(0, at))}=${unescaped(pair.slice(at + 1))}`;
+    });
+}
+
+function statesOf(query: URLSearchParams): SandboxState[] {
+  const given = query.getAll("state").flatMap((text) => text.split(",").filter(Boolean));
+  return (given.length === 0 ? Object.keys(STATES) : given).flatMap((name) => {
+    const states = Object.hasOwn(STATES, name) ? STATES[name] : undefined;
+    if (!states) throw new ForkdError("BAD_REQUEST", "Cannot list sandboxes: state: must be running or paused.");
+    return states;
+  });
+}
+
+function limitOf(text: string | null): number {
+  const limit = text === null ? MAX_LIMIT : Number(text);
+  if (!Number.isInteger(limit) || limit < 0) throw new ForkdError("BAD_REQUEST", "Cannot list: limit: must be a number.");
+  return Math.min(limit, MAX_LIMIT);
+}
+
+function timeOf(text: string): number {
+  const ms = Date.parse(text);
+  if (Number.isNaN(ms)) throw new ForkdError("BAD_REQUEST", "Cannot list sandboxes: startedAfter: must be a time.");
+  return ms;
+}
+
+function unescaped(text: string): string {
+  try {
+    return decodeURIComponent(text.replaceAll("+", " "));
+  } catch (error) {
+    if (error instanceof URIError) return text;
+    throw error;
+  }
+}
+
+function keyOf({ created_at_unix: at, id }: SandboxInfo): string {
+  return `${String(at).padStart(12, "0")}__${id}`;
+}

@@ -1,0 +1,85 @@
+// Files as E2B describes them.
+
+import { posix } from "node:path";
+import type { FileInfo } from "../../api/files.ts";
+import type { SandboxWork } from "../work.ts";
+import { outputOf } from "../guest-exec.ts";
+import { statOf } from "./guest-writes.ts";
+
+/** How many paths are resolved at a time: a command line has an end */
+const MAX_PATHS = 500;
+
+const TYPES: Partial<Record<FileInfo["kind"], string>> = {
+  file: "FILE_TYPE_FILE",
+  directory: "FILE_TYPE_DIRECTORY",
+  symlink: "FILE_TYPE_SYMLINK",
+};
+
+/** As Go writes them, and E2B with it */
+const LETTERS: Record<FileInfo["kind"], string> = {
+  file: "-",
+  directory: "d",
+  symlink: "L",
+  char: "Dc",
+  block: "D",
+  fifo: "p",
+  socket: "S",
+};
+const SPECIAL: [bit: number, letter: string][] = [
+  [0o4000, "u"],
+  [0o2000, "g"],
+  [0o1000, "t"],
+];
+
+export type Entry = { path: string; info: FileInfo };
+
+/** Of a link, what it leads to counts, and where that is */
+export async function entriesOf(work: SandboxWork, found: Entry[]): Promise<object[]> {
+  const links = found.filter(({ info }) => info.kind === "symlink");
+  const targets = await resolved(work, links);
+  return Promise.all(
+    found.map(async ({ path, info }) => {
+      if (info.kind !== "symlink") return entryOf(path, info);
+      const symlinkTarget = targets.get(path) ?? info.target ?? "";
+      return { ...entryOf(path, (await statOf(work, path)) ?? info), symlinkTarget };
+    }),
+  );
+}
+
+function entryOf(path: string, info: FileInfo): object {
+  const mode = Number.parseInt(info.mode, 8);
+  return {
+    name: posix.basename(path),
+    type: TYPES[info.kind] ?? "FILE_TYPE_UNSPECIFIED",
+    path,
+    size: String(info.size),
+    mode: mode & 0o777,
+    permissions: permissionsOf(info.kind, mode),
+    owner: info.owner ?? String(info.uid),
+    group: info.group ?? String(info.gid),
+    modifiedTime: new Date(info.mtime_ms).toISOString(),
+  };
+}
+
+export function permissionsOf(kind: FileInfo["kind"], mode: number): string {
+  const special = SPECIAL.filter(([bit]) => (mode & bit) !== 0).map(([, letter]) => letter);
+  const prefix = (kind === "file" ? "" : LETTERS[kind]) + special.join("");
+  const bits = "rwxrwxrwx"
+    .split("")
+    .map((letter, at) => ((mode & (0o400 >> at)) === 0 ? "-" : letter))
+    .join("");
+  return (prefix === "" ? LETTERS.file : prefix) + bits;
+}
+
+/** Where links lead in the end; those that lead nowhere are left out, and all where the guest has no readlink */
+async function resolved({ sandbox, services, caller }: SandboxWork, links: Entry[]): Promise<Map<string, string>> {
+  const targets = new Map<string, string>();
+  for (let at = 0; at < links.length; at += MAX_PATHS) {
+    const paths = links.slice(at, at + MAX_PATHS).map(({ path }) => path);
+    // -m: also what is missing has a place, so that there is an answer for each
+    const output = await outputOf(["readlink", "-m", "-z", "--", ...paths], { id: sandbox.id, services, caller });
+    const lines = (output ?? "").split("\0").slice(0, -1);
+    if (lines.length === paths.length) paths.forEach((path, index) => targets.set(path, lines[index] ?? ""));
+  }
+  return targets;
+}

@@ -1,0 +1,51 @@
+// Writing in the name of E2B's daemon: it may write everywhere, and what it makes belongs to the user it acts for.
+
+import { posix } from "node:path";
+import { ForkdError } from "../../errors.ts";
+import type { FileInfo } from "../../api/files.ts";
+import type { SandboxWork } from "../work.ts";
+import type { Account } from "./accounts.ts";
+
+const FILE_MODE = "644";
+const FOLDER_MODE = "755";
+
+type Place = { work: SandboxWork; account: Account; path: string };
+
+/** What a path leads to; null: nothing */
+export async function statOf({ sandbox, services, caller }: SandboxWork, path: string, follow = true): Promise<FileInfo | null> {
+  try {
+    return await services.manager.files.stat(sandbox.id, { path, follow }, caller);
+  } catch (error) {
+    if (error instanceof ForkdError && error.code === "FILE_NOT_FOUND") return null;
+    throw error;
+  }
+}
+
+export async function writeFile(place: Place, content: AsyncIterable<Uint8Array>): Promise<void> {
+  const { work, account, path } = place;
+  const { sandbox, services, caller } = work;
+  const before = await statOf(work, path);
+  if (before?.kind === "directory") throw new ForkdError("BAD_REQUEST", `path is a directory: ${path}`);
+  if (!before) await ensureFolder({ work, account, path: posix.dirname(path) });
+  await services.manager.files.write(sandbox.id, { path, mode: before?.mode ?? FILE_MODE, inPlace: true }, content, caller);
+  if (before?.uid !== account.uid || before.gid !== account.gid) await give(place);
+}
+
+/** With all that is missing above it */
+export async function ensureFolder({ work, account, path }: Place): Promise<void> {
+  const { sandbox, services, caller } = work;
+  const missing: string[] = [];
+  for (let folder = path; (await statOf(work, folder)) === null; folder = posix.dirname(folder)) missing.unshift(folder);
+  for (const folder of missing) {
+    await services.manager.files.makeDirectory(sandbox.id, { path: folder, mode: FOLDER_MODE }, caller).catch((error: unknown) => {
+      // another request was faster
+      if (!(error instanceof ForkdError) || error.code !== "FILE_EXISTS") throw error;
+    });
+    await give({ work, account, path: folder });
+  }
+}
+
+async function give({ work, account, path }: Place): Promise<void> {
+  const { sandbox, services, caller } = work;
+  await services.manager.files.chown(sandbox.id, { path, owner: String(account.uid), group: String(account.gid) }, caller);
+}

@@ -1,0 +1,36 @@
+// The templates that E2B's SDKs name when nobody names another one: made when they are first asked for.
+
+import type { CreateImage } from "../../api/image.ts";
+import type { CreateSnapshot } from "../../api/snapshot.ts";
+
+type Recipe = { image: CreateImage; snapshot: Omit<CreateSnapshot, "tag" | "image"> };
+
+/** As in E2B's own images: who is not told otherwise is this user */
+const ADD_USER = "useradd --create-home --shell /bin/bash --uid 1000 user";
+const BASE_PACKAGES = ["bash", "ca-certificates", "curl", "git", "procps", "python3"];
+
+export const BUILT_IN: Record<string, Recipe> = {
+  base: {
+    image: { name: "e2b-base", packages: BASE_PACKAGES, run: [ADD_USER] },
+    snapshot: { memory_mib: 512, warm_up: { exec: [["/bin/bash", "-l", "-c", "true"]] } },
+  },
+  "code-interpreter-v1": {
+    image: {
+      name: "e2b-code-interpreter",
+      packages: [
+        ...BASE_PACKAGES,
+        "python3-matplotlib",
+        "python3-numpy",
+        "python3-pandas",
+        "python3-pip",
+        "python3-requests",
+        "python3-scipy",
+      ],
+      run: [ADD_USER],
+    },
+    snapshot: {
+      memory_mib: 1024,
+      warm_up: { kernels: [{ language: "python", code: "import numpy, pandas, matplotlib" }], timeout_secs: 300 },
+    },
+  },
+};

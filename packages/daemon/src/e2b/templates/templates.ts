@@ -1,0 +1,80 @@
+// Templates are snapshots with a tag. Those that every E2B has are made on first use, once for all who ask meanwhile.
+
+import { ForkdError } from "../../errors.ts";
+import { checkName } from "../../util/name.ts";
+import { BUILT_IN } from "./built-in.ts";
+import type { SnapshotInfo } from "../../api/snapshot.ts";
+import type { Services } from "../../http/services.ts";
+import type { Caller } from "../../manager/caller.ts";
+import type { Progress } from "../../util/progress.ts";
+
+type Needs = Pick<Services, "manager" | "log" | "daemon">;
+
+export class Templates {
+  readonly #services: Needs;
+  /** by tag */
+  readonly #making = new Map<string, Promise<void>>();
+
+  constructor(services: Needs) {
+    this.#services = services;
+  }
+
+  /** The tag or id of the snapshot that a template's id means; makes it where it is one of those everybody has */
+  async tagOf(templateId: string, caller: Pick<Caller, "requestId">): Promise<string> {
+    const tag = tagOf(templateId);
+    if (!Object.hasOwn(BUILT_IN, tag) || (await this.exists(tag))) return tag;
+    let making = this.#making.get(tag);
+    if (!making) {
+      making = this.#make(tag, caller).finally(() => this.#making.delete(tag));
+      this.#making.set(tag, making);
+    }
+    await making;
+    return tag;
+  }
+
+  async #make(tag: string, { requestId }: Pick<Caller, "requestId">): Promise<void> {
+    const { manager, log, daemon } = this.#services;
+    const recipe = BUILT_IN[tag];
+    if (!recipe) return;
+    // nobody's request: whoever asked first may go away
+    const caller = { principal: "local", isAdmin: true, maxSandboxes: null, requestId, signal: daemon.stopping };
+    let last = "";
+    const progress: Progress = ({ step }) => {
+      if (step !== last) log.info({ template: tag, step }, "a template is being made");
+      last = step;
+    };
+    log.info({ template: tag, image: recipe.image.name }, "the template is not there yet and is made");
+    const image = await manager.images.create(recipe.image, { ...caller, progress });
+    await manager.snapshots.create({ ...recipe.snapshot, tag, image: image.names[0] ?? image.id }, { ...caller, progress });
+    log.info({ template: tag }, "the template is ready");
+  }
+
+  /** Gives a snapshot another tag beside its own: as a copy, since it has one only, and in place of what had that tag */
+  async copy(from: SnapshotInfo, to: string, caller: Caller): Promise<void> {
+    const { snapshots } = this.#services.manager;
+    await this.free(to, caller);
+    await snapshots.compact(from.tag, to, caller);
+    await snapshots.update(to, { metadata: from.metadata }, caller);
+  }
+
+  /** What sandboxes still need of what had it stays as long as they do */
+  async free(tag: string, caller: Caller): Promise<void> {
+    if (await this.exists(tag)) await this.#services.manager.snapshots.remove(tag, { force: true, cascade: undefined }, caller);
+  }
+
+  async exists(tag: string): Promise<boolean> {
+    try {
+      const { status } = await this.#services.manager.snapshots.get(tag);
+      return status === "ready";
+    } catch (error) {
+      if (error instanceof ForkdError && error.code === "NOT_FOUND") return false;
+      throw error;
+    }
+  }
+}
+
+/** `team/name:tag` is the snapshot `name.tag`; without a tag, or with the usual one, it is `name` */
+export function tagOf(templateId: string): string {
+  const [name = "", tag = "default"] = templateId.slice(templateId.lastIndexOf("/") + 1).split(":");
+  return checkName("Template", tag === "default" || tag === "latest" ? name : `${name}.${tag}`);
+}

@@ -1,0 +1,59 @@
+// A daemon as clients of E2B see it: an address, a key, and the template that they ask for by default.
+
+import { PYTHON_IMAGE } from "./vm.ts";
+import { TestDaemon } from "./daemon.ts";
+
+const LONG_MS = 10_000;
+
+export class E2bDaemon implements AsyncDisposable {
+  readonly daemon: TestDaemon;
+  /** of scope admin */
+  readonly key: string;
+
+  private constructor(daemon: TestDaemon, key: string) {
+    this.daemon = daemon;
+    this.key = key;
+  }
+
+  static async start(): Promise<E2bDaemon> {
+    const daemon = await TestDaemon.start(["--bind", "127.0.0.1:0"]);
+    try {
+      // under the name of the template that would otherwise be built: nothing has to be downloaded
+      const warmUp = {
+        exec: [
+          ["useradd", "--create-home", "--shell", "/bin/bash", "user"],
+          ["/bin/bash", "-l", "-c", "true"],
+        ],
+      };
+      await daemon.controller.createSnapshot("base", { image: PYTHON_IMAGE, memoryMib: 256, warmUp, timeoutMs: 180_000 });
+      const { token } = await daemon.controller.createToken("e2b", { scope: "admin" });
+      return new E2bDaemon(daemon, token.replace("fkd_", "e2b_"));
+    } catch (error) {
+      await daemon[Symbol.asyncDispose]();
+      throw error;
+    }
+  }
+
+  get url(): string {
+    return `http://${this.daemon.bind}`;
+  }
+
+  /** All that an SDK has to be told */
+  get env(): Record<string, string> {
+    return { E2B_API_KEY: this.key, E2B_API_URL: this.url, E2B_SANDBOX_URL: this.url };
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.daemon[Symbol.asyncDispose]();
+  }
+}
+
+/** The SDK leaves the clocks of calls that failed running for a minute: no test waits for them */
+export function forgetClocks(): void {
+  const real = globalThis.setTimeout;
+  const forgetful = (...args: Parameters<typeof real>): NodeJS.Timeout => {
+    const timer = real(...args);
+    return (args[1] ?? 0) < LONG_MS ? timer : timer.unref();
+  };
+  globalThis.setTimeout = Object.assign(forgetful, real);
+}
