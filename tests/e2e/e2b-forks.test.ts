@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { get } from "node:http";
 import { after, before, test } from "node:test";
-import { NotFoundError, Sandbox, SandboxError, SandboxNotFoundError, Template, TimeoutError } from "e2b";
+import { type FilesystemEvent, NotFoundError, Sandbox, SandboxError, SandboxNotFoundError, Template, TimeoutError } from "e2b";
 import { E2bDaemon, forgetClocks } from "../helpers/e2b.ts";
 import { until } from "../helpers/until.ts";
 
@@ -115,6 +115,15 @@ test("a server in the guest has a host name, behind a token unless it is public"
   await open.kill();
 });
 
+test("changes come with what the files are then", async () => {
+  await sandbox.files.makeDir("watched");
+  const seen: FilesystemEvent[] = [];
+  const watch = await sandbox.files.watchDir("watched", (event) => void seen.push(event), { includeEntry: true });
+  await sandbox.files.write("watched/new", "12345");
+  await until(() => seen.some(({ name, entry }) => name === "new" && entry?.size === 5 && entry.path === "/home/user/watched/new"));
+  await watch.stop();
+});
+
 test("networks are what E2B's settings say", async () => {
   const { network } = await sandbox.getInfo();
   assert.deepEqual([network?.allowOut, network?.denyOut], [[], []]);
@@ -148,6 +157,7 @@ test("templates have names and tags", async () => {
 
 test("what there is not is said to be so", async () => {
   await assert.rejects(sandbox.pause({ keepMemory: false }), /501: .*without its memory/);
+  await assert.rejects(sandbox.files.write("x", "x", { metadata: { a: "b" } }), /metadata of files/);
   await assert.rejects(Sandbox.create({ volumeMounts: { "/data": "mine" } }), /501: .*volumes/);
   await assert.rejects(Sandbox.getInfo("sbaaaaaaaaaaaaaaaa"), NotFoundError);
   assert.equal((await sandbox.commands.run("echo on")).stdout, "on\n");

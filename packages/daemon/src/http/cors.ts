@@ -3,8 +3,12 @@
 import type { FastifyReply, FastifyRequest } from "fastify";
 
 const METHODS = "GET, HEAD, POST, PUT, PATCH, DELETE";
-const REQUEST_HEADERS = "Authorization, Content-Type, Accept, Idempotency-Key, Last-Event-ID, X-Forkd-Token, X-Request-Id";
-const ANSWER_HEADERS = "X-Request-Id, X-Next-Cursor, Retry-After, Idempotent-Replayed, X-Forkd-Error, X-Forkd-Location";
+/** What E2B's SDKs send with every request */
+const OF_E2B =
+  "X-API-Key, X-Access-Token, E2b-Sandbox-Id, E2b-Sandbox-Port, E2B-Traffic-Access-Token, Connect-Protocol-Version, Connect-Timeout-Ms, " +
+  "Keepalive-Ping-Interval, browser, lang, lang_version, package_version, publisher, sdk_runtime, system";
+const REQUEST_HEADERS = `Authorization, Content-Type, Accept, Idempotency-Key, Last-Event-ID, X-Forkd-Token, X-Request-Id, ${OF_E2B}`;
+const ANSWER_HEADERS = "X-Request-Id, X-Next-Cursor, X-Next-Token, Retry-After, Idempotent-Replayed, X-Forkd-Error, X-Forkd-Location";
 const MAX_AGE_SECS = 600;
 
 /** The setting as a test of one origin; null: no page of another origin may ask */

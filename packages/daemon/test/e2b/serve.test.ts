@@ -7,6 +7,7 @@ import { fakeManager, sandboxInfo } from "../http/helpers/fake-manager.ts";
 import { serve, type Fixture } from "../http/helpers/serve.ts";
 import { signatureOf } from "../../src/e2b/signature.ts";
 import type { TestContext } from "node:test";
+import type { SnapshotInfo } from "../../src/api/snapshot.ts";
 import type { ManagerApi } from "../../src/http/services.ts";
 
 const ID = "sb-abcdefgh234567xy";
@@ -29,6 +30,7 @@ function manager(parts: Partial<ManagerApi["sandboxes"]> = {}): ManagerApi {
   const open = async (id: string): Promise<{ id: string; close(): void }> => ({ id: get(id).id, close: () => undefined });
   return fakeManager({
     sandboxes: { get, list: () => ({ items: [SANDBOX], nextCursor: null }), ...parts },
+    snapshots: { get: async () => ({ metadata: {}, status: "ready" }) as SnapshotInfo },
     ports: { open: open as unknown as ManagerApi["ports"]["open"] },
   });
 }

@@ -47,24 +47,28 @@ export async function createSandbox(work: ControlWork): Promise<AnyAnswer> {
   if (request.mcp !== undefined && request.mcp !== null) throw unsupported("an MCP gateway in the sandbox");
   if (request.iam !== undefined && request.iam !== null) throw unsupported("identities of sandboxes (iam)");
   const network = request.network ?? {};
-  const tag = await services.templates.tagOf(request.templateID, caller);
-  const inherited = inheritedOf((await services.manager.snapshots.get(tag)).metadata);
+  const template = await services.templates.find(request.templateID, caller);
   const timeout = request.timeout ?? (call.path.startsWith("/v2/") ? DEFAULT_SECS : SHORT_SECS);
   const [sandbox] = await services.manager.sandboxes.create(
     {
-      snapshot_tag: tag,
+      // by its id: a tag may mean another one by now
+      snapshot_tag: template.id,
       n: 1,
       per_item: false,
       ttl_secs: lifetimeOf(timeout),
       env: request.envVars ?? undefined,
-      metadata: { ...request.metadata, ...inherited, ...(network.allowPublicTraffic === true ? { [PUBLIC_KEY]: "true" } : {}) },
+      metadata: {
+        ...request.metadata,
+        ...inheritedOf(template.metadata),
+        ...(network.allowPublicTraffic === true ? { [PUBLIC_KEY]: "true" } : {}),
+      },
       network: policyOf(network, request.allow_internet_access),
       on_timeout: request.autoPause ? "suspend" : "end",
       auto_resume: request.autoResume?.enabled ?? false,
     },
     caller,
   );
-  if (!sandbox) throw new ForkdError("FORK_FAILED", `Cannot make a sandbox of ${tag}: there is none.`);
+  if (!sandbox) throw new ForkdError("FORK_FAILED", `Cannot make a sandbox of ${template.tag}: there is none.`);
   return { status: 201, body: opened(sandbox, services) };
 }
 

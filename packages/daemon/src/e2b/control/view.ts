@@ -7,7 +7,7 @@ import type { SandboxInfo } from "../../api/sandbox.ts";
 import type { E2bServices } from "../work.ts";
 
 /** What the SDKs may expect of a sandbox: each of them asks for no more than this version had */
-export const ENVD_VERSION = "0.5.7";
+export const ENVD_VERSION = "0.6.4";
 const ALL_TRAFFIC = "0.0.0.0/0";
 const CLIENT_ID = "forkd";
 /** E2B's sandboxes all end some time */

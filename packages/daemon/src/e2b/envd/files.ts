@@ -5,6 +5,7 @@ import { pipeline, Readable } from "node:stream";
 import { createGunzip } from "node:zlib";
 import { ForkdError, messageOf } from "../../errors.ts";
 import { readPieces } from "../../http/body.ts";
+import { unsupported } from "../unsupported.ts";
 import { accountOf, pathFor } from "./accounts.ts";
 import { statOf, writeFile } from "./guest-writes.ts";
 import { boundaryOf, readParts } from "./multipart.ts";
@@ -29,6 +30,7 @@ export async function download(work: SandboxWork): Promise<AnyAnswer> {
 
 export async function upload(work: SandboxWork): Promise<AnyAnswer> {
   const { call, request, services } = work;
+  if (Object.keys(request.headers).some((name) => name.startsWith("x-metadata-"))) throw unsupported("metadata of files");
   const account = await accountOf(work);
   const given = call.query.get("path") ?? "";
   const content = decoded(readPieces(request, services.limits.uploadIdleMs), request.headers["content-encoding"]);

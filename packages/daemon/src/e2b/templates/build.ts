@@ -75,7 +75,7 @@ async function baseOf(parts: Parts, stack: AsyncDisposableStack): Promise<string
   if (fromImage === undefined) {
     if (shape.memoryMiB !== undefined || shape.vcpus !== undefined)
       log("CPUs and memory are those of the template that it begins with: a snapshot keeps its machine.");
-    return templates.tagOf(fromTemplate ?? "base", caller);
+    return (await templates.find(fromTemplate ?? "base", caller)).tag;
   }
   const image = await imageOf(parts, fromImage);
   const tag = newId("br");

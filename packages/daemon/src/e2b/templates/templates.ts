@@ -19,17 +19,20 @@ export class Templates {
     this.#services = services;
   }
 
-  /** The tag or id of the snapshot that a template's id means; makes it where it is one of those everybody has */
-  async tagOf(templateId: string, caller: Pick<Caller, "requestId">): Promise<string> {
+  /** The snapshot that a template's id means; made now where it is one of those everybody has. Throws NOT_FOUND */
+  async find(templateId: string, caller: Pick<Caller, "requestId">): Promise<SnapshotInfo> {
     const tag = tagOf(templateId);
-    if (!Object.hasOwn(BUILT_IN, tag) || (await this.exists(tag))) return tag;
+    const { snapshots } = this.#services.manager;
+    if (!Object.hasOwn(BUILT_IN, tag)) return snapshots.get(tag);
+    const known = await this.#ready(tag);
+    if (known) return known;
     let making = this.#making.get(tag);
     if (!making) {
       making = this.#make(tag, caller).finally(() => this.#making.delete(tag));
       this.#making.set(tag, making);
     }
     await making;
-    return tag;
+    return snapshots.get(tag);
   }
 
   async #make(tag: string, { requestId }: Pick<Caller, "requestId">): Promise<void> {
@@ -63,11 +66,15 @@ export class Templates {
   }
 
   async exists(tag: string): Promise<boolean> {
+    return (await this.#ready(tag)) !== null;
+  }
+
+  async #ready(tag: string): Promise<SnapshotInfo | null> {
     try {
-      const { status } = await this.#services.manager.snapshots.get(tag);
-      return status === "ready";
+      const info = await this.#services.manager.snapshots.get(tag);
+      return info.status === "ready" ? info : null;
     } catch (error) {
-      if (error instanceof ForkdError && error.code === "NOT_FOUND") return false;
+      if (error instanceof ForkdError && error.code === "NOT_FOUND") return null;
       throw error;
     }
   }
