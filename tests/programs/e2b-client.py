@@ -1,6 +1,7 @@
 """E2B's Python SDK against a daemon: each function is one test, named on the command line."""
 
 import asyncio
+import os
 import sys
 import time
 import urllib.request
@@ -102,6 +103,34 @@ def lifecycle():
     raises(e2b.AuthenticationException, lambda: Sandbox.create(api_key="e2b_00"))
 
 
+def growing():
+    sandbox = Sandbox.create(timeout=120)
+    sandbox.files.write("state", "before")
+    snapshot = sandbox.create_snapshot(name=f"python-{e2b.__name__}-{sandbox.sandbox_id}")
+    sandbox.files.write("state", "after")
+    child = Sandbox.create(snapshot.snapshot_id, timeout=60)
+    assert child.files.read("state") == "before"
+    child.kill()
+    assert (Sandbox.delete_snapshot(snapshot.snapshot_id), Sandbox.delete_snapshot(snapshot.snapshot_id)) == (True, False)
+
+    forks = sandbox.fork(count=2, timeout=60)
+    assert [fork.files.read("state") for fork in forks] == ["after", "after"]
+    for fork in forks:
+        fork.kill()
+
+    assert (sandbox.pause(), sandbox.pause(), sandbox.is_running()) == (True, False, False)
+    assert sandbox.get_info().state.value == "paused"
+    assert Sandbox.connect(sandbox.sandbox_id).files.read("state") == "after"
+    assert sandbox.get_metrics()[0].cpu_count == 1
+    sandbox.kill()
+
+    template = e2b.Template().from_template("base").set_envs({"COLOUR": "blue"}).run_cmd("echo $COLOUR > made")
+    name = f"python-{sandbox.sandbox_id}"
+    e2b.Template.build(template, name)
+    with Sandbox.create(name, timeout=60) as built:
+        assert built.commands.run("cat made; echo $COLOUR").stdout == "blue\nblue\n"
+
+
 async def _asynchronously():
     sandbox = await AsyncSandbox.create(timeout=120)
     results = await asyncio.gather(*[sandbox.commands.run(f"echo {i}") for i in range(5)])
@@ -129,3 +158,5 @@ def asynchronously():
 
 
 globals()[sys.argv[1]]()
+# the HTTP library of newer SDKs now and then aborts while the interpreter ends
+os._exit(0)

@@ -35,7 +35,8 @@ export function callOf({ url = "", headers }: Asked, address: Address | null): C
   if (named) {
     const { id, port } = named;
     if (isOwnPort(port)) return { ...place, plane: "sandbox", id, port };
-    return { by: "host", id, port: String(port), prefix: "", path: url.startsWith("/") ? url : `/${url}` };
+    // named by headers it speaks under the API's own origin, and may do no more than what is reached by a path
+    return { by: address?.by ?? "path", id, port: String(port), prefix: "", path: url.startsWith("/") ? url : `/${url}` };
   }
   if (CONTROL.test(path)) return { ...place, plane: "control" };
   if (ENVD.test(path) || (headers["x-access-token"] !== undefined && ENVD_WITH_TOKEN.test(path)))

@@ -67,7 +67,8 @@ test("a sandbox is named by headers, whatever the path is", () => {
 
 test("other ports lead to the guest's own servers", () => {
   const expected = { by: "host", id: ID, port: "3000", prefix: "", path: "/sandboxes?x=1" };
-  assert.deepEqual(place("/sandboxes?x=1", { "e2b-sandbox-id": THEIRS, "e2b-sandbox-port": "3000" }), expected);
+  const byHeaders = place("/sandboxes?x=1", { "e2b-sandbox-id": THEIRS, "e2b-sandbox-port": "3000" });
+  assert.deepEqual(byHeaders, { ...expected, by: "path" }, "under the API's own origin");
   assert.deepEqual(place("/sandboxes?x=1", { host: `3000-${THEIRS}.localhost:8889` }), expected);
   assert.deepEqual(place("/sandboxes?x=1", { host: `3000-${ID}.localhost` }), expected);
 });

@@ -23,7 +23,15 @@ test("a page of an allowed origin may read answers and the headers it needs", as
     assert.equal(reply.headers["access-control-allow-origin"], origin);
     assert.equal(reply.headers.vary, "Origin");
     const exposed = String(reply.headers["access-control-expose-headers"]).split(", ");
-    assert.deepEqual(exposed, ["X-Request-Id", "X-Next-Cursor", "Retry-After", "Idempotent-Replayed", "X-Forkd-Error", "X-Forkd-Location"]);
+    assert.deepEqual(exposed, [
+      "X-Request-Id",
+      "X-Next-Cursor",
+      "X-Next-Token",
+      "Retry-After",
+      "Idempotent-Replayed",
+      "X-Forkd-Error",
+      "X-Forkd-Location",
+    ]);
     assert.equal(reply.headers["access-control-allow-credentials"], undefined);
   }
 });

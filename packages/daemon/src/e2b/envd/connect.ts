@@ -15,6 +15,9 @@ import type { SandboxWork } from "../work.ts";
 
 /** Between two signs of life, unless the client says how often it wants them */
 const KEEPALIVE_SECS = 50;
+const MAX_KEEPALIVE_SECS = 3600;
+/** Longer than this is for ever */
+const MAX_TIMEOUT_MS = 366 * 24 * 3_600_000;
 
 /** A message in the one form or the other; what the schema does not know is left out */
 export async function messageOf<T extends z.ZodType>({ call, request, services }: SandboxWork, schema: T): Promise<z.output<T>> {
@@ -38,7 +41,7 @@ export function streamAnswer(messages: AsyncIterable<object>, { work, keepalive,
   const body: Readable = pulledStream<Buffer>(envelopes(messages), {
     format: (item) => item,
     heartbeat: envelope(keepalive),
-    heartbeatMs: (asked > 0 ? asked : KEEPALIVE_SECS) * 1000,
+    heartbeatMs: (asked > 0 ? Math.min(Math.max(asked, 1), MAX_KEEPALIVE_SECS) : KEEPALIVE_SECS) * 1000,
     over: AbortSignal.any([caller.signal, services.daemon.stopping]),
     farewell: ending({ code: "unavailable", message: "The daemon is stopping, or the token was revoked." }),
     dropped,
@@ -65,7 +68,7 @@ export class DeadlineError extends ForkdError {
 /** How long the client gives a call; undefined: as long as it takes */
 export function timeoutMsOf({ request }: SandboxWork): number | undefined {
   const ms = Number(request.headers["connect-timeout-ms"]);
-  return ms > 0 ? ms : undefined;
+  return ms > 0 && ms < MAX_TIMEOUT_MS ? ms : undefined;
 }
 
 function deadline({ message }: DeadlineError): { code: string; message: string } {

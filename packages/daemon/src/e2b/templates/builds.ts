@@ -89,7 +89,6 @@ export class Builds {
     try {
       const fresh = await build(parts);
       await this.#name(made, fresh, caller);
-      note("Build finished");
       made.status = "ready";
     } catch (error) {
       const message = messageOf(error);

@@ -38,12 +38,14 @@ export function admitToServer(asked: Asked, services: Needs): Access {
   const { token: linked, path } = takePreview(address.path);
   const rest = { link: null, path, passesAuthorization: isForeign(headers.authorization, services) };
   const given = [headers[TOKEN_HEADER]].flat()[0];
+  const traffic = kind === "tcp" && given === undefined && linked === undefined ? openByTraffic(asked, services) : null;
+  if (traffic) return { ...rest, ...traffic };
   if (kind === "tcp" && address.by === "host") {
     if (linked !== undefined) {
       const { expiresAtUnix, ...opened } = open(linked, asked, services);
       return { ...rest, ...opened, link: { token: linked, expiresAtUnix } };
     }
-    if (given === undefined) return { ...rest, ...(openByTraffic(asked, services) ?? openByCookie(asked, services)) };
+    if (given === undefined) return { ...rest, ...openByCookie(asked, services) };
     if (Previews.isToken(given)) return { ...rest, ...open(given, asked, services) };
   }
   // on a host of its own, Authorization is never ours

@@ -52,5 +52,5 @@ function refuse(name: string): () => never {
 }
 
 export function sandboxInfo(id: string): SandboxInfo {
-  return { id, snapshot_tag: "base", state: "running" } as SandboxInfo;
+  return { id, snapshot_tag: "base", state: "running", metadata: {}, created_by: "local" } as unknown as SandboxInfo;
 }
