@@ -3,7 +3,16 @@
 import assert from "node:assert/strict";
 import { get } from "node:http";
 import { after, before, test } from "node:test";
-import { type FilesystemEvent, NotFoundError, Sandbox, SandboxError, SandboxNotFoundError, Template, TimeoutError } from "e2b";
+import {
+  CommandExitError,
+  type FilesystemEvent,
+  NotFoundError,
+  Sandbox,
+  SandboxError,
+  SandboxNotFoundError,
+  Template,
+  TimeoutError,
+} from "e2b";
 import { E2bDaemon, forgetClocks } from "../helpers/e2b.ts";
 import { until } from "../helpers/until.ts";
 
@@ -153,6 +162,18 @@ test("templates have names and tags", async () => {
   await tagged.kill();
   await Template.removeTags("base", "v1");
   assert.equal(await Template.exists("base:v1"), false);
+});
+
+test("a client goes on when the daemon comes back", async () => {
+  const program = await sandbox.commands.run("sleep 4321", { background: true, timeoutMs: 0 });
+  const cut = assert.rejects(program.wait());
+  await e2b.restart();
+  await cut;
+  assert.equal(await sandbox.isRunning(), true);
+  assert.equal((await sandbox.commands.list()).at(-1)?.pid, program.pid);
+  const again = await sandbox.commands.connect(program.pid, { timeoutMs: 0 });
+  assert.equal(await again.kill(), true);
+  await assert.rejects(again.wait(), CommandExitError);
 });
 
 test("what there is not is said to be so", async () => {

@@ -43,6 +43,13 @@ export class E2bDaemon implements AsyncDisposable {
     return { E2B_API_KEY: this.key, E2B_API_URL: this.url, E2B_SANDBOX_URL: this.url };
   }
 
+  /** Without a warning, and back at the same address */
+  async restart(): Promise<void> {
+    const bind = this.daemon.bind ?? "";
+    await this.daemon.kill9();
+    await this.daemon.up(["--bind", bind]);
+  }
+
   async [Symbol.asyncDispose](): Promise<void> {
     await this.daemon[Symbol.asyncDispose]();
   }

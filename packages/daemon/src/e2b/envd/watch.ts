@@ -12,6 +12,14 @@ import type { SandboxWork } from "../work.ts";
 /** Nothing is gathered: a file that is made and written is told as both, as E2B does */
 const DEBOUNCE_MS = 0;
 
+const TYPES: Partial<Record<FileEvent["type"], string>> = {
+  created: "CREATE",
+  modified: "WRITE",
+  attributes: "CHMOD",
+  removed: "REMOVE",
+  moved: "CREATE",
+};
+
 const watchRequest = z.object({
   path: z.string().default(""),
   recursive: z.boolean().default(false),
@@ -66,13 +74,6 @@ async function* messages(events: AsyncIterable<FileEvent>, root: string, entry: 
 
 /** A move is, as for E2B, the end of one name and the beginning of another */
 export async function* changesOf(events: AsyncIterable<FileEvent>, root: string, entry?: EntryAt): AsyncGenerator<Change> {
-  const TYPES: Partial<Record<FileEvent["type"], string>> = {
-    created: "CREATE",
-    modified: "WRITE",
-    attributes: "CHMOD",
-    removed: "REMOVE",
-    moved: "CREATE",
-  };
   for await (const { type, path, from, problem } of events) {
     if (problem) throw new ForkdError("FILE_FAILED", problem.error);
     const known = TYPES[type];
