@@ -1,0 +1,65 @@
+// Between node:http and the web's own requests and answers.
+
+import { isIP } from "node:net";
+import { Readable } from "node:stream";
+import { pipeline } from "node:stream/promises";
+import type { IncomingMessage, ServerResponse } from "node:http";
+
+const LOOPBACK = ["localhost", "127.0.0.1", "::1"];
+
+export function isLoopback(host: string): boolean {
+  return LOOPBACK.includes(host) || (isIP(host) === 4 && host.startsWith("127."));
+}
+
+/** A page of another site must not reach this server, whatever name it has made its own address answer to */
+export class Guard {
+  readonly #names: Set<string>;
+
+  constructor(hosts: readonly string[]) {
+    const all = hosts.some(isLoopback) ? [...hosts, ...LOOPBACK] : hosts;
+    this.#names = new Set(all.map((host) => host.toLowerCase()));
+  }
+
+  /** Why a request is not served */
+  refusal({ headers }: IncomingMessage): string | undefined {
+    const host = nameOf(`http://${headers.host ?? ""}`);
+    if (host === undefined || !this.#names.has(host)) return `Cannot serve this: the request is for the host ${quoted(headers.host)}.`;
+    if (headers.origin === undefined) return undefined;
+    const origin = nameOf(headers.origin);
+    return origin !== undefined && this.#names.has(origin)
+      ? undefined
+      : `Cannot serve this: the request is from ${quoted(headers.origin)}.`;
+  }
+}
+
+export function toRequest(incoming: IncomingMessage, signal: AbortSignal): Request {
+  const { method = "GET", url = "/", headers } = incoming;
+  const list = Object.entries(headers).flatMap(([name, value]) => [value ?? []].flat().map((one): [string, string] => [name, one]));
+  const hasBody = method !== "GET" && method !== "HEAD" && method !== "DELETE";
+  const body = hasBody ? (Readable.toWeb(incoming) as ReadableStream<Uint8Array>) : null;
+  return new Request(new URL(url, "http://mcp"), { method, headers: list, body, signal, ...(hasBody ? { duplex: "half" } : {}) });
+}
+
+/** Resolves when all of it was handed over, or the client went away */
+export async function writeResponse(response: Response, outgoing: ServerResponse): Promise<void> {
+  outgoing.writeHead(response.status, Object.fromEntries(response.headers));
+  if (response.body === null) {
+    outgoing.end();
+    return;
+  }
+  outgoing.flushHeaders();
+  try {
+    await pipeline(Readable.fromWeb(response.body), outgoing);
+  } catch (error) {
+    if (!outgoing.destroyed) throw error;
+  }
+}
+
+function nameOf(url: string): string | undefined {
+  if (!URL.canParse(url)) return undefined;
+  return new URL(url).hostname.replace(/^\[(.*)\]$/, "$1").toLowerCase();
+}
+
+function quoted(text: string | undefined): string {
+  return JSON.stringify((text ?? "").slice(0, 200));
+}
