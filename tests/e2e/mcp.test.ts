@@ -3,7 +3,9 @@
 import assert from "node:assert/strict";
 import { after, before, describe, it } from "node:test";
 import { TestDaemon } from "../helpers/daemon.ts";
-import { ask, McpProcess, overHttp, overStdio, use, VERSIONS, type Version } from "../helpers/mcp.ts";
+import { ask, httpTransport, McpProcess, newClient, NEWEST, overHttp, overStdio, stdioTransport, use, VERSIONS } from "../helpers/mcp.ts";
+import { until } from "../helpers/until.ts";
+import type { Version } from "../helpers/mcp.ts";
 import type { Client } from "@modelcontextprotocol/client";
 
 /** Of deeplethe/forkd 0.5, with their parameters */
@@ -51,7 +53,11 @@ describe("MCP", () => {
           const { tools } = await client.listTools();
           for (const [tool, parameters] of Object.entries(REFERENCE)) {
             const { properties = {} } = tools.find((one) => one.name === tool)?.inputSchema ?? {};
-            assert.deepEqual(parameters.filter((parameter) => !(parameter in properties)), [], tool);
+            assert.deepEqual(
+              parameters.filter((parameter) => !(parameter in properties)),
+              [],
+              tool,
+            );
           }
           const { sandboxes } = await use<{ sandboxes: { id: string }[] }>(client, "spawn_sandboxes", { snapshot_tag: "python" });
           const sandbox_id = sandboxes[0]?.id ?? "";
@@ -68,5 +74,108 @@ describe("MCP", () => {
         }
       });
     }
+  }
+
+  it("over stdio everything ends with the client, but what is kept", async () => {
+    const client = await overStdio(daemon, NEWEST);
+    const [mine, kept, later, forked] = [
+      await spawn(client),
+      await spawn(client, { keep: true }),
+      await spawn(client),
+      await spawn(client),
+    ];
+    await use(client, "keep_sandbox", { sandbox_id: later, name: "for-the-user" });
+    const { sandboxes } = await use<{ sandboxes: { id: string }[] }>(client, "fork_sandbox", { sandbox_id: forked });
+    await client.close();
+    await until(async () => (await alive()).length === 2);
+    assert.deepEqual(await alive(), [kept, later].toSorted());
+    for (const id of [mine, forked, sandboxes[0]?.id ?? ""]) await assert.rejects(daemon.controller.getSandbox(id), { code: "NOT_FOUND" });
+    const { name, expires_at_unix, metadata } = await daemon.controller.getSandbox(later);
+    assert.deepEqual([name, expires_at_unix, metadata], ["for-the-user", null, {}]);
+    for (const id of [kept, later]) await daemon.controller.killSandbox(id);
+  });
+
+  it("over stdio they end on SIGTERM, and when the server is killed by their time to live, which is renewed until then", async () => {
+    for (const signal of ["SIGTERM", "SIGKILL"] as const) {
+      const transport = stdioTransport(daemon, ["--lease", "5s"]);
+      const client = newClient("2025-11-25");
+      await client.connect(transport);
+      const id = await spawn(client);
+      const first = (await daemon.controller.getSandbox(id)).expires_at_unix ?? 0;
+      await until(async () => ((await daemon.controller.getSandbox(id)).expires_at_unix ?? 0) > first);
+      process.kill(transport.pid ?? 0, signal);
+      await until(async () => (await alive()).length === 0);
+      await client.close();
+    }
+  });
+
+  it("over HTTP they end with the session: deleted, silent for too long, or with the server", async () => {
+    const { token } = await daemon.controller.createToken("sessions");
+    for (const how of ["deleted", "silent", "server"] as const) {
+      await using server = await McpProcess.start(daemon, how === "silent" ? ["--idle", "3s"] : []);
+      const transport = httpTransport(server.url, token);
+      const client = newClient("2025-11-25");
+      await client.connect(transport);
+      await spawn(client);
+      if (how === "deleted") await transport.terminateSession();
+      else if (how === "server") assert.equal(await server.stop(), 0);
+      else await client.close();
+      await until(async () => (await alive()).length === 0);
+      await client.close();
+    }
+    await daemon.controller.deleteToken("sessions");
+  });
+
+  it("over HTTP without sessions they end when nobody uses them", async () => {
+    await using server = await McpProcess.start(daemon, ["--idle", "4s"]);
+    const client = await overHttp(server.url, token, NEWEST);
+    const id = await spawn(client);
+    assert.equal((await daemon.controller.getSandbox(id)).idle_timeout_secs, 4);
+    await client.close();
+    await until(async () => (await alive()).length === 0);
+  });
+
+  it("over HTTP the daemon's tokens decide", async () => {
+    const init = {
+      jsonrpc: "2.0",
+      id: 1,
+      method: "initialize",
+      params: { protocolVersion: "2025-11-25", capabilities: {}, clientInfo: { name: "t", version: "1" } },
+    };
+    const post = async (headers: Record<string, string>, body: unknown = init): Promise<Response> =>
+      fetch(http.url, {
+        method: "POST",
+        headers: { "content-type": "application/json", accept: "application/json, text/event-stream", ...headers },
+        body: JSON.stringify(body),
+      });
+    assert.equal((await post({})).status, 401);
+    assert.equal((await post({ authorization: "Bearer fkd_wrong-wrong-wrong-wrong" })).status, 401);
+    assert.equal((await post({ authorization: `Bearer ${token}`, origin: "https://evil.example" })).status, 403);
+    assert.equal((await post({ authorization: `Bearer ${token}` }, { ...init, params: "x".repeat(5_000_000) })).status, 413);
+    assert.equal((await fetch(http.url.replace("/mcp", "/"), { headers: { authorization: `Bearer ${token}` } })).status, 404);
+
+    const begun = await post({ authorization: `Bearer ${token}` });
+    assert.equal(begun.status, 200);
+    const session = { "mcp-session-id": begun.headers.get("mcp-session-id") ?? "", "mcp-protocol-version": "2025-11-25" };
+    const list = { jsonrpc: "2.0", id: 2, method: "tools/list", params: {} };
+    const reader = await daemon.controller.createToken("reader", { scope: "read" });
+    assert.equal((await post({ authorization: `Bearer ${token}`, ...session }, list)).status, 200);
+    assert.equal((await post({ authorization: `Bearer ${reader.token}`, ...session }, list)).status, 404, "a session of another token");
+
+    const client = await overHttp(http.url, reader.token, NEWEST);
+    assert.deepEqual((await use<{ sandboxes: unknown[] }>(client, "list_sandboxes")).sandboxes, []);
+    assert.equal((await ask(client, "spawn_sandboxes", { snapshot_tag: "python" })).value["code"], "FORBIDDEN");
+    await daemon.controller.deleteToken("reader");
+    await assert.rejects(use(client, "list_sandboxes"));
+    await client.close();
+  });
+
+  async function spawn(client: Client, more: object = {}): Promise<string> {
+    const { sandboxes } = await use<{ sandboxes: { id: string }[] }>(client, "spawn_sandboxes", { snapshot_tag: "python", ...more });
+    return sandboxes[0]?.id ?? "";
+  }
+
+  async function alive(): Promise<string[]> {
+    return (await daemon.controller.listSandboxes()).map(({ id }) => id).toSorted();
   }
 });

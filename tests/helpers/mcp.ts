@@ -103,7 +103,12 @@ export async function ask(client: Client, name: string, args: object = {}, opts:
 }
 
 /** The value of a call that works */
-export async function use<T = Record<string, unknown>>(client: Client, name: string, args: object = {}, opts: RequestOptions = {}): Promise<T> {
+export async function use<T = Record<string, unknown>>(
+  client: Client,
+  name: string,
+  args: object = {},
+  opts: RequestOptions = {},
+): Promise<T> {
   const { value, isError } = await ask(client, name, args, opts);
   assert.equal(isError, false, `${name}: ${JSON.stringify(value)}`);
   return value as T;
