@@ -7,7 +7,7 @@ import { createInterface } from "node:readline";
 import { join, resolve } from "node:path";
 import { Client, StreamableHTTPClientTransport } from "@modelcontextprotocol/client";
 import { StdioClientTransport } from "@modelcontextprotocol/client/stdio";
-import type { CallToolResult, RequestOptions } from "@modelcontextprotocol/client";
+import type { RequestOptions } from "@modelcontextprotocol/client";
 import type { TestDaemon } from "./daemon.ts";
 
 const ROOT = resolve(import.meta.dirname, "..", "..");
@@ -96,7 +96,7 @@ export type Answer = { value: Record<string, unknown>; isError: boolean };
 
 /** The JSON of an answer, whatever it says */
 export async function ask(client: Client, name: string, args: object = {}, opts: RequestOptions = {}): Promise<Answer> {
-  const result = (await client.callTool({ name, arguments: args as Record<string, unknown> }, opts)) as CallToolResult;
+  const result = await client.callTool({ name, arguments: args as Record<string, unknown> }, opts);
   const [content, ...rest] = result.content;
   assert.ok(content?.type === "text" && rest.length === 0, JSON.stringify(result).slice(0, 500));
   return { value: parse(content.text), isError: result.isError === true };

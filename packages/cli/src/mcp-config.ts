@@ -47,7 +47,7 @@ export class ConfigEdit {
     await mkdir(dirname(this.file), { recursive: true });
     const now = await textOf(this.file);
     if ((now ?? "") !== this.#before)
-      throw failure("CONFIG_CHANGED", `Cannot change ${this.file}: somebody else has changed it meanwhile.`, "Run the command again.");
+      throw failure("BUSY", `Cannot change ${this.file}: somebody else has changed it meanwhile.`, "Run the command again.");
     const backup = this.isNew ? null : await this.#backup();
     const mode = this.isNew ? PRIVATE_MODE : (await stat(this.file)).mode & 0o777;
     const temporary = `${this.file}.${randomBytes(4).toString("hex")}.tmp`;
@@ -108,7 +108,7 @@ function parse(file: string, text: string): Record<string, unknown> {
 
 function notUnderstood(file: string, why: string): Error {
   return failure(
-    "CONFIG_INVALID",
+    "BAD_CONFIG",
     `Cannot change ${file}: it is not JSON that forkd understands: ${why}.`,
     "Mend it, or add the entry by hand: 'forkd mcp install --print --file /tmp/new.json --client …' shows it.",
   );

@@ -33,6 +33,7 @@ export const network = z
   .strictObject({
     mode: z.enum(["none", "allow", "open"]).describe("none: no network at all; allow: only what is listed; open: any public address"),
     allow: z.array(z.string()).max(256).optional().describe("Such as pypi.org, *.example.org:443, 10.1.2.0/24:5432"),
+    egress_limit_bytes: z.int().min(0).optional().describe("What may leave the sandbox in all"),
   })
   .optional()
   .describe("What it may connect to; without it, what the snapshot says, which is nothing by default. Give it no more than the work needs");
@@ -57,7 +58,9 @@ export const newSandbox = {
 
 /** As the SDK has it */
 export function networkOf(given: z.output<typeof network>): { network?: NetworkOptions } {
-  return given === undefined ? {} : { network: given };
+  if (given === undefined) return {};
+  const { egress_limit_bytes: egressLimitBytes, ...rest } = given;
+  return { network: { ...rest, egressLimitBytes } };
 }
 
 export function sandboxView(sandbox: SandboxInfo, isFull: boolean): object {

@@ -80,7 +80,7 @@ export class Sessions {
   async #begin(token: string): Promise<Session> {
     if (this.#byId.size >= MAX_SESSIONS)
       throw new LimitError("LIMIT_REACHED", `Cannot begin a session: there are ${MAX_SESSIONS} already.`, {
-        status: 429,
+        status: 503,
         hint: "End some.",
       });
     const { version, leaseSecs, onError } = this.#opts;

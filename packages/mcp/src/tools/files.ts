@@ -1,7 +1,7 @@
 // Tools about the files of a sandbox.
 
 import * as z from "zod";
-import { guestPath, maxBytes, paging, sandboxId } from "../fields.ts";
+import { full, guestPath, maxBytes, paging, sandboxId } from "../fields.ts";
 import { textOrBase64, wholeCharacters } from "../text.ts";
 import { tool, type Tool } from "../tool.ts";
 import type { ListedFile } from "forkd";
@@ -65,10 +65,11 @@ export const fileTools: Tool[] = [
       path: guestPath,
       depth: z.int().min(1).max(64).default(1).describe("1: only the folder itself; more: folders below it too"),
       ...paging,
+      full,
     }),
-    run: async ({ sandbox_id: id, path, ...rest }, { forkd, signal }) => {
+    run: async ({ sandbox_id: id, path, full: isFull, ...rest }, { forkd, signal }) => {
       const page = await forkd.listFiles(id, path, { ...rest, signal });
-      return { files: page.map(fileView), next_cursor: page.nextCursor };
+      return { files: isFull ? page : page.map(fileView), next_cursor: page.nextCursor };
     },
   }),
 

@@ -1,7 +1,7 @@
 // Tools about processes that run on after the call.
 
 import * as z from "zod";
-import { env, maxBytes, sandboxId } from "../fields.ts";
+import { env, full, maxBytes, sandboxId } from "../fields.ts";
 import { OutputPage } from "../output.ts";
 import { tool, type Call, type Tool } from "../tool.ts";
 import type { ProcessInfo } from "forkd";
@@ -40,9 +40,10 @@ export const processTools: Tool[] = [
       cwd: z.string().optional().describe("Absolute path of its working folder"),
       user: z.string().optional().describe("User inside the sandbox; without it root"),
       timeout_secs: z.number().positive().optional().describe("It is killed after so long; without it, never"),
+      full,
     }),
-    run: async ({ sandbox_id: id, args, timeout_secs: timeoutSecs, ...rest }, { forkd, signal }) =>
-      processView(await forkd.startProcess(id, args, { ...rest, timeoutSecs, signal })),
+    run: async ({ sandbox_id: id, args, timeout_secs: timeoutSecs, full: isFull, ...rest }, { forkd, signal }) =>
+      processView(await forkd.startProcess(id, args, { ...rest, timeoutSecs, signal }), isFull),
   }),
 
   tool({
@@ -78,10 +79,11 @@ export const processTools: Tool[] = [
     title: "List processes",
     kind: "read",
     description: "Processes that were started in a sandbox with start_process or exec_command and run, and the newest 64 that have ended.",
-    input: z.strictObject({ sandbox_id: sandboxId, running: z.boolean().default(false).describe("Only those that run") }),
-    run: async ({ sandbox_id: id, running }, { forkd, signal }) => {
+    input: z.strictObject({ sandbox_id: sandboxId, running: z.boolean().default(false).describe("Only those that run"), full }),
+    run: async ({ sandbox_id: id, running, full: isFull }, { forkd, signal }) => {
       const processes = await forkd.listProcesses(id, { signal });
-      return { processes: processes.filter(({ state }) => !running || state === "running").map(processView) };
+      const wanted = processes.filter(({ state }) => !running || state === "running");
+      return { processes: wanted.map((process) => processView(process, isFull)) };
     },
   }),
 
@@ -140,7 +142,9 @@ async function readPage(given: z.output<typeof outputInput>, call: Call, { follo
   return page;
 }
 
-function processView({ id, tag, args, state, exit_code, signal, timed_out, stdout_bytes, stderr_bytes, ...rest }: ProcessInfo): object {
-  const ended = state === "ended" ? { exit_code, signal, timed_out } : { stdin_open: rest.stdin_open };
-  return { id, tag, args, state, ...ended, stdout_bytes, stderr_bytes };
+function processView(process: ProcessInfo, isFull: boolean): object {
+  if (isFull) return process;
+  const { id, tag, args, state, exit_code, signal, timed_out, stdin_open, stdout_bytes, stderr_bytes } = process;
+  const now = state === "ended" ? { exit_code, signal, timed_out } : { stdin_open };
+  return { id, tag, args, state, ...now, stdout_bytes, stderr_bytes };
 }

@@ -63,7 +63,7 @@ export const sandboxTools: Tool[] = [
       const { n, memory_limit_mib: memoryLimitMib, env } = args;
       const options = { n, memoryLimitMib, env, ...networkOf(args.network), ...ABORTABLE, signal };
       const made = await owner.make(async (fields) => forkd.forkSandbox(args.sandbox_id, { ...options, ...lifeOf(args, fields) }));
-      return { sandboxes: made.sandboxes.map((sandbox) => sandboxView(sandbox, args.full)) };
+      return args.full ? made : { sandboxes: made.sandboxes.map((sandbox) => sandboxView(sandbox, false)) };
     },
   }),
 
