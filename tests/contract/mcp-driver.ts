@@ -95,7 +95,9 @@ function isSayable(line: Line): boolean {
   if ("uri" in line) return true;
   const tool = TOOLS.find(({ name }) => name === line.tool);
   assert.ok(tool, line.tool);
-  return Object.keys(line.args).every((name) => name in tool.input.shape);
+  const { allow = [] } = (line.args["network"] ?? {}) as { allow?: string[] };
+  // a model cannot allow addresses
+  return Object.keys(line.args).every((name) => name in tool.input.shape) && !allow.some((rule) => /^\[|^[\d.]+(\/|:|$)/.test(rule));
 }
 
 async function run(client: Client, line: Exclude<Line, { uri: string }>): Promise<Outcome> {

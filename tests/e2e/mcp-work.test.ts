@@ -101,6 +101,12 @@ describe("MCP at work", () => {
     assert.equal(text, ALL_LINES);
   });
 
+  it("a program need not read what it is given", async () => {
+    const stdin = "x".repeat(1_000_000);
+    assert.equal((await use(client, "exec_command", { sandbox_id, args: ["true"], stdin }))["exit_code"], 0);
+    assert.equal((await use(client, "exec_command", { sandbox_id, args: ["wc", "-c"], stdin }))["stdout"], "1000000\n");
+  });
+
   it("files come in pages, and bytes that are no text as base64", async () => {
     await use(client, "exec_command", sh(`mkdir -p /srv/many && cd /srv/many && touch $(seq 100 170) && ${PRINT_LINES} > /srv/long`));
     let text = "";
@@ -144,7 +150,6 @@ describe("MCP at work", () => {
       cursor = page.next_cursor;
       state = page.state;
     }
-    rest += (await use<Output>(client, "read_output", { sandbox_id, process: id, cursor })).stdout;
     assert.equal(rest, "some words\nover\n");
     await use(client, "start_process", { sandbox_id, args: ["sleep", "1000"], tag: "sleeper" });
     await use(client, "signal_process", { sandbox_id, process: "sleeper", signal: "SIGKILL" });

@@ -1,13 +1,18 @@
 // The MCP server with the official client, over both transports and in every version of the protocol.
 
 import assert from "node:assert/strict";
+import { existsSync } from "node:fs";
+import { join, resolve } from "node:path";
 import { after, before, describe, it } from "node:test";
+import { StdioClientTransport } from "@modelcontextprotocol/client/stdio";
 import { TestDaemon } from "../helpers/daemon.ts";
 import { ask, httpTransport, McpProcess, newClient, NEWEST, overHttp, overStdio, stdioTransport, use, VERSIONS } from "../helpers/mcp.ts";
 import { until } from "../helpers/until.ts";
 import type { Version } from "../helpers/mcp.ts";
 import type { Client } from "@modelcontextprotocol/client";
 
+/** Where npm puts the commands of the packages */
+const BIN = resolve(import.meta.dirname, "..", "..", "node_modules", ".bin");
 /** Of deeplethe/forkd 0.5, with their parameters */
 const REFERENCE: Record<string, string[]> = {
   list_snapshots: [],
@@ -103,7 +108,8 @@ describe("MCP", () => {
       const id = await spawn(client);
       const first = (await daemon.controller.getSandbox(id)).expires_at_unix ?? 0;
       await until(async () => ((await daemon.controller.getSandbox(id)).expires_at_unix ?? 0) > first);
-      process.kill(transport.pid ?? 0, signal);
+      assert.ok(transport.pid);
+      process.kill(transport.pid, signal);
       await until(async () => (await alive()).length === 0);
       await client.close();
     }
@@ -177,5 +183,28 @@ describe("MCP", () => {
 
   async function alive(): Promise<string[]> {
     return (await daemon.controller.listSandboxes()).map(({ id }) => id).toSorted();
+  }
+});
+
+describe("MCP without a daemon", () => {
+  for (const [name, program] of [
+    ["forkd mcp", ["forkd", "mcp"]],
+    ["npx forkd-mcp", ["forkd-mcp"]],
+  ] as const) {
+    it(`${name} starts it when a tool needs it, and not before`, async () => {
+      await using daemon = await TestDaemon.make();
+      const [command, ...args] = program;
+      const env = { ...(daemon.env as Record<string, string>), PATH: `${BIN}:${process.env["PATH"] ?? ""}` };
+      const client = newClient("2025-11-25");
+      await client.connect(new StdioClientTransport({ command: join(BIN, command), args, env, stderr: "inherit" }));
+      try {
+        await client.listTools();
+        assert.equal(existsSync(daemon.socket), false);
+        assert.deepEqual((await use<{ snapshots: unknown[] }>(client, "list_snapshots")).snapshots, []);
+      } finally {
+        await client.close();
+        assert.equal((await daemon.cli(["down"])).code, 0);
+      }
+    });
   }
 });

@@ -7,6 +7,12 @@ import type { NetworkOptions, SandboxInfo, SnapshotInfo } from "forkd";
 /** Entries of a list, unless the caller asks otherwise */
 const DEFAULT_LIMIT = 50;
 
+/**
+ * No addresses: the owner of a daemon may let sandboxes into private networks, but a model that was talked into it must not.
+ * A name never leads there, whatever it resolves to.
+ */
+const NAME_RULE = /^(\*\.)?(?![\d.]+(:|$))[a-z0-9_-]+(\.[a-z0-9_-]+)*\.?(:[\d,-]+)?$/i;
+
 export const sandboxId = z.string().min(1).max(64).describe("Id (sb-…) or name of a sandbox");
 
 export const guestPath = z.string().min(1).max(4096).describe("Absolute path inside the sandbox");
@@ -32,7 +38,11 @@ export const metadata = z.record(z.string(), z.string()).optional().describe("La
 export const network = z
   .strictObject({
     mode: z.enum(["none", "allow", "open"]).describe("none: no network at all; allow: only what is listed; open: any public address"),
-    allow: z.array(z.string()).max(256).optional().describe("Such as pypi.org, *.example.org:443, 10.1.2.0/24:5432"),
+    allow: z
+      .array(z.string().regex(NAME_RULE, "must be a name, such as pypi.org or *.example.org:443; addresses are for the user to allow"))
+      .max(256)
+      .optional()
+      .describe("Names, such as pypi.org or *.example.org:443"),
     egress_limit_bytes: z.int().min(0).optional().describe("What may leave the sandbox in all"),
   })
   .optional()

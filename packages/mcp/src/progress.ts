@@ -5,6 +5,16 @@ import type { ServerContext } from "@modelcontextprotocol/server";
 /** The same words again are told at most so often */
 const PAUSE_MS = 500;
 
+/** Often enough for clients that give up a call that is silent for a minute, or for less */
+const HEARTBEAT_MS = 5000;
+
+/** Says every few seconds that a call is still at work, until it is disposed */
+export function heartbeat(progress: (message: string) => void): Disposable {
+  let beats = 0;
+  const timer = setInterval(() => progress(`at work for ${(++beats * HEARTBEAT_MS) / 1000} s`), HEARTBEAT_MS);
+  return { [Symbol.dispose]: () => clearInterval(timer) };
+}
+
 /** Counts up, as the protocol wants it; how much there is in all is not known */
 export function reporter(ctx: ServerContext, nowMs: () => number = () => performance.now()): (message: string) => void {
   const { _meta: asked } = ctx.mcpReq;

@@ -2,7 +2,7 @@
 
 import { McpServer } from "@modelcontextprotocol/server";
 import { problemOf } from "./errors.ts";
-import { reporter } from "./progress.ts";
+import { heartbeat, reporter } from "./progress.ts";
 import { registerResources } from "./resources.ts";
 import { INSTRUCTIONS, TOOLS } from "./tools.ts";
 import type { ServerContext } from "@modelcontextprotocol/server";
@@ -37,14 +37,18 @@ export function createServer(opts: ServerOptions): McpServer {
 /** One JSON value, so that what a guest says can never look like ours */
 async function answer(tool: Tool, args: unknown, ctx: ServerContext, { connect, owner }: ServerOptions): Promise<Result> {
   const { signal } = ctx.mcpReq;
+  const progress = reporter(ctx);
+  const beats = heartbeat(progress);
   try {
     const forkd = await connect();
-    const value = await tool.run(args as never, { forkd, signal, progress: reporter(ctx), owner });
+    const value = await tool.run(args as never, { forkd, signal, progress, owner });
     return { content: [{ type: "text", text: JSON.stringify(value) }] };
   } catch (error) {
     // nobody waits for the answer to a call that was cancelled
     if (signal.aborted) throw error;
     return { content: [{ type: "text", text: JSON.stringify(problemOf(error)) }], isError: true };
+  } finally {
+    beats[Symbol.dispose]();
   }
 }
 

@@ -46,6 +46,28 @@ test("tools that a description names are there", () => {
     for (const [word] of text.matchAll(/\b[a-z]+(_[a-z]+)+\b/g)) assert.ok(names.has(word) || others.has(word), word);
 });
 
+test("a model allows names, and no addresses", () => {
+  const input = TOOLS.find(({ name }) => name === "spawn_sandboxes")?.input;
+  const takes = (rule: string): boolean | undefined =>
+    input?.safeParse({ snapshot_tag: "t", network: { mode: "allow", allow: [rule] } }).success;
+  for (const rule of ["pypi.org", "*.example.org:443", "a-b.example:80,8000-8100", "localhost", "1password.com", "3.example"])
+    assert.equal(takes(rule), true, rule);
+  for (const rule of [
+    "10.1.2.3",
+    "10.0.0.0/8",
+    "127.0.0.1:5432",
+    "[fd00::1]:80",
+    "fd00::1",
+    "::1",
+    "0/0",
+    "0.0.0.0/0:1-65535",
+    "2130706433",
+    "a b",
+    "",
+  ])
+    assert.equal(takes(rule), false, rule);
+});
+
 test("all of it is small enough to be read before every talk", () => {
   const told = JSON.stringify(
     TOOLS.map(({ name, description, input }) => ({ name, description, input: z.toJSONSchema(input, { io: "input" }) })),

@@ -38,6 +38,8 @@ export function mcpCommand(cli: Cli): Command {
 }
 
 async function serveStdio(cli: Cli, opts: Options): Promise<void> {
+  if (process.stdin.isTTY)
+    printNote("Waiting for an MCP client at standard input; 'forkd mcp install' tells a client to start this by itself.");
   const { serveOverStdio } = await import("forkd-mcp");
   await serveOverStdio({
     version: VERSION,

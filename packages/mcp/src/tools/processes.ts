@@ -101,14 +101,16 @@ export const processTools: Tool[] = [
   }),
 ];
 
+type Place = { sandbox: string; process: string; cursor: string; most: number };
+
 async function readOutput(given: z.output<typeof outputInput>, call: Call): Promise<unknown> {
-  const { sandbox_id: sandbox, cursor, wait_secs: waitSecs } = given;
-  const process = String(given.process);
-  let page = await readPage(given, call, { follow: false });
-  let info = await call.forkd.getProcess(sandbox, process, { signal: call.signal });
+  const { sandbox_id: sandbox, wait_secs: waitSecs, max_bytes: most } = given;
+  const place = { sandbox, process: String(given.process), cursor: given.cursor, most };
+  let { info, page } = await look(place, call);
   if (page.isEmpty && info.state === "running" && waitSecs > 0) {
-    page = await readPage(given, call, { follow: true });
-    info = await call.forkd.getProcess(sandbox, process, { signal: call.signal });
+    const from = { ...place, cursor: page.text(false).next };
+    await somethingNew(from, waitSecs, call);
+    ({ info, page } = await look(from, call));
   }
   const isOver = info.state === "ended";
   const { stdout, stderr, next, isCut, lost } = page.text(isOver);
@@ -121,25 +123,29 @@ async function readOutput(given: z.output<typeof outputInput>, call: Call): Prom
     ...(lost > 0 ? { lost_bytes: lost } : {}),
     state,
     ...(isOver ? { exit_code, signal, timed_out } : {}),
-    ...(cursor === "now" && !isOver ? { stdout_bytes: info.stdout_bytes, stderr_bytes: info.stderr_bytes } : {}),
   };
 }
 
-/** What there is, or with `follow` the first that comes until the wait is over */
-async function readPage(given: z.output<typeof outputInput>, call: Call, { follow }: { follow: boolean }): Promise<OutputPage> {
-  const { sandbox_id: sandbox, process, cursor, max_bytes: most, wait_secs: waitSecs } = given;
+/** Its state first: of a process that had ended by then, what is read is all there is */
+async function look({ sandbox, process, cursor, most }: Place, { forkd, signal }: Call): Promise<{ info: ProcessInfo; page: OutputPage }> {
+  const info = await forkd.getProcess(sandbox, process, { signal });
   const page = new OutputPage(most);
-  const over = AbortSignal.timeout(follow ? waitSecs * 1000 : MAX_WAIT_SECS * 1000);
-  const signal = AbortSignal.any([call.signal, over]);
+  for await (const event of forkd.watchProcess(sandbox, process, { from: cursor, follow: false, signal })) {
+    page.add(event);
+    if (page.isFull) break;
+  }
+  return { info, page };
+}
+
+/** Resolves with the first output, the end of the process, or when the wait is over */
+async function somethingNew({ sandbox, process, cursor }: Place, waitSecs: number, call: Call): Promise<void> {
+  const over = AbortSignal.timeout(waitSecs * 1000);
   try {
-    for await (const event of call.forkd.watchProcess(sandbox, String(process), { from: cursor, follow, signal })) {
-      page.add(event);
-      if (page.isFull || (follow && !page.isEmpty)) break;
-    }
+    const signal = AbortSignal.any([call.signal, over]);
+    for await (const event of call.forkd.watchProcess(sandbox, process, { from: cursor, signal })) if (event.type !== "started") return;
   } catch (error) {
     if (!over.aborted || call.signal.aborted) throw error;
   }
-  return page;
 }
 
 function processView(process: ProcessInfo, isFull: boolean): object {

@@ -2,7 +2,7 @@
 
 import { setTimeout as sleep } from "node:timers/promises";
 import * as z from "zod";
-import { ForkdError } from "forkd";
+import { ForkdError, TimeoutError } from "forkd";
 import { env, guestPath, maxBytes, sandboxId } from "../fields.ts";
 import { OutputPage } from "../output.ts";
 import { cut } from "../text.ts";
@@ -11,6 +11,8 @@ import type { Controller, EvalResult, ProcessExit } from "forkd";
 
 /** Killing a program must not wait for a sandbox that no longer answers */
 const KILL_MS = 10_000;
+/** For the way there and back, beyond the time the program is given: a guest need not keep to it */
+const MARGIN_MS = 10_000;
 /** A program may end before it has read what it was given */
 const NOT_READ = new Set(["PROCESS_ENDED", "STDIN_CLOSED"]);
 const DAY_SECS = 24 * 3600;
@@ -96,6 +98,7 @@ async function execCommand(given: z.output<typeof execInput>, { forkd, signal, p
     if (process === undefined) return;
     forkd.killProcess(sandbox, process, { timeoutMs: KILL_MS }).catch((error: unknown) => watch.abort(error));
   };
+  const late = setTimeout(() => watch.abort(tooLate(timeoutSecs)), timeoutSecs * 1000 + MARGIN_MS);
   signal.addEventListener("abort", kill);
   try {
     for await (const event of forkd.streamProcess(sandbox, args, { ...fields, signal: watch.signal })) {
@@ -108,6 +111,7 @@ async function execCommand(given: z.output<typeof execInput>, { forkd, signal, p
       } else progress(`${page.bytes} bytes of output so far`);
     }
   } finally {
+    clearTimeout(late);
     signal.removeEventListener("abort", kill);
   }
   signal.throwIfAborted();
@@ -127,6 +131,16 @@ async function feed(forkd: Controller, sandbox: string, process: string, stdin: 
   } catch (error) {
     if (!(error instanceof ForkdError && NOT_READ.has(error.code))) throw error;
   }
+}
+
+function tooLate(timeoutSecs: number): Error {
+  return new TimeoutError(
+    "AGENT_TIMEOUT",
+    `The program did not end ${timeoutSecs} s after it was started, and the guest does not say why.`,
+    {
+      hint: "Kill the sandbox and fork another one.",
+    },
+  );
 }
 
 function exitOf(exit: ProcessExit | undefined): ProcessExit {
