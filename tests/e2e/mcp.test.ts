@@ -81,6 +81,34 @@ describe("MCP", () => {
     }
   }
 
+  for (const [name, connect] of ways) {
+    for (const version of ["2025-11-25", NEWEST] as const) {
+      it(`over ${name} in ${version}: progress is told, and a call can be cancelled`, async () => {
+        const client = await connect(version);
+        const sandbox_id = await spawn(client);
+        const stop = new AbortController();
+        const told: number[] = [];
+        const running = use(
+          client,
+          "exec_command",
+          { sandbox_id, args: ["sh", "-c", "echo begun; sleep 1000"], timeout_secs: 2000 },
+          {
+            signal: stop.signal,
+            onprogress: ({ progress }) => {
+              told.push(progress);
+              stop.abort();
+            },
+          },
+        );
+        await assert.rejects(running);
+        assert.deepEqual(told, [1]);
+        await until(async () => (await daemon.controller.listProcesses(sandbox_id)).every(({ state }) => state === "ended"));
+        await use(client, "kill_sandbox", { sandbox_id });
+        await client.close();
+      });
+    }
+  }
+
   it("over stdio everything ends with the client, but what is kept", async () => {
     const client = await overStdio(daemon, NEWEST);
     const [mine, kept, later, forked] = [

@@ -39,7 +39,7 @@ async function main(argv: string[]): Promise<number> {
   }
   const stop = new AbortController();
   for (const name of ["SIGINT", "SIGTERM", "SIGHUP"] as const) process.once(name, () => stop.abort());
-  const connect = process.env["FORKD_URL"] ? async (): Promise<Controller> => new Controller() : localDaemon();
+  const connect = process.env["FORKD_URL"] ? async (): Promise<Controller> => new Controller({ timeoutMs: 0 }) : localDaemon();
   await serveOverStdio({ version, connect, leaseSecs: options.leaseSecs, signal: stop.signal, onError: note });
   return 0;
 }

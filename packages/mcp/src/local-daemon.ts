@@ -7,14 +7,15 @@ import { ConnectionError, Controller, ForkdError } from "forkd";
 /** As `forkd` itself starts one that nobody asked for: no port, and it ends when nobody uses it */
 const START = ["up", "--bind", "none", "--exit-when-idle-secs", "600"];
 const START_MS = 120_000;
+const HEALTH_MS = 10_000;
 
 /** Asked for each call: a daemon may end in between */
 export function localDaemon(): () => Promise<Controller> {
-  const forkd = new Controller();
+  const forkd = new Controller({ timeoutMs: 0 });
   let starting: Promise<void> | undefined;
   return async () => {
     try {
-      await forkd.health();
+      await forkd.health({ timeoutMs: HEALTH_MS });
     } catch (error) {
       if (!(error instanceof ConnectionError) || process.env["FORKD_NO_AUTOSTART"]) throw error;
       starting ??= start(error).finally(() => (starting = undefined));

@@ -65,7 +65,7 @@ export class Connection implements Owner {
   async renew(): Promise<void> {
     const { connect, leaseSecs } = this.#opts;
     const forkd = await connect();
-    await this.#each(forkd, async (id) => forkd.updateSandbox(id, { ttlSecs: leaseSecs }));
+    await this.#each(forkd, async (id, signal) => forkd.updateSandbox(id, { ttlSecs: leaseSecs, signal }));
   }
 
   /** Ends its sandboxes; resolves when they are gone */

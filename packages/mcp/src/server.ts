@@ -1,7 +1,7 @@
 // The MCP server of one connection: every tool and resource over one daemon.
 
 import { McpServer } from "@modelcontextprotocol/server";
-import { problemOf } from "./errors.ts";
+import { badRequest, problemOf } from "./errors.ts";
 import { heartbeat, reporter } from "./progress.ts";
 import { registerResources } from "./resources.ts";
 import { INSTRUCTIONS, TOOLS } from "./tools.ts";
@@ -9,6 +9,9 @@ import type { ServerContext } from "@modelcontextprotocol/server";
 import type { Controller } from "forkd";
 import type { Owner } from "./owner.ts";
 import type { Kind, Tool } from "./tool.ts";
+
+/** Names and control characters of a guest can make an answer long that has few entries */
+const MAX_ANSWER = 2 * 1024 * 1024;
 
 export type ServerOptions = {
   version: string;
@@ -42,7 +45,9 @@ async function answer(tool: Tool, args: unknown, ctx: ServerContext, { connect, 
   try {
     const forkd = await connect();
     const value = await tool.run(args as never, { forkd, signal, progress, owner });
-    return { content: [{ type: "text", text: JSON.stringify(value) }] };
+    const text = JSON.stringify(value);
+    if (text.length > MAX_ANSWER) throw badRequest(`The answer is too long: it has ${text.length} characters.`, "Ask for less at a time.");
+    return { content: [{ type: "text", text }] };
   } catch (error) {
     // nobody waits for the answer to a call that was cancelled
     if (signal.aborted) throw error;
