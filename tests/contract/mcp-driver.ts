@@ -44,6 +44,7 @@ export const WITHOUT_TOOL: { readonly [N in RouteName]?: string } = {
   updateSandbox: "keep_sandbox does what a model needs",
   pauseSandbox: "a sandbox that waits costs no more",
   resumeSandbox: "a sandbox that waits costs no more",
+  suspendSandbox: "a snapshot does as much for a model, and more",
   getNetwork: "get_sandbox says what is allowed",
   setNetwork: "said when it is made: a model does not widen its own limits",
   getSandboxLogs: "`forkd logs`",

@@ -33,8 +33,11 @@ export function registerResources(server: McpServer, connect: () => Promise<Cont
     description,
     mimeType: TYPE,
   });
-  server.registerResource("sandboxes", "forkd://sandboxes", about("Sandboxes", "Those that run or are paused"), async (uri, ctx) =>
-    read(uri, ctx, listOf),
+  server.registerResource(
+    "sandboxes",
+    "forkd://sandboxes",
+    about("Sandboxes", "Those that run, are paused or suspended"),
+    async (uri, ctx) => read(uri, ctx, listOf),
   );
   server.registerResource("snapshots", "forkd://snapshots", about("Snapshots", "What sandboxes can be forked from"), async (uri, ctx) =>
     read(uri, ctx, snapshots),

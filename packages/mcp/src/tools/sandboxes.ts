@@ -94,13 +94,13 @@ export const sandboxTools: Tool[] = [
     title: "List sandboxes",
     kind: "read",
     description:
-      "Sandboxes that run or are paused, also those of other clients and of the user. Yours have this connection's id in their metadata.",
+      "Sandboxes that run, are paused or suspended, also those of other clients and of the user. Yours have this connection's id in their metadata.",
     input: z.strictObject({
       snapshot_tag: z.string().optional().describe("Only forks of this snapshot"),
       state: z
-        .array(z.enum(["running", "paused", "ended", "lost"]))
+        .array(z.enum(["running", "paused", "suspended", "ended", "lost"]))
         .optional()
-        .describe("Without it, running and paused"),
+        .describe("Without it, running, paused and suspended"),
       metadata: z.record(z.string(), z.string()).optional().describe("Only those that have all of these labels"),
       ...paging,
       full,
