@@ -199,7 +199,7 @@ describe("MCP at work", () => {
     const running = use(client, "exec_command", sh("echo begun; until [ -e /srv/go ]; do sleep 0.05; done"), {
       onprogress: ({ message = "" }) => told.push(message),
     });
-    await until(() => told.some((message) => /^6 bytes of output/.test(message)));
+    await until(() => told.some((message) => message.startsWith("6 bytes of output")));
     await use(client, "write_file", { sandbox_id, path: "/srv/go", content: "" });
     assert.equal((await running)["stdout"], "begun\n");
   });

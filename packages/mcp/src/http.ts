@@ -8,12 +8,13 @@ import { problemOf } from "./errors.ts";
 import { idleOwner } from "./owner.ts";
 import { createServer } from "./server.ts";
 import { Sessions } from "./sessions.ts";
-import { Guard, writeResponse, toRequest } from "./web.ts";
+import { bodyOf, Guard, toRequest, writeResponse } from "./web.ts";
 import type { AddressInfo } from "node:net";
 import type { McpHttpHandler } from "@modelcontextprotocol/server";
 import type { Controller } from "forkd";
 
 const PATH = "/mcp";
+const METHODS = new Set(["POST", "GET", "DELETE"]);
 const MAX_BODY_BYTES = 4 * 1024 * 1024;
 
 export type HttpOptions = {
@@ -49,11 +50,12 @@ export class HttpServer implements AsyncDisposable {
     const { version, idleSecs } = opts;
     this.#stateless = createMcpHandler(
       ({ authInfo }) => createServer({ version, connect: async () => opts.connect(authInfo?.token ?? ""), owner: idleOwner(idleSecs) }),
-      { legacy: "reject", onerror: opts.onError, maxRequestBodySize: MAX_BODY_BYTES },
+      { legacy: "reject", onerror: opts.onError },
     );
     const listener = (request: IncomingMessage, response: ServerResponse): void => {
       this.#serve(request, response).catch((error: unknown) => {
-        opts.onError(error);
+        // of a client that went away nobody needs to hear
+        if (!response.destroyed) opts.onError(error);
         response.destroy();
       });
     };
@@ -97,14 +99,18 @@ export class HttpServer implements AsyncDisposable {
   async #answer(incoming: IncomingMessage, gone: AbortSignal): Promise<Response> {
     const refusal = this.#guard.refusal(incoming);
     if (refusal) return refused(403, "FORBIDDEN", refusal, "Use the server's own address; name others with --allow-host.");
-    if (new URL(incoming.url ?? "/", "http://mcp").pathname !== PATH)
+    if (incoming.url?.split("?", 1)[0] !== PATH)
       return refused(404, "NOT_FOUND", "There is nothing here.", `The MCP server is at ${PATH}.`);
+    if (!METHODS.has(incoming.method ?? ""))
+      return refused(405, "METHOD_NOT_ALLOWED", `There is no ${incoming.method} here.`, `Use ${[...METHODS].join(", ")}.`);
     const token = /^bearer +([\x21-\x7e]+) *$/i.exec(incoming.headers.authorization ?? "")?.[1];
     if (token === undefined) return unauthorized("Cannot serve this: a bearer token is needed and there is none.");
     try {
       // the daemon says whether it knows the token, before anything is read
       await (await this.#opts.connect(token)).version({ signal: gone });
-      return await this.#handle(toRequest(incoming, gone), token);
+      const body = await bodyOf(incoming, MAX_BODY_BYTES);
+      if (body === undefined) return refused(413, "TOO_LARGE", "Cannot serve this: the request is too large.", "Send less.");
+      return await this.#handle(toRequest(incoming, body, gone), token);
     } catch (error) {
       if (error instanceof AuthenticationError) return unauthorized(error.message);
       if (error instanceof ForkdError) return refused(error.status >= 400 ? error.status : 503, error.code, error.message, error.hint);
@@ -113,7 +119,7 @@ export class HttpServer implements AsyncDisposable {
   }
 
   async #handle(request: Request, token: string): Promise<Response> {
-    if (await isLegacyRequest(request, undefined, { maxRequestBodySize: MAX_BODY_BYTES })) return this.#sessions.handle(request, token);
+    if (await isLegacyRequest(request)) return this.#sessions.handle(request, token);
     return this.#stateless.fetch(request, { authInfo: { token, clientId: "forkd", scopes: [] } });
   }
 }

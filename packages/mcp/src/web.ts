@@ -32,12 +32,25 @@ export class Guard {
   }
 }
 
-export function toRequest(incoming: IncomingMessage, signal: AbortSignal): Request {
+/** undefined: it is longer than that. The rest is taken all the same, as a client that is cut off while it sends would not see the answer */
+export function bodyOf(incoming: IncomingMessage, maxBytes: number): Promise<Buffer<ArrayBuffer> | undefined> {
+  const parts: Buffer[] = [];
+  let room = maxBytes;
+  return new Promise((resolve, reject) => {
+    incoming.on("data", (part: Buffer) => {
+      room -= part.length;
+      if (room >= 0) parts.push(part);
+      else resolve(undefined);
+    });
+    incoming.once("end", () => resolve(Buffer.concat(parts)));
+    incoming.once("error", reject);
+  });
+}
+
+export function toRequest(incoming: IncomingMessage, body: Buffer<ArrayBuffer>, signal: AbortSignal): Request {
   const { method = "GET", url = "/", headers } = incoming;
   const list = Object.entries(headers).flatMap(([name, value]) => [value ?? []].flat().map((one): [string, string] => [name, one]));
-  const hasBody = method !== "GET" && method !== "HEAD" && method !== "DELETE";
-  const body = hasBody ? (Readable.toWeb(incoming) as ReadableStream<Uint8Array>) : null;
-  return new Request(new URL(url, "http://mcp"), { method, headers: list, body, signal, ...(hasBody ? { duplex: "half" } : {}) });
+  return new Request(new URL(url, "http://mcp"), { method, headers: list, body: method === "POST" ? body : null, signal });
 }
 
 /** Resolves when all of it was handed over, or the client went away */
