@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import type { RouteName } from "../../packages/daemon/src/api/routes.ts";
 import type { ErrorCode } from "@forkd/daemon";
 
-export type DriverName = "rest" | "sdk" | "python" | "cli";
+export type DriverName = "rest" | "sdk" | "python" | "cli" | "mcp";
 
 /** A request, in the names of the wire */
 export type Args = {
@@ -54,9 +54,9 @@ export type Case = {
   not?: Partial<Record<DriverName, string>>;
 };
 
-/** Why a way cannot say a case; what one SDK cannot, the other cannot either */
+/** Why a way cannot say a case; what one SDK cannot, nothing that builds on one can either */
 export function reasonAgainst(item: Case, driver: DriverName): string | undefined {
-  return item.not?.[driver] ?? (driver === "python" ? item.not?.sdk : undefined);
+  return item.not?.[driver] ?? (driver === "python" || driver === "mcp" ? item.not?.sdk : undefined);
 }
 
 /** The command line has no word for it */

@@ -1,4 +1,4 @@
-// One contract, four ways to it: what REST, both SDKs and the command line do is the same, and nothing is missing from any of them.
+// One contract, five ways to it: what REST, both SDKs, the command line and MCP do is the same, and nothing is missing from any of them.
 
 import assert from "node:assert/strict";
 import { chmod, readFile, writeFile } from "node:fs/promises";
@@ -11,6 +11,7 @@ import { buildOpenapi } from "../../packages/daemon/src/api/openapi.ts";
 import { Context, reasonAgainst, type Driver } from "../contract/case.ts";
 import { GROUPS } from "../contract/cases.ts";
 import { cliDriver, WITHOUT_VERB } from "../contract/cli-driver.ts";
+import { mcpDriver, USED_BY_TOOL, WITHOUT_TOOL } from "../contract/mcp-driver.ts";
 import { pythonDriver, withoutPython } from "../contract/python-driver.ts";
 import { restDriver } from "../contract/rest-driver.ts";
 import { runCase } from "../contract/run.ts";
@@ -21,7 +22,7 @@ import { PYTHON_IMAGE } from "../helpers/vm.ts";
 
 const OPTIONS = ["--bind", "127.0.0.1:0"];
 const noPython = withoutPython();
-const DRIVERS = [restDriver, sdkDriver, ...(noPython === false ? [pythonDriver] : []), cliDriver];
+const DRIVERS = [restDriver, sdkDriver, ...(noPython === false ? [pythonDriver] : []), cliDriver, mcpDriver];
 
 describe("the contract", () => {
   let daemon: TestDaemon;
@@ -84,7 +85,7 @@ describe("the contract", () => {
   it("stopping is the same by all, and sandboxes go on", async () => {
     const [sandbox] = await daemon.controller.spawnSandboxes("python");
     assert.ok(sandbox);
-    for (const make of DRIVERS) {
+    for (const make of DRIVERS.filter((driver) => driver !== mcpDriver)) {
       const driver = make(daemon);
       await runCase(driver, { what: "stop", route: "stopDaemon", expect: { value: null } }, new Context(driver.name));
       await daemon.exited();
@@ -99,7 +100,7 @@ describe("the contract", () => {
     assert.deepEqual(await daemon.controller.listSandboxes({ state: ["running", "paused", "ended", "lost"] }), []);
   });
 
-  it("every route is used by all, except what the command line leaves out for a reason", () => {
+  it("every route is used by all, except what the command line and MCP leave out for a reason", () => {
     // a connection that is upgraded has tests of its own
     const all = (Object.keys(routes) as RouteName[]).filter((route) => !(101 in routes[route].responses));
     const missing = (name: string, exempt: object = {}): string[] =>
@@ -110,6 +111,8 @@ describe("the contract", () => {
     assert.deepEqual(missing("cli", WITHOUT_VERB), [], "not reachable from the command line");
     const idle = Object.keys(WITHOUT_VERB).filter((route) => used.get("cli")?.has(route as RouteName));
     assert.deepEqual(idle, [], "these have a verb: take them off the list");
+    const untold = (Object.keys(routes) as RouteName[]).filter((route) => USED_BY_TOOL.has(route) === route in WITHOUT_TOOL);
+    assert.deepEqual(untold, [], "no tool and no reason, or both");
   });
 
   it("long work tells its progress line by line, and its failure in the last line", async () => {

@@ -1,4 +1,4 @@
-// Every command line and every program of the README and of docs/cli.md runs.
+// Every command line and every program of the README, of docs/cli.md and of docs/mcp.md runs.
 
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
@@ -18,7 +18,7 @@ const noPython = withoutPython();
 
 type Block = { language: string; text: string; line: number };
 
-for (const file of ["README.md", "docs/cli.md"]) {
+for (const file of ["README.md", "docs/cli.md", "docs/mcp.md"]) {
   describe(file, () => {
     let daemon: TestDaemon;
     let bin: string;

@@ -102,6 +102,11 @@ export const VERB_GROUPS: { title: string; verbs: Verb[] }[] = [
     title: "More:",
     verbs: [
       verb(
+        "mcp",
+        "serve forkd to a model as MCP tools; install it in a client",
+        async () => (await import("./commands/mcp.ts")).mcpCommand,
+      ),
+      verb(
         "bench",
         "measure this machine: fan-out, branch pause, call latency",
         async () => (await import("./commands/bench.ts")).benchCommand,

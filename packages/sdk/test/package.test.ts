@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import { once } from "node:events";
-import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import { mkdir, mkdtemp, readFile, rename, rm, writeFile } from "node:fs/promises";
 import { createServer } from "node:http";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
@@ -24,11 +24,9 @@ describe("the published package", () => {
 
   before(async () => {
     dir = await mkdtemp(join(tmpdir(), "forkd-sdk-"));
-    await run(process.execPath, [
-      "--disable-warning=ExperimentalWarning",
-      join(ROOT, "scripts", "build-sdk.ts"),
-      join(dir, "node_modules", "forkd"),
-    ]);
+    await run(process.execPath, ["--disable-warning=ExperimentalWarning", join(ROOT, "scripts", "build-npm.ts"), join(dir, "packages")]);
+    await mkdir(join(dir, "node_modules"));
+    await rename(join(dir, "packages", "sdk"), join(dir, "node_modules", "forkd"));
     server.listen(join(dir, "api.sock"));
     await once(server, "listening");
   });

@@ -1,0 +1,101 @@
+// To whom the sandboxes belong that a client makes, and how they end when it is gone.
+
+import { randomBytes } from "node:crypto";
+import { NotFoundError, SandboxGoneError } from "forkd";
+import type { Controller } from "forkd";
+
+/** Key of the metadata that says which connection a sandbox belongs to */
+export const OWNER_KEY = "mcp_connection";
+/** How often a lease is renewed before it runs out */
+const RENEWALS = 5;
+/** Ending what is left must not hold up the end of the server */
+const CLEAN_UP_MS = 12_000;
+
+/** What a new sandbox is given so that it does not stay for ever */
+export type OwnerFields = {
+  metadata: Record<string, string>;
+  ttlSecs?: number | null;
+  idleTimeoutSecs?: number | null;
+};
+
+export type Owner = {
+  /** Runs what makes sandboxes, with the fields that tie them to this owner */
+  make: <T>(create: (fields: OwnerFields) => Promise<T>) => Promise<T>;
+};
+
+/** Without a connection there is nothing that ends: sandboxes end when nobody has used them for a while */
+export function idleOwner(idleSecs: number): Owner {
+  return { make: async (create) => create({ metadata: { [OWNER_KEY]: "none" }, idleTimeoutSecs: idleSecs }) };
+}
+
+export type ConnectionOptions = {
+  /** The daemon; started if need be */
+  connect: () => Promise<Controller>;
+  /** How long sandboxes outlive a server that was killed */
+  leaseSecs: number;
+  /** Told of what cannot be told to the client */
+  onError: (error: unknown) => void;
+};
+
+/** One connection of one client. Its sandboxes carry its id and a time to live that is renewed while it lasts */
+export class Connection implements Owner {
+  readonly id: string = randomBytes(8).toString("hex");
+  readonly #opts: ConnectionOptions;
+  readonly #making = new Set<Promise<unknown>>();
+  #timer: NodeJS.Timeout | undefined;
+  #closed: Promise<void> | undefined;
+
+  constructor(opts: ConnectionOptions) {
+    this.#opts = opts;
+  }
+
+  async make<T>(create: (fields: OwnerFields) => Promise<T>): Promise<T> {
+    const { leaseSecs, onError } = this.#opts;
+    this.#timer ??= setInterval(() => void this.renew().catch(onError), (leaseSecs * 1000) / RENEWALS).unref();
+    const made = create({ metadata: { [OWNER_KEY]: this.id }, ttlSecs: leaseSecs });
+    this.#making.add(made);
+    try {
+      return await made;
+    } finally {
+      this.#making.delete(made);
+    }
+  }
+
+  /** Gives its sandboxes another lease */
+  async renew(): Promise<void> {
+    const { connect, leaseSecs } = this.#opts;
+    const forkd = await connect();
+    await this.#each(forkd, async (id, signal) => forkd.updateSandbox(id, { ttlSecs: leaseSecs, signal }));
+  }
+
+  /** Ends its sandboxes; resolves when they are gone */
+  async close(): Promise<void> {
+    return (this.#closed ??= this.#end());
+  }
+
+  async #end(): Promise<void> {
+    const isUsed = this.#timer !== undefined;
+    clearInterval(this.#timer);
+    // what is half-made when the client goes must be found too
+    await Promise.allSettled(this.#making);
+    if (!isUsed) return;
+    try {
+      const forkd = await this.#opts.connect();
+      await this.#each(forkd, async (id, signal) => forkd.killSandbox(id, { signal }));
+    } catch (error) {
+      this.#opts.onError(error);
+    }
+  }
+
+  /** Found by their label, so that none is forgotten whose answer never came */
+  async #each(forkd: Controller, act: (id: string, signal: AbortSignal) => Promise<unknown>): Promise<void> {
+    const signal = AbortSignal.timeout(CLEAN_UP_MS);
+    const mine = await forkd.listSandboxes({ metadata: { [OWNER_KEY]: this.id }, signal });
+    const outcomes = await Promise.allSettled(mine.map(async ({ id }) => act(id, signal)));
+    for (const outcome of outcomes) if (outcome.status === "rejected" && !isGone(outcome.reason)) this.#opts.onError(outcome.reason);
+  }
+}
+
+function isGone(error: unknown): boolean {
+  return error instanceof NotFoundError || error instanceof SandboxGoneError;
+}
