@@ -34,6 +34,7 @@ export const ANSWERS: Record<string, Answer> = {
     json: samples.snapshot("b", { branched_from: "sb-1", pause_ms: 4.2, delta_bytes: 4096 }),
   },
   "POST /v1/sandboxes/sb-1/pause": { json: SB },
+  "POST /v1/sandboxes/sb-1/suspend": { json: SB },
   "POST /v1/sandboxes/sb-1/resume": { json: SB },
   "GET /v1/sandboxes/sb-1/logs": (_asked, response) => response.end("hello\n"),
   "GET /v1/sandboxes/sb-1/ports": { json: [] },

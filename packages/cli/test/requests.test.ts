@@ -22,7 +22,7 @@ const MAX = 64 * 1024 * 1024;
 
 const CASES: Case[] = [
   { args: ["ls"], requests: [["GET /v1/sandboxes"]] },
-  { args: ["ls", "-a"], requests: [["GET /v1/sandboxes?state=running%2Cpaused%2Cended%2Clost"]] },
+  { args: ["ls", "-a"], requests: [["GET /v1/sandboxes?state=running%2Cpaused%2Csuspended%2Cended%2Clost"]] },
   {
     args: ["ls", "--tag", "python", "--state", "paused", "--metadata", "a=1", "--metadata", "b=x=y"],
     requests: [["GET /v1/sandboxes?tag=python&state=paused&metadata=a%3D1&metadata=b%3Dx%3Dy"]],
@@ -186,6 +186,7 @@ const CASES: Case[] = [
     requests: [["GET /v1/sandboxes/sb-1/logs?source=vmm&follow=true&tail=5"]],
   },
   { args: ["stats"], requests: [["GET /v1/stats"]] },
+  { args: ["suspend", "sb-1"], requests: [["POST /v1/sandboxes/sb-1/suspend"]] },
   { args: ["pause", "sb-1"], requests: [["POST /v1/sandboxes/sb-1/pause"]] },
   { args: ["resume", "sb-1"], requests: [["POST /v1/sandboxes/sb-1/resume"]] },
   { args: ["rename", "sb-1", "web"], requests: [["PATCH /v1/sandboxes/sb-1", { name: "web" }]] },

@@ -22,7 +22,8 @@ export function extendCommand(cli: Cli): Command {
     .option("--no-auto-resume", "only 'forkd resume' wakes it up")
     .option("--json", "print JSON")
     .action(async (id: string, opts: Options) => {
-      if (Object.keys(opts).length === 0) throw usageError("Give --ttl, --idle-timeout, --on-timeout or --auto-resume.");
+      if ([opts.ttl, opts.idleTimeout, opts.onTimeout, opts.autoResume].every((given) => given === undefined))
+        throw usageError("Give --ttl, --idle-timeout, --on-timeout or --auto-resume.");
       const forkd = await connect(cli);
       const sandbox = await forkd.updateSandbox(id, {
         ttlSecs: orNull(opts.ttl),

@@ -231,8 +231,8 @@ describe("a child is handed over", { timeout: 60_000 }, () => {
     const vm = { pid: 0, exited: new Promise(() => undefined), kill: async () => undefined };
     const dir = await mkdtemp(join(tmpdir(), "forkd-child-"));
     const child = { id: "sb-x", dir, vm, agent: fake.connection(), memory: { path: "", release: () => undefined } };
-    const manifest = { agentKey: KEY.toString("hex"), env: {}, network: NO_NETWORK, kernels: [facts] };
-    const over = { snapshot: { manifest }, env: {}, network: new Network(), startedAt: 0, onGone: () => undefined };
+    const manifest = { agentKey: KEY.toString("hex"), env: {}, network: NO_NETWORK, mounts: [], kernels: [facts] };
+    const over = { snapshot: { manifest }, env: {}, network: new Network(), shares: [], startedAt: 0, onGone: () => undefined };
     const sandbox = await handOver(child as unknown as RawChild, over as unknown as HandOver);
     await sandbox.kill();
     return sandbox.certificate.kernels["python"];
