@@ -13,6 +13,8 @@ export class Lineage {
   /** ids of snapshots that a request is about to use */
   readonly #pins = new Map<string, number>();
   #collecting: Promise<unknown> = Promise.resolve();
+  /** also those that have not begun to collect */
+  readonly #underWay = new Set<Promise<void>>();
   /** one that waits for its turn: it will see all that has happened until now */
   #next: Promise<{ name: string; bytes: number }[]> | undefined;
 
@@ -96,6 +98,22 @@ export class Lineage {
 
   /** The same when a sandbox of this snapshot has ended; most snapshots are there to stay, which is soon found out */
   async collectAfter(id: string): Promise<void> {
+    const work = this.#collectAfter(id);
+    this.#underWay.add(work);
+    try {
+      await work;
+    } finally {
+      this.#underWay.delete(work);
+    }
+  }
+
+  /** Resolves when nothing is being collected: a removal must not be cut in the middle */
+  async settled(): Promise<void> {
+    while (this.#underWay.size > 0) await Promise.allSettled(this.#underWay);
+    await this.#collecting;
+  }
+
+  async #collectAfter(id: string): Promise<void> {
     const row = this.#core.tables.snapshots.get(id);
     const stays = row?.ephemeral === 0 && (await this.#core.runtime.snapshots.tagged(row.tag)) === id;
     if (!stays) await this.collect();

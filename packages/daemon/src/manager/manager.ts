@@ -237,6 +237,7 @@ export class Manager {
     await this.branches.settled();
     this.events.append({ type: "daemon.stopping" });
     if (killSandboxes) await this.sandboxes.removeMany({ all: true }, { ...NOBODY, principal: "daemon" });
+    await this.#lineage.settled();
     await this.#core.runtime.leave();
     // a restart of the host may follow, which takes what is not on disk
     await this.snapshots.syncAll();
