@@ -205,7 +205,7 @@ describe("bad input", () => {
     for (const path of [
       "/",
       "/v1",
-      "/v2/sandboxes",
+      "/v4/sandboxes",
       "/V1/sandboxes",
       "//v1/sandboxes",
       "/v1//sandboxes",

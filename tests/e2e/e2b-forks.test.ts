@@ -176,6 +176,19 @@ test("a client goes on when the daemon comes back", async () => {
   await assert.rejects(again.wait(), CommandExitError);
 });
 
+test("lists come in pages", async () => {
+  const others = [await Sandbox.create({ timeoutMs: 60_000 }), await Sandbox.create({ timeoutMs: 60_000 })];
+  const pages = Sandbox.list({ limit: 1 });
+  const seen: string[] = [];
+  while (pages.hasNext) {
+    const page = await pages.nextItems();
+    assert.equal(page.length, 1);
+    seen.push(...page.map(({ sandboxId }) => sandboxId));
+  }
+  assert.deepEqual(seen.toSorted(), [sandbox, ...others].map(({ sandboxId }) => sandboxId).toSorted());
+  await Promise.all(others.map(async (each) => each.kill()));
+});
+
 test("what there is not is said to be so", async () => {
   await assert.rejects(sandbox.pause({ keepMemory: false }), /501: .*without its memory/);
   await assert.rejects(sandbox.files.write("x", "x", { metadata: { a: "b" } }), /metadata of files/);

@@ -1,5 +1,6 @@
 // A daemon as clients of E2B see it: an address, a key, and the template that they ask for by default.
 
+import assert from "node:assert/strict";
 import { PYTHON_IMAGE } from "./vm.ts";
 import { TestDaemon } from "./daemon.ts";
 
@@ -26,8 +27,9 @@ export class E2bDaemon implements AsyncDisposable {
         ],
       };
       await daemon.controller.createSnapshot("base", { image: PYTHON_IMAGE, memoryMib: 256, warmUp, timeoutMs: 180_000 });
-      const { token } = await daemon.controller.createToken("e2b", { scope: "admin" });
-      return new E2bDaemon(daemon, token.replace("fkd_", "e2b_"));
+      const { stdout } = await daemon.cli(["token", "create", "e2b", "--scope", "admin", "--e2b"]);
+      assert.match(stdout, /^e2b_[0-9a-f]{64}\n$/);
+      return new E2bDaemon(daemon, stdout.trim());
     } catch (error) {
       await daemon[Symbol.asyncDispose]();
       throw error;

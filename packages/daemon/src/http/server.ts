@@ -98,6 +98,8 @@ export function buildApp(services: Services, transport: Transport): FastifyInsta
       raw.headers["content-type"] = "application/octet-stream";
       if ("plane" in place) {
         calls.set(raw, place);
+        // its clients know a stream that broke by its connection, not by what could be said behind it
+        delete raw.headers.te;
         return E2B_PATH;
       }
       addresses.set(raw, place);

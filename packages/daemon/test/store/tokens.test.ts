@@ -39,6 +39,16 @@ test("a token is shown once, found by its value and stored only as a hash", asyn
   assert.ok(!JSON.stringify(db.all("SELECT * FROM tokens")).includes(token));
 });
 
+test("a token is the same in the form of E2B's keys, and nothing else is", async (t) => {
+  const { db } = await fixture(t);
+  const tokens = new Tokens(db);
+  const { token } = tokens.create({ name: "ci", scope: "exec", max_sandboxes: null });
+  const digits = token.slice("fkd_".length);
+  assert.equal(tokens.find(`e2b_${digits}`)?.name, "ci");
+  for (const wrong of [digits, `E2B_${digits}`, `e2b_${digits}0`, `e2b_${digits.slice(1)}`, `e2b_e2b_${digits}`])
+    assert.equal(tokens.find(wrong), null);
+});
+
 test("tokens are there after a restart", async (t) => {
   const { db } = await fixture(t);
   const { token } = new Tokens(db).create({ name: "ci", scope: "read", max_sandboxes: null });
