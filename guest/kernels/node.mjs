@@ -9,6 +9,7 @@ import path from "node:path";
 import { pathToFileURL } from "node:url";
 import util from "node:util";
 import vm from "node:vm";
+import { bundleOf, encode } from "./display.mjs";
 
 const CONTROL = 3;
 const MOST_TEXT = 1 << 20;
@@ -26,6 +27,8 @@ const keep = "function (v) { globalThis[Symbol.for('forkd.kernel')].value = v }"
 
 let endWait; // ends the wait for the running eval
 let globalId;
+let count = 0;
+let current; // id of the running eval
 
 function send(message) {
   const bytes = Buffer.from(`${typeof message === "string" ? message : JSON.stringify(message)}\n`);
@@ -202,7 +205,7 @@ function failure(id, error) {
     described = { type: "Error", message: "<no message>", traceback: "" }; // what was thrown throws when it is looked at
   }
   const { type, message, traceback } = described;
-  return JSON.stringify({ event: "error", id, type: type.slice(0, MOST_NAME), message: cut(message), traceback: cut(traceback) });
+  return JSON.stringify({ event: "error", id, count, type: type.slice(0, MOST_NAME), message: cut(message), traceback: cut(traceback) });
 }
 
 function cut(text) {
@@ -239,14 +242,40 @@ function jsonOf(value) {
   }
 }
 
+// Displays
+
+/** Shows values while code runs, as display() of notebooks does */
+function display(...values) {
+  if (current === undefined) return; // of code that outlives its eval
+  for (const value of values) {
+    const bundle = { "text/plain": cut(util.inspect(value)), ...bundleOf(value) };
+    send({ event: "display", id: current, ...encode(bundle) });
+  }
+}
+
+/** Sets variables of the environment, and gives back what undoes it */
+function setEnvironment(env) {
+  const before = Object.keys(env).map((name) => [name, process.env[name]]);
+  Object.assign(process.env, env);
+  return () => {
+    for (const [name, value] of before) {
+      if (value === undefined) delete process.env[name];
+      else process.env[name] = value;
+    }
+  };
+}
+
 async function flush() {
   for (const stream of [process.stdout, process.stderr]) {
     if (stream.writableLength > 0) await new Promise((done) => stream.write("", done));
   }
 }
 
-async function answer({ id, code }) {
+async function answer({ id, code, env, warm }) {
   let message;
+  if (!warm) count++;
+  current = id;
+  const restore = env ? setEnvironment(env) : undefined;
   const looking = watchForSignal();
   try {
     let { value } = await evaluate(id, String(code));
@@ -256,12 +285,15 @@ async function answer({ id, code }) {
     }
     const text = value === undefined ? null : cut(util.inspect(value));
     const json = value === undefined ? undefined : jsonOf(value);
-    const head = JSON.stringify({ event: "result", id, text });
+    const bundle = json === undefined ? bundleOf(value) : undefined;
+    const head = JSON.stringify({ event: "result", id, count, text, ...(bundle ? encode(bundle) : {}) });
     message = json === undefined ? head : `${head.slice(0, -1)},"json":${json}}`;
   } catch (error) {
     message = failure(id, error);
   }
   endWait = undefined;
+  current = undefined;
+  restore?.();
   clearInterval(looking);
   session.post("Runtime.releaseObjectGroup", { objectGroup: "eval" });
   await flush();
@@ -343,8 +375,9 @@ async function main() {
     process.on(event, (error) => process.stderr.write(`Uncaught ${util.inspect(error)}\n`));
   }
   globalThis.require = createRequire(path.join(process.cwd(), "eval"));
+  Object.defineProperty(globalThis, "display", { value: display, writable: true, configurable: true });
   // common paths run once: what is loaded now is shared by all forks
-  for (const code of ["1 + 1", "({ a: [1] })", "null.x", "await 1"]) await answer({ id: 0, code });
+  for (const code of ["1 + 1", "({ a: [1] })", "null.x", "await 1"]) await answer({ id: 0, code, warm: true });
 
   let received = "";
   const control = new net.Socket({ fd: CONTROL, readable: true, writable: false });

@@ -1,6 +1,7 @@
 """Warm Python interpreter of a guest. The contract is spec/kernel-protocol.md."""
 
 import _socket
+import _thread
 import ast
 import builtins
 import collections
@@ -25,6 +26,10 @@ SAFE_INTEGER = (1 << 53) - 1
 ALLOW_AWAIT = getattr(ast, "PyCF_ALLOW_TOP_LEVEL_AWAIT", 0)
 COROUTINE = 0x80
 TWISTER_BYTES = 624 * 4
+# values whose text says it all
+PLAIN = frozenset((type(None), bool, int, float, complex, str, bytes, list, tuple, dict, set, frozenset, range, type, types.FunctionType))
+# modules that are imported with a change of ours
+HOOKED = frozenset(("matplotlib.pyplot", "forkd_inline", "IPython", "IPython.display"))
 
 # The pieces of the json module that are C. A fork runs its first eval with nothing translated or cached yet, so the way
 # from a request to its result must be short.
@@ -37,7 +42,11 @@ chunks = json.encoder.c_make_encoder and json.encoder.c_make_encoder(None, None,
 class Kernel:
     def __init__(self, control):
         self.control = control
+        self.sending = _thread.allocate_lock()
         self.pid = os.getpid()
+        self.count = 0
+        self.current = None
+        self.displays = None
         self.received = b""
         self.interruptible = False
         self.loop = None
@@ -50,7 +59,8 @@ class Kernel:
     # Control channel
 
     def send(self, text):
-        self.control.sendall(text.encode("ascii") + b"\n")
+        with self.sending:
+            self.control.sendall(text.encode("ascii") + b"\n")
 
     def serve(self):
         while True:
@@ -75,7 +85,10 @@ class Kernel:
             if message.get("mark"):
                 self.send('{"event": "start", "id": %d}' % number)
             self.generators.after_fork()
-            answer = self.evaluate(number, message.get("code"))
+            if not message.get("warm"):
+                self.count += 1
+            env = message.get("env")
+            answer = self.evaluate_with(env, number, message) if env else self.evaluate(number, message.get("code"))
             if os.getpid() != self.pid:
                 os._exit(0)  # the code forked and came back in both
             if self.generators.changed():
@@ -98,10 +111,50 @@ class Kernel:
         if frame is None or frame.f_code.co_filename != KERNEL_FILE:
             raise KeyboardInterrupt
 
+    # Displays
+
+    def load_displays(self):
+        """Made when they are needed first: most code shows nothing but text"""
+        if self.displays is None:
+            import importlib.util
+
+            file = os.path.join(os.path.dirname(KERNEL_FILE), "display.py")
+            spec = importlib.util.spec_from_file_location("forkd_display", file)
+            module = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(module)
+            self.displays = module.set_up(self.show)
+        return self.displays
+
+    def display(self, *objects, **options):
+        self.load_displays().display(*objects, **options)
+
+    def show(self, bundle):
+        if self.current is None or os.getpid() != self.pid:
+            return  # of a thread that outlives its eval, or of a process that the code forked
+        flush()
+        self.send('{"event": "display", "id": %d, %s' % (self.current, bundle[1:]))
+
+    def find_spec(self, name, path=None, target=None):
+        return self.load_displays().find(name, path) if name in HOOKED else None
+
     # Evaluation
+
+    def evaluate_with(self, env, number, message):
+        """With variables of the environment that are set for this code only"""
+        before = {name: os.environ.get(name) for name in env}
+        os.environ.update(env)
+        try:
+            return self.evaluate(number, message.get("code"))
+        finally:
+            for name, value in before.items():
+                if value is None:
+                    os.environ.pop(name, None)
+                else:
+                    os.environ[name] = value
 
     def evaluate(self, number, code):
         filename = "<eval %s>" % number
+        self.current = number
         try:
             parts = self.compile_parts(str(code), filename)
             self.interruptible = True
@@ -111,13 +164,27 @@ class Kernel:
                 if part.co_flags & COROUTINE:
                     value = self.run_to_end(value)
             text = None if value is None else repr(value)
+            data = None if type(value) in PLAIN else self.load_displays().main(value)
+            if "matplotlib.pyplot" in sys.modules:
+                self.load_displays().show_figures()
             self.interruptible = False
             flush()
-            return result(number, text, value)
+            self.current = None
+            return result(number, self.count, text, value, data)
         except BaseException as error:  # also SystemExit and KeyboardInterrupt: they end the eval only
+            if "matplotlib.pyplot" in sys.modules:
+                self.show_what_failed()
             self.interruptible = False
             flush()
-            return failure(number, error)
+            self.current = None
+            return failure(number, error, self.count)
+
+    def show_what_failed(self):
+        """Figures that code has begun belong to it, also when it failed: the next code begins with none"""
+        try:
+            self.load_displays().show_figures()
+        except BaseException:
+            traceback.print_exc()  # what is told is the first failure
 
     def run_to_end(self, coroutine):
         if self.loop is None:
@@ -263,10 +330,12 @@ def compile_part(part, filename, mode):
         return compile(part, filename, mode, ALLOW_AWAIT, True)
 
 
-def result(number, text, value):
+def result(number, count, text, value, data):
     if text is not None:
         text = cut(text)
-    head = '{"event": "result", "id": %d, "text": %s}' % (number, "null" if text is None else quote(text))
+    head = '{"event": "result", "id": %d, "count": %d, "text": %s}' % (number, count, "null" if text is None else quote(text))
+    if data is not None:
+        return "%s, %s" % (head[:-1], data[1:])
     if text is not None and survives_json(value):
         try:
             plain = "".join(chunks(value, 0)) if chunks else encode(value)
@@ -315,7 +384,7 @@ def survives_json(value):
     return True
 
 
-def failure(number, error):
+def failure(number, error, count=0):
     kind = type(error)
     try:
         message = str(error)
@@ -327,8 +396,8 @@ def failure(number, error):
         text = "".join(formatted.format()).rstrip("\n")
     except Exception:
         text = "%s: %s" % (kind.__name__, message)
-    event = {"event": "error", "id": number, "type": kind.__name__[:MOST_NAME], "message": cut(message), "traceback": cut(text)}
-    return encode(event)
+    told = {"type": kind.__name__[:MOST_NAME], "message": cut(message), "traceback": cut(text)}
+    return encode({"event": "error", "id": number, "count": count, **told})
 
 
 def hide_kernel(formatted):
@@ -365,6 +434,8 @@ def main():
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)
     kernel = Kernel(_socket.socket(fileno=CONTROL))
+    builtins.display = kernel.display
+    sys.meta_path.insert(0, kernel)
     warm_up(kernel)
     signal.signal(signal.SIGINT, kernel.on_sigint)
     version = "%d.%d.%d" % sys.version_info[:3]

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { readdirSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { as, fromTo, options, ownerOf, pairs, place, repeated, sharesOf, text, when } from "./words.ts";
+import { as, fromTo, options, orNever, ownerOf, pairs, place, repeated, sharesOf, text, when } from "./words.ts";
 import type { RouteName } from "../../packages/daemon/src/api/routes.ts";
 import type { CliResult, TestDaemon } from "../helpers/daemon.ts";
 import type { Args, Driver, Outcome } from "./case.ts";
@@ -41,6 +41,7 @@ export const WITHOUT_VERB: { readonly [N in RouteName]?: string } = {
   getOpenapi: "for machines; spec/openapi.json is in the repository",
   getSandboxStats: "`stats` has all of them",
   getWorkspace: "`workspace list` has all of them",
+  evalStream: "`eval` prints all of it at the end",
   connectPort: "`port` listens until Ctrl-C: tests/e2e/ports.test.ts",
   proxyRequest: "for programs and browsers",
   getProcess: "`ps` has all of them",
@@ -223,10 +224,30 @@ const LINES: Lines = {
   pingSandbox: ({ params }) => ({ argv: ["ping", text(params["id"])] }),
   execCommand: execLine,
   evalCode: ({ params, body }) => ({
-    argv: ["eval", text(params["id"]), ...options(body, { language: "--language", timeout_secs: "--timeout-secs" }), "--", "-"],
+    argv: [
+      "eval",
+      text(params["id"]),
+      ...options(body, { language: "--language", context: "--context", timeout_secs: "--timeout-secs" }),
+      ...pairs("--env", body["env"]),
+      "--",
+      "-",
+    ],
     stdin: text(body["code"]),
     exit: exitCodeOf,
   }),
+  listContexts: ({ params }) => ({ argv: ["context", "list", text(params["id"])] }),
+  createContext: ({ params, body }) => ({
+    argv: [
+      "context",
+      "create",
+      text(params["id"]),
+      ...options(body, { language: "--language", cwd: "--cwd" }),
+      ...pairs("--env", body["env"]),
+    ],
+  }),
+  restartContext: ({ params }) => ({ argv: ["context", "restart", text(params["id"]), text(params["context"])] }),
+  interruptContext: ({ params }) => ({ argv: ["context", "interrupt", text(params["id"]), text(params["context"])], value: NOTHING }),
+  deleteContext: ({ params }) => ({ argv: ["context", "rm", text(params["id"]), text(params["context"])], value: NOTHING }),
   branchSandbox: ({ params, body }) => ({
     argv: [
       "branch",
@@ -378,8 +399,4 @@ function network(given: unknown, mode: string): string[] {
 
 function exitCodeOf(printed: unknown): number {
   return (printed as { exit_code: number }).exit_code;
-}
-
-function orNever(body: Record<string, unknown>): Record<string, unknown> {
-  return Object.fromEntries(Object.entries(body).map(([key, value]) => [key, value === null ? "never" : value]));
 }

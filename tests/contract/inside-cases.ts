@@ -1,6 +1,6 @@
 // What is done inside a sandbox: programs, code, logs. All on the sandbox "one".
 
-import { fails, gives, isText, REST_AND_SDK, type Case, type Context } from "./case.ts";
+import { above, fails, gives, isText, REST_AND_SDK, type Case, type Context } from "./case.ts";
 
 const BINARY = Buffer.from(Array.from({ length: 512 }, (_, i) => i % 256));
 
@@ -15,6 +15,16 @@ function evaluate(what: string, body: Record<string, unknown>, expect: Case["exp
 }
 
 const sh = (script: string): { args: string[] } => ({ args: ["sh", "-c", script] });
+
+/** Filled in with the id of the context that was made before */
+function inContext(what: string, route: Case["route"], body: Record<string, unknown> | undefined, expect: Case["expect"]): Case {
+  const context = (c: Context): string => c.at("shell.id");
+  const args: Case["args"] = (c) =>
+    route === "evalCode"
+      ? { params: { id: one(c) }, body: { ...body, context: context(c) } }
+      : { params: { id: one(c), context: context(c) } };
+  return { what, route, args, expect };
+}
 
 export const insideCases: Case[] = [
   exec(
@@ -92,6 +102,70 @@ export const insideCases: Case[] = [
   evaluate("and the interpreter keeps its state", { code: "counter" }, gives({ value: 42 })),
   evaluate("its language may be named", { code: "'py'", language: "python" }, gives({ value: "py" })),
   evaluate("a language it does not have", { code: "1", language: "node" }, fails("KERNEL_MISSING")),
+  evaluate("how many there were", { code: "1" }, gives({ execution_count: above(5), results: [] })),
+  evaluate(
+    "what it displays, in several forms",
+    { code: "class Bold:\n    def _repr_html_(self): return '<b>'\ndisplay(Bold())\nBold()" },
+    gives({
+      results: [
+        { is_main: false, data: { "text/html": "<b>", "text/plain": /Bold/ } },
+        { is_main: true, data: { "text/html": "<b>" } },
+      ],
+    }),
+  ),
+  evaluate("variables for this code only", { code: "import os; os.environ.get('ONLY')", env: { ONLY: "now" } }, gives({ value: "now" })),
+  evaluate("which are gone after it", { code: "os.environ.get('ONLY')" }, gives({ result: null })),
+  evaluate(
+    "a shell, which is started",
+    { code: "x=5; cd /tmp; (exit 3)", language: "bash" },
+    gives({ exit_code: 3, error_type: "ExitStatus" }),
+  ),
+  evaluate("and keeps its state", { code: "echo $x $PWD", language: "bash" }, gives({ stdout: "5 /tmp\n", exit_code: 0, result: null })),
+  evaluate("a context that does not exist", { code: "1", context: "python-none" }, fails("NOT_FOUND")),
+  {
+    what: "output and results as they come",
+    route: "evalStream",
+    args: (c) => ({ params: { id: one(c) }, body: { code: "print('a')\ndisplay(1)\nprint('b')\n7" } }),
+    expect: gives({ stdout: "a\nb\n", value: 7, results: [{ is_main: false, data: { "text/plain": "1" } }] }),
+    not: REST_AND_SDK("the command line prints all of it at the end"),
+  },
+  {
+    what: "another interpreter",
+    route: "createContext",
+    args: (c) => ({ params: { id: one(c) }, body: { language: "bash", cwd: "/usr", env: { OWN: "mine" } } }),
+    expect: gives({ id: /^bash-[a-z2-7]{16}$/, language: "bash", cwd: "/usr", state: "running" }),
+    save: "shell",
+  },
+  inContext("which has a state of its own", "evalCode", { code: "echo $PWD $OWN [$x]; x=6" }, gives({ stdout: "/usr mine []\n" })),
+  {
+    what: "and is listed",
+    route: "listContexts",
+    args: (c) => ({ params: { id: one(c) } }),
+    expect: (c) => gives([{ id: "python", language: "python" }, { id: "bash" }, { id: c.at("shell.id"), cwd: "/usr" }]),
+  },
+  inContext("an interrupt when it runs nothing", "interruptContext", undefined, gives(null)),
+  inContext("is nothing to it", "evalCode", { code: "echo $x" }, gives({ stdout: "6\n" })),
+  inContext("restarted", "restartContext", undefined, gives({ language: "bash", cwd: "/usr", state: "running" })),
+  inContext(
+    "it has forgotten all but its folder and environment",
+    "evalCode",
+    { code: "echo $PWD $OWN [$x]" },
+    gives({ stdout: "/usr mine []\n" }),
+  ),
+  inContext("ended", "deleteContext", undefined, gives(null)),
+  inContext("it is no more", "evalCode", { code: "1" }, fails("NOT_FOUND")),
+  {
+    what: "interpreters in a language that the image does not have",
+    route: "createContext",
+    args: (c) => ({ params: { id: one(c) }, body: { language: "node" } }),
+    expect: fails("KERNEL_MISSING"),
+  },
+  {
+    what: "in a folder that is not there",
+    route: "createContext",
+    args: (c) => ({ params: { id: one(c) }, body: { language: "bash", cwd: "/no/such" } }),
+    expect: fails("EXEC_FAILED"),
+  },
   {
     what: "code in no sandbox",
     route: "evalCode",

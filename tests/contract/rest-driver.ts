@@ -32,6 +32,7 @@ async function call(client: SpecClient, route: RouteName, args: Args): Promise<O
   if (status >= 400 && code !== undefined && error !== undefined) {
     return { code, message: error, status, details };
   }
+  if (route === "evalStream") return { value: evalIn(bytes), status };
   if (route === "watchProcess") return { value: processIn(bytes), status };
   const isBinary = /^application\/(octet-stream|x-tar)$/.test(headers["content-type"] ?? "");
   const value = body ?? (isBinary ? bytes : bytes.length === 0 && status !== 200 ? null : bytes.toString());
@@ -44,6 +45,17 @@ function processIn(bytes: Buffer): unknown {
   for (const { event, data } of eventsIn(bytes)) {
     if (event === "stdout" || event === "stderr") seen[event] = String(seen[event]) + String(data["text"]);
     else if (event === "exit") Object.assign(seen, data);
+  }
+  return seen;
+}
+
+/** The answer that its events make up */
+function evalIn(bytes: Buffer): unknown {
+  const seen: Record<string, unknown> & { results: unknown[] } = { stdout: "", stderr: "", results: [] };
+  for (const { event, data } of eventsIn(bytes)) {
+    if (event === "stdout" || event === "stderr") seen[event] = String(seen[event]) + String(data["text"]);
+    else if (event === "result") seen.results.push(data);
+    else Object.assign(seen, data);
   }
   return seen;
 }

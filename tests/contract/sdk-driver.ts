@@ -74,6 +74,14 @@ const CALLS: Calls = {
   pingSandbox: async (forkd, { params }) => forkd.pingSandbox(text(params["id"])),
   execCommand: async (forkd, { params, body: { args, ...rest } }) => forkd.execCommand(text(params["id"]), args as string[], camel(rest)),
   evalCode: async (forkd, { params, body: { code, ...rest } }) => forkd.evalCode(text(params["id"]), text(code), camel(rest)),
+  evalStream: async (forkd, { params, body: { code, ...rest } }) =>
+    forkd.evalCode(text(params["id"]), text(code), { ...(camel(rest) as object), onStdout: () => undefined }),
+  listContexts: async (forkd, { params }) => forkd.listContexts(text(params["id"])),
+  createContext: async (forkd, { params, body: { language, ...rest } }) =>
+    forkd.createContext(text(params["id"]), language as "bash", camel(rest)),
+  deleteContext: async (forkd, { params }) => forkd.deleteContext(text(params["id"]), text(params["context"])),
+  restartContext: async (forkd, { params }) => forkd.restartContext(text(params["id"]), text(params["context"])),
+  interruptContext: async (forkd, { params }) => forkd.interruptContext(text(params["id"]), text(params["context"])),
   branchSandbox: async (forkd, { params, body }) => forkd.branchSandbox(text(params["id"]), camel(body)),
   forkSandbox: async (forkd, { params, body }) => forkd.forkSandbox(text(params["id"]), options(body)),
   pauseSandbox: async (forkd, { params }) => forkd.pauseSandbox(text(params["id"])),

@@ -41,3 +41,7 @@ export function when(flag: unknown, ...words: string[]): string[] {
 export function text(value: unknown): string {
   return String(value);
 }
+
+export function orNever(body: Record<string, unknown>): Record<string, unknown> {
+  return Object.fromEntries(Object.entries(body).map(([key, value]) => [key, value === null ? "never" : value]));
+}

@@ -40,6 +40,11 @@ export const VERB_GROUPS: { title: string; verbs: Verb[] }[] = [
       verb("attach", "watch a process that runs in a sandbox", async () => (await import("./commands/attach.ts")).attachCommand),
       verb("signal", "send a signal to a process in a sandbox", async () => (await import("./commands/signal.ts")).signalCommand),
       verb("eval", "run code in a sandbox's warm interpreter", async () => (await import("./commands/eval.ts")).evalCommand),
+      verb(
+        "context",
+        "the interpreters of a sandbox: list, create, restart",
+        async () => (await import("./commands/context.ts")).contextCommand,
+      ),
       verb("ping", "one round trip to the agent of a sandbox", async () => (await import("./commands/ping.ts")).pingCommand),
       verb("cp", "copy files and folders into a sandbox or out of it", async () => (await import("./commands/cp.ts")).cpCommand),
       verb(

@@ -3,6 +3,9 @@
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
+import { mkdtemp, readFile, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { test } from "node:test";
 import { Controller } from "forkd";
 import { stopIfIdle } from "../src/temporary.ts";
@@ -122,6 +125,8 @@ test("eval prints what was printed, then the value; an error goes to stderr with
     stdout: "hi\n",
     stderr: "",
     truncated: false,
+    results: [],
+    execution_count: 1,
   };
   const bad = { ...good, result: null, error: "division by zero", traceback: "Traceback…\nZeroDivisionError", exit_code: 1, stdout: "" };
   await using daemon = await fakeDaemon({ "POST /v1/sandboxes/sb-1/eval": { json: good } });
@@ -132,6 +137,27 @@ test("eval prints what was printed, then the value; an error goes to stderr with
     stdout: "",
     stderr: "Traceback…\nZeroDivisionError\n",
   });
+});
+
+test("what code displays is named, and written to files where that is wanted", async () => {
+  const shown = { "text/plain": "<Figure>", "image/png": Buffer.from("png").toString("base64"), "text/html": "<b>" };
+  const value = { is_main: true, data: { "application/json": { a: 1 } }, omitted: { "text/html": 9_000_000 } };
+  const good = { result: "A", error: null, error_type: null, traceback: null, exit_code: 0, stdout: "hi\n", stderr: "", truncated: false };
+  const json = { ...good, results: [{ is_main: false, data: shown }, value], execution_count: 1 };
+  await using daemon = await fakeDaemon({ "POST /v1/sandboxes/sb-1/eval": { json } });
+  const plain = await forkd(["eval", "sb-1", "--", "x"], daemon.env);
+  assert.equal(plain.stdout, "hi\n<Figure>\nA\n");
+  assert.match(plain.stderr, /^Displayed: image\/png, text\/html\. .*--save.*\nDisplayed: application\/json, text\/html \(too large\)\./);
+  const folder = await mkdtemp(join(tmpdir(), "forkd-save-"));
+  try {
+    const saved = await forkd(["eval", "sb-1", "--save", join(folder, "out"), "--", "x"], daemon.env);
+    assert.equal(saved.stdout, plain.stdout);
+    assert.match(saved.stderr, /^Saved: .*result-1\.png\nSaved: .*result-1\.html\nSaved: .*result-2\.json\n$/);
+    assert.equal(await readFile(join(folder, "out", "result-1.png"), "utf8"), "png");
+    assert.deepEqual(JSON.parse(await readFile(join(folder, "out", "result-2.json"), "utf8")), { a: 1 });
+  } finally {
+    await rm(folder, { recursive: true });
+  }
 });
 
 test("a new token is alone on stdout", async () => {

@@ -7,7 +7,9 @@ import type { Answer } from "./fake-daemon.ts";
 export const SB = samples.sandbox("sb-1");
 const SNAP = samples.snapshot("t");
 const EXEC = { stdout: "", stderr: "", exit_code: 0, signal: null, timed_out: false, truncated: false };
-const EVAL = { result: "2", error: null, error_type: null, traceback: null, exit_code: 0, stdout: "", stderr: "", truncated: false };
+const RAN = { result: "2", error: null, error_type: null, traceback: null, exit_code: 0, stdout: "", stderr: "", truncated: false };
+const EVAL = { ...RAN, results: [], execution_count: 1 };
+const CONTEXT = { id: "bash-1", language: "bash", cwd: "/", state: "running" };
 
 /** Every route that a case may use, with an answer of the right shape */
 export const ANSWERS: Record<string, Answer> = {
@@ -29,6 +31,11 @@ export const ANSWERS: Record<string, Answer> = {
   "POST /v1/sandboxes/sb-1/processes/web/signal": {},
   "DELETE /v1/sandboxes/sb-1/processes/web": {},
   "POST /v1/sandboxes/sb-1/eval": { json: EVAL },
+  "GET /v1/sandboxes/sb-1/contexts": { json: [CONTEXT] },
+  "POST /v1/sandboxes/sb-1/contexts": { status: 201, json: CONTEXT },
+  "DELETE /v1/sandboxes/sb-1/contexts/bash-1": {},
+  "POST /v1/sandboxes/sb-1/contexts/bash-1/restart": { json: CONTEXT },
+  "POST /v1/sandboxes/sb-1/contexts/bash-1/interrupt": {},
   "POST /v1/sandboxes/sb-1/branch": {
     status: 201,
     json: samples.snapshot("b", { branched_from: "sb-1", pause_ms: 4.2, delta_bytes: 4096 }),

@@ -179,6 +179,18 @@ const CASES: Case[] = [
     stdin: "x = 1\n",
     requests: [["POST /v1/sandboxes/sb-1/eval", { code: "x = 1\n", language: "node", timeout_secs: 5 }]],
   },
+  {
+    args: ["eval", "sb-1", "--context", "bash-1", "--env", "A=b", "--", "ls"],
+    requests: [["POST /v1/sandboxes/sb-1/eval", { code: "ls", context: "bash-1", env: { A: "b" }, timeout_secs: 30 }]],
+  },
+  { args: ["context", "ls", "sb-1"], requests: [["GET /v1/sandboxes/sb-1/contexts"]] },
+  {
+    args: ["context", "create", "sb-1", "--language", "bash", "--cwd", "/srv"],
+    requests: [["POST /v1/sandboxes/sb-1/contexts", { language: "bash", cwd: "/srv" }]],
+  },
+  { args: ["context", "restart", "sb-1", "bash-1"], requests: [["POST /v1/sandboxes/sb-1/contexts/bash-1/restart"]] },
+  { args: ["context", "interrupt", "sb-1", "bash-1"], requests: [["POST /v1/sandboxes/sb-1/contexts/bash-1/interrupt"]] },
+  { args: ["context", "rm", "sb-1", "bash-1"], requests: [["DELETE /v1/sandboxes/sb-1/contexts/bash-1"]] },
   { args: ["ping", "sb-1"], requests: [["POST /v1/sandboxes/sb-1/ping"]] },
   { args: ["logs", "sb-1"], requests: [["GET /v1/sandboxes/sb-1/logs?source=console"]] },
   {

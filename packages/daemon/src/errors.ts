@@ -44,7 +44,10 @@ export const ERROR_CODES = {
   GATEWAY_TIMEOUT: { status: 504, hint: "Look at what the server does, or let it answer sooner and send the rest when it has it." },
   NO_TCP: { status: 409, hint: "Start the daemon with --bind HOST:PORT; 'forkd port' needs no listener." },
   SHARE_FAILED: { status: 422, hint: "Name a folder of the daemon's machine, and a place for it in the guest, by absolute paths." },
-  KERNEL_MISSING: { status: 422, hint: "The snapshot was made without this kernel; name it in the warm-up." },
+  KERNEL_MISSING: {
+    status: 422,
+    hint: "The snapshot was made without a kernel: name it in the warm-up, or name a language that the image has.",
+  },
   KERNEL_DIED: { status: 409, hint: "The interpreter ended and its state is gone; fork another sandbox." },
   EVAL_TIMEOUT: { status: 408, hint: "Raise timeoutMs; the kernel is still usable." },
   WARMUP_FAILED: { status: 422, hint: "The log above is the warm-up's own. No snapshot was made." },

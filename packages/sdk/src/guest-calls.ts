@@ -1,9 +1,10 @@
 // Calls into a sandbox: programs, code, logs.
 
+import { streamedEval } from "./eval-stream.ts";
 import { SandboxCalls } from "./sandbox-calls.ts";
 import { textOf } from "./streams.ts";
 import { path, split } from "./wire.ts";
-import type { CallOptions, EvalOptions, ExecOptions, LogsOptions } from "./options.ts";
+import type { CallOptions, CreateContextOptions, EvalHandlers, EvalOptions, ExecOptions, Language, LogsOptions } from "./options.ts";
 import type * as wire from "./schema.gen.ts";
 
 /** The daemon's own time-out for programs and code */
@@ -35,14 +36,48 @@ export class GuestCalls extends SandboxCalls {
 
   /**
    * Runs code in a warm interpreter, which keeps its state. Code that raises is a result with `error` set, not an error. Never
-   * repeated by itself, unless `idempotencyKey` is given.
+   * repeated by itself, unless `idempotencyKey` is given. With a callback, output and results come as they are made.
    *
    * @throws TimeoutError after `timeoutSecs`; the interpreter stays usable
    */
-  async evalCode(id: string, code: string, opts: EvalOptions = {}): Promise<wire.EvalResult> {
+  async evalCode(id: string, code: string, opts: EvalOptions & EvalHandlers = {}): Promise<wire.EvalResult> {
+    const { onStdout, onStderr, onResult, context, ...rest } = opts;
+    const { fields, call } = split(rest);
+    const json: wire.Eval = { code, ...fields, ...(context === undefined ? {} : { context: contextId(context) }) };
+    const asked = { ...call, timeoutMs: callTimeoutMs(opts), json };
+    if (!onStdout && !onStderr && !onResult) return await this.client.json("POST", path`/v1/sandboxes/${id}/eval`, asked);
+    return await streamedEval(this.client, path`/v1/sandboxes/${id}/eval/stream`, asked, { onStdout, onStderr, onResult });
+  }
+
+  /** Interpreters of a sandbox, each with its own state. */
+  async listContexts(id: string, opts: CallOptions = {}): Promise<wire.Context[]> {
+    return await this.client.json("GET", path`/v1/sandboxes/${id}/contexts`, opts);
+  }
+
+  /**
+   * Starts another interpreter, with a state of its own.
+   *
+   * @throws InvalidRequestError when the image does not have the language
+   */
+  async createContext(id: string, language: Language, opts: CreateContextOptions = {}): Promise<wire.Context> {
     const { fields, call } = split(opts);
-    const json: wire.Eval = { code, ...fields };
-    return await this.client.json("POST", path`/v1/sandboxes/${id}/eval`, { ...call, timeoutMs: callTimeoutMs(opts), json });
+    const json: wire.CreateContext = { language, ...fields };
+    return await this.client.json("POST", path`/v1/sandboxes/${id}/contexts`, { ...call, json });
+  }
+
+  /** Ends an interpreter and what it runs. */
+  async deleteContext(id: string, context: string, opts: CallOptions = {}): Promise<void> {
+    await this.client.empty("DELETE", path`/v1/sandboxes/${id}/contexts/${context}`, opts);
+  }
+
+  /** Puts a fresh interpreter in its place, with nothing of its state. */
+  async restartContext(id: string, context: string, opts: CallOptions = {}): Promise<wire.Context> {
+    return await this.client.json("POST", path`/v1/sandboxes/${id}/contexts/${context}/restart`, opts);
+  }
+
+  /** Interrupts the code that it runs; its state stays. */
+  async interruptContext(id: string, context: string, opts: CallOptions = {}): Promise<void> {
+    await this.client.empty("POST", path`/v1/sandboxes/${id}/contexts/${context}/interrupt`, opts);
   }
 
   /**
@@ -59,6 +94,10 @@ export class GuestCalls extends SandboxCalls {
       throw error;
     }
   }
+}
+
+function contextId(context: string | { id: string }): string {
+  return typeof context === "string" ? context : context.id;
 }
 
 function callTimeoutMs(opts: { timeoutMs?: number | undefined; timeoutSecs?: number | undefined }): number {

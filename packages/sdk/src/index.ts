@@ -4,6 +4,7 @@ export { Controller } from "./controller.ts";
 export { Process } from "./process.ts";
 export { Sandbox } from "./sandbox.ts";
 export { FileWatch } from "./file-watch.ts";
+export { SandboxContexts } from "./sandbox-contexts.ts";
 export { SandboxFiles } from "./sandbox-files.ts";
 export { SandboxNetwork } from "./sandbox-network.ts";
 export { SandboxPorts } from "./sandbox-ports.ts";
@@ -48,10 +49,12 @@ export type {
   BranchOptions,
   CallOptions,
   ControllerOptions,
+  CreateContextOptions,
   CreateSnapshotOptions,
   CreateTokenOptions,
   CreateWorkspaceOptions,
   DeleteSnapshotOptions,
+  EvalHandlers,
   EvalOptions,
   EventsOptions,
   ExecOptions,
@@ -60,6 +63,7 @@ export type {
   GcOptions,
   ImageSource,
   KillSandboxesOptions,
+  Language,
   LimitOptions,
   ListSandboxesOptions,
   ListSnapshotsOptions,
@@ -90,7 +94,9 @@ export type {
 } from "./options.ts";
 export type {
   Config,
+  Context as ContextInfo,
   CreatedImage as CreatedImageInfo,
+  DisplayResult,
   EvalResult,
   Event as ForkdEvent,
   EventType,

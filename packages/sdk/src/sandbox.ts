@@ -2,6 +2,7 @@
 
 import { Controller } from "./controller.ts";
 import { EvalError, NotFoundError, SandboxGoneError } from "./errors.ts";
+import { SandboxContexts } from "./sandbox-contexts.ts";
 import { SandboxFiles } from "./sandbox-files.ts";
 import { SandboxNetwork } from "./sandbox-network.ts";
 import { SandboxPorts } from "./sandbox-ports.ts";
@@ -10,6 +11,7 @@ import type {
   BranchOptions,
   CallOptions,
   ControllerOptions,
+  EvalHandlers,
   EvalOptions,
   ExecOptions,
   ForkOptions,
@@ -42,6 +44,8 @@ export type SandboxOptions = SandboxConnection & SpawnFields & OnceOptions;
 export class Sandbox {
   /** The sandbox's id */
   readonly id: string;
+  /** Its interpreters, for {@link eval} */
+  readonly contexts: SandboxContexts;
   /** Its files */
   readonly files: SandboxFiles;
   /** What it may connect to */
@@ -59,6 +63,7 @@ export class Sandbox {
     this.controller = controller;
     this.id = info.id;
     this.latest = info;
+    this.contexts = new SandboxContexts(controller, info.id);
     this.files = new SandboxFiles(controller, info.id);
     this.network = new SandboxNetwork(controller, info.id);
     this.ports = new SandboxPorts(controller, info.id);
@@ -143,16 +148,19 @@ export class Sandbox {
 
   /**
    * Runs code in the warm interpreter, which keeps its state. The last expression is the result: as text in `result`, and as a
-   * value in `value` where JSON can carry it.
+   * value in `value` where JSON can carry it. What the code displays, such as figures and tables, is in `results`, by MIME type.
+   * With a callback, output and results come as they are made.
    *
    * @throws EvalError when the code raised an error, unless `throwOnError` is false
    * @throws TimeoutError after `timeoutSecs`; the interpreter stays usable
    * @example
    * ```ts
    * const { value } = await sandbox.eval("sum(range(5))"); // 10
+   * const { results } = await sandbox.eval("plt.plot([1, 2]); plt.show()");
+   * const png = results[0]?.data["image/png"]; // base64
    * ```
    */
-  async eval(code: string, opts: EvalOptions & { throwOnError?: boolean | undefined } = {}): Promise<EvalResult> {
+  async eval(code: string, opts: EvalOptions & EvalHandlers & { throwOnError?: boolean | undefined } = {}): Promise<EvalResult> {
     const { throwOnError = true, ...rest } = opts;
     const result = await this.controller.evalCode(this.id, code, rest);
     if (throwOnError && result.exit_code !== 0) throw new EvalError(result);

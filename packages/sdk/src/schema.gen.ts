@@ -54,6 +54,16 @@ export type Config = {
   };
 };
 
+export type Context = {
+  /** That of the first one of a language is the language's name. Stays the same in forks */
+  id: string;
+  language: "python" | "node" | "bash";
+  /** Where it began */
+  cwd: string;
+  /** One that has ended can be restarted */
+  state: "running" | "ended";
+};
+
 export type CopyFile = {
   /** Absolute path inside the guest; base64: and its bytes where it is not UTF-8 */
   from: string;
@@ -65,6 +75,13 @@ export type CopyFile = {
   overwrite?: boolean | undefined;
   /** User of the guest whose rights count and who owns what is new; without it root */
   user?: string | undefined;
+};
+
+export type CreateContext = {
+  language: "python" | "node" | "bash";
+  /** Where it begins; without it, / */
+  cwd?: string | undefined;
+  env?: Env | undefined;
 };
 
 export type CreateImage = {
@@ -216,6 +233,19 @@ export type CreatedImage = {
   reused: boolean;
 };
 
+export type DisplayResult = {
+  /** It is the value of the last expression */
+  is_main: boolean;
+  /** The same in several forms, by MIME type: text, base64 where that is binary, or JSON where the type is JSON */
+  data: {
+    [key: string]: unknown;
+  };
+  /** Forms beyond 8 MiB, and how large they are */
+  omitted?: {
+    [key: string]: number;
+  } | undefined;
+};
+
 /** Environment of every process */
 export type Env = {
   [key: string]: string;
@@ -223,10 +253,37 @@ export type Env = {
 
 export type Eval = {
   code: string;
-  /** Needed only when the snapshot has several */
-  language?: "python" | "node" | undefined;
+  /** Needed only when the snapshot has several; one that is not warm yet is started, where the image has it */
+  language?: "python" | "node" | "bash" | undefined;
+  /** Where it runs, in place of the language's own interpreter */
+  context?: Name | undefined;
+  /** Set while this code runs */
+  env?: Env | undefined;
   /** @default 30 */
   timeout_secs?: number | undefined;
+};
+
+export type EvalEnd = {
+  /** The last value as text */
+  result: string | null;
+  /** The last value where JSON can carry it unchanged */
+  value?: unknown;
+  error: string | null;
+  error_type: string | null;
+  traceback: string | null;
+  /** 0, or 1 when the code raised an error; of a shell the status of the last command */
+  exit_code: number;
+  /** Output beyond 8 MiB, or results beyond 256 or 16 MiB, were dropped */
+  truncated: boolean;
+  /** How many its interpreter has run, with this one */
+  execution_count: number;
+};
+
+/** The data of the events stdout and stderr, result, end, error */
+export type EvalEvent = EvalOutput | DisplayResult | EvalEnd | Problem;
+
+export type EvalOutput = {
+  text: string;
 };
 
 export type EvalResult = {
@@ -237,11 +294,16 @@ export type EvalResult = {
   error: string | null;
   error_type: string | null;
   traceback: string | null;
-  /** 0, or 1 when the code raised an error */
+  /** 0, or 1 when the code raised an error; of a shell the status of the last command */
   exit_code: number;
   stdout: string;
   stderr: string;
+  /** Output beyond 8 MiB, or results beyond 256 or 16 MiB, were dropped */
   truncated: boolean;
+  /** What the code displayed, such as figures, and its value where that shows more than text */
+  results: DisplayResult[];
+  /** How many its interpreter has run, with this one */
+  execution_count: number;
 };
 
 export type Event = {
@@ -940,7 +1002,9 @@ export type WarmUp = {
   exec?: Array<string[]> | undefined;
   /** Interpreters to keep warm, with the code that warms them */
   kernels?: Array<{
-    language: "python" | "node";
+    language: "python" | "node" | "bash";
+    /** Where it begins; without it, / */
+    cwd?: string | undefined;
     code?: string | undefined;
   }> | undefined;
   /** For each program and each code */

@@ -5,7 +5,7 @@ import { after, before, test } from "node:test";
 import { routes, type RouteName } from "../../daemon/src/api/routes.ts";
 import { Controller } from "../src/index.ts";
 import { FakeDaemon } from "./helpers/fake-daemon.ts";
-import { SAMPLES } from "./helpers/samples.ts";
+import { evalResult, SAMPLES } from "./helpers/samples.ts";
 
 type Case = {
   route: RouteName;
@@ -121,6 +121,27 @@ const cases: Case[] = [
     body: { args: ["id"], timeout_secs: 5, cwd: "/", max_output_bytes: 10 },
   },
   { route: "evalCode", call: (c) => c.evalCode("sb-1", "1", { language: "python" }), body: { code: "1", language: "python" } },
+  {
+    route: "evalCode",
+    call: (c) => c.evalCode("sb-1", "1", { context: { id: "bash-1" }, env: { A_B: "c" } }),
+    body: { code: "1", context: "bash-1", env: { A_B: "c" } },
+  },
+  {
+    route: "evalStream",
+    call: (c) => c.evalCode("sb-1", "1", { context: "bash-1", onStdout: () => undefined }),
+    params: { id: "sb-1" },
+    body: { code: "1", context: "bash-1" },
+    result: { ...evalResult, stdout: "one\n", stderr: "two", results: [{ is_main: false, data: { "text/html": "<b>" } }] },
+  },
+  { route: "listContexts", call: (c) => c.listContexts("sb-1"), params: { id: "sb-1" } },
+  {
+    route: "createContext",
+    call: (c) => c.createContext("sb-1", "bash", { cwd: "/srv", env: { A_B: "c" } }),
+    body: { language: "bash", cwd: "/srv", env: { A_B: "c" } },
+  },
+  { route: "deleteContext", call: (c) => c.deleteContext("sb-1", "bash-1"), params: { id: "sb-1", context: "bash-1" } },
+  { route: "restartContext", call: (c) => c.restartContext("sb-1", "bash-1"), params: { id: "sb-1", context: "bash-1" } },
+  { route: "interruptContext", call: (c) => c.interruptContext("sb-1", "bash-1"), params: { id: "sb-1", context: "bash-1" } },
   {
     route: "branchSandbox",
     call: (c) => c.branchSandbox("sb-1", { tag: "b", wait: false, mode: "live", measureDiff: true, parentTag: "p" }),

@@ -14,6 +14,9 @@ CreateImage = Union["CreateImagePackages", "CreateImageReference", "CreateImageF
 #: Environment of every process
 Env = Dict[str, str]
 
+#: The data of the events stdout and stderr, result, end, error
+EvalEvent = Union["EvalOutput", "DisplayResult", "EvalEnd", "Problem"]
+
 EventType = Literal["sandbox.created", "sandbox.adopted", "sandbox.updated", "sandbox.network", "sandbox.paused", "sandbox.suspended", "sandbox.resumed", "sandbox.ended", "sandbox.lost", "sandbox.deleted", "snapshot.writing", "snapshot.ready", "snapshot.failed", "snapshot.updated", "snapshot.deleted", "image.created", "image.deleted", "workspace.created", "workspace.suspended", "workspace.resumed", "workspace.deleted", "daemon.started", "daemon.stopping"]
 
 ForkOutcome = Union["ForkOutcomeSandbox", "ForkOutcomeError"]
@@ -108,6 +111,16 @@ class ConfigValue(TypedDict):
     source: Literal["option", "environment", "file", "default"]
 
 
+class Context(TypedDict):
+    # That of the first one of a language is the language's name. Stays the same in forks
+    id: str
+    language: Literal["python", "node", "bash"]
+    # Where it began
+    cwd: str
+    # One that has ended can be restarted
+    state: Literal["running", "ended"]
+
+
 _CopyFile = TypedDict(  # one of its fields is a keyword
     "_CopyFile",
     {
@@ -126,6 +139,16 @@ class CopyFile(_CopyFile, total=False):
     overwrite: bool
     # User of the guest whose rights count and who owns what is new; without it root
     user: str
+
+
+class _CreateContext(TypedDict):
+    language: Literal["python", "node", "bash"]
+
+
+class CreateContext(_CreateContext, total=False):
+    # Where it begins; without it, /
+    cwd: str
+    env: "Env"
 
 
 CreateImagePackagesCopy = TypedDict(  # one of its fields is a keyword
@@ -311,15 +334,54 @@ class CreatedImageInfo(TypedDict):
     reused: bool
 
 
+class _DisplayResult(TypedDict):
+    # It is the value of the last expression
+    is_main: bool
+    # The same in several forms, by MIME type: text, base64 where that is binary, or JSON where the type is JSON
+    data: Dict[str, Any]
+
+
+class DisplayResult(_DisplayResult, total=False):
+    # Forms beyond 8 MiB, and how large they are
+    omitted: Dict[str, int]
+
+
 class _Eval(TypedDict):
     code: str
 
 
 class Eval(_Eval, total=False):
-    # Needed only when the snapshot has several
-    language: Literal["python", "node"]
+    # Needed only when the snapshot has several; one that is not warm yet is started, where the image has it
+    language: Literal["python", "node", "bash"]
+    # Where it runs, in place of the language's own interpreter
+    context: "Name"
+    # Set while this code runs
+    env: "Env"
     # (default 30)
     timeout_secs: float
+
+
+class _EvalEnd(TypedDict):
+    # The last value as text
+    result: Optional[str]
+    error: Optional[str]
+    error_type: Optional[str]
+    traceback: Optional[str]
+    # 0, or 1 when the code raised an error; of a shell the status of the last command
+    exit_code: int
+    # Output beyond 8 MiB, or results beyond 256 or 16 MiB, were dropped
+    truncated: bool
+    # How many its interpreter has run, with this one
+    execution_count: int
+
+
+class EvalEnd(_EvalEnd, total=False):
+    # The last value where JSON can carry it unchanged
+    value: Any
+
+
+class EvalOutput(TypedDict):
+    text: str
 
 
 class _EvalResult(TypedDict):
@@ -328,11 +390,16 @@ class _EvalResult(TypedDict):
     error: Optional[str]
     error_type: Optional[str]
     traceback: Optional[str]
-    # 0, or 1 when the code raised an error
+    # 0, or 1 when the code raised an error; of a shell the status of the last command
     exit_code: int
     stdout: str
     stderr: str
+    # Output beyond 8 MiB, or results beyond 256 or 16 MiB, were dropped
     truncated: bool
+    # What the code displayed, such as figures, and its value where that shows more than text
+    results: List["DisplayResult"]
+    # How many its interpreter has run, with this one
+    execution_count: int
 
 
 class EvalResult(_EvalResult, total=False):
@@ -1073,10 +1140,12 @@ class Version(TypedDict):
 
 
 class _WarmUpKernels(TypedDict):
-    language: Literal["python", "node"]
+    language: Literal["python", "node", "bash"]
 
 
 class WarmUpKernels(_WarmUpKernels, total=False):
+    # Where it begins; without it, /
+    cwd: str
     code: str
 
 

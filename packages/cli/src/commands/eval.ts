@@ -4,15 +4,16 @@ import { text } from "node:stream/consumers";
 import { Command, Option } from "commander";
 import { connect } from "../daemon.ts";
 import { usageError } from "../errors.ts";
-import { positiveNumber } from "../options.ts";
-import { printJson, writeGuestText } from "../output.ts";
+import { addPair, positiveNumber } from "../options.ts";
+import { printJson, printNote, writeGuestText } from "../output.ts";
 import { workingOnTerminal } from "../progress.ts";
+import { formsOf, saveResults } from "../save-results.ts";
 import { acceptTargets, refuseTargets } from "../targets.ts";
 
-import type { EvalOptions, EvalResult } from "forkd";
+import type { DisplayResult, EvalOptions, EvalResult } from "forkd";
 import type { Cli } from "../cli.ts";
 
-type Options = { language?: EvalOptions["language"]; timeoutSecs: number };
+type Options = Pick<EvalOptions, "language" | "env"> & { context?: string; save?: string; timeoutSecs: number };
 
 export function evalCommand(cli: Cli): Command {
   const command = new Command("eval")
@@ -20,28 +21,42 @@ export function evalCommand(cli: Cli): Command {
     .argument("[id]", "id or name")
     .argument("[code...]", "after --: the code; '-' reads it from standard input")
     .usage("[options] <id> -- <code>")
-    .addOption(new Option("--language <language>", "needed only when the snapshot has several").choices(["python", "node"]))
+    .addOption(new Option("--language <language>", "needed only when the snapshot has several").choices(["python", "node", "bash"]))
+    .addOption(new Option("--context <id>", "the interpreter it runs in, of 'forkd context ls'").conflicts("language"))
+    .option("--env <key=value>", "environment of this code; may be repeated", addPair)
+    .option("--save <dir>", "write what it displays, such as figures and tables, to files in this folder")
     .option("--timeout-secs <secs>", "interrupt it after so many seconds", positiveNumber, 30)
     .option("--json", "print the whole result as JSON");
-  return acceptTargets(command).action(async (given: string | undefined, words: string[], { language, timeoutSecs }: Options) => {
+  return acceptTargets(command).action(async (given: string | undefined, words: string[], opts: Options) => {
     const id = refuseTargets(command, given);
     if (words.length === 0) throw usageError("missing the code: forkd eval ID -- '1 + 1', or '-' for standard input");
     const code = words.length === 1 && words[0] === "-" ? await text(process.stdin) : words.join(" ");
     const forkd = await connect(cli);
+    const { language, context, env, timeoutSecs, save } = opts;
     const result = await workingOnTerminal("Running the code", async () =>
-      forkd.evalCode(id, code, { language, timeoutSecs, signal: cli.signal }),
+      forkd.evalCode(id, code, { language, context, env, timeoutSecs, signal: cli.signal }),
     );
     cli.exitCode = result.exit_code;
+    const saved = save === undefined ? undefined : await saveResults(result.results, save);
     if (cli.json) printJson(result);
-    else await printResult(result);
+    else await printResult(result, saved !== undefined);
+    for (const path of saved ?? []) printNote(`Saved: ${path}`);
   });
 }
 
-async function printResult(result: EvalResult): Promise<void> {
+async function printResult(result: EvalResult, isSaved: boolean): Promise<void> {
   await writeGuestText(result.stdout);
+  for (const display of result.results) await printDisplay(display, isSaved);
   await writeGuestText(result.stderr, "stderr");
   if (result.error !== null) await writeGuestText(line(result.traceback ?? result.error), "stderr");
   else if (result.result !== null) await writeGuestText(line(result.result));
+}
+
+async function printDisplay(display: DisplayResult, isSaved: boolean): Promise<void> {
+  const text = display.data["text/plain"];
+  if (!display.is_main && typeof text === "string") await writeGuestText(line(text));
+  const forms = formsOf(display);
+  if (forms.length > 0 && !isSaved) printNote(`Displayed: ${forms.join(", ")}. --save DIR writes it to files.`);
 }
 
 function line(text: string): string {

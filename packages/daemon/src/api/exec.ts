@@ -1,7 +1,7 @@
 // Programs and code inside a sandbox.
 
 import * as z from "zod";
-import { env } from "./common.ts";
+import { env, name, problem } from "./common.ts";
 
 const MAX_TIMEOUT_SECS = 24 * 3600;
 const MAX_CODE = 8 * 1024 * 1024;
@@ -37,13 +37,30 @@ export const execResult = z
   })
   .meta({ id: "ExecResult" });
 
+export const language = z.enum(["python", "node", "bash"]);
+
 export const evalRequest = z
   .strictObject({
     code: z.string().max(MAX_CODE),
-    language: z.enum(["python", "node"]).optional().meta({ description: "Needed only when the snapshot has several" }),
+    language: language
+      .optional()
+      .meta({ description: "Needed only when the snapshot has several; one that is not warm yet is started, where the image has it" }),
+    context: name.optional().meta({ description: "Where it runs, in place of the language's own interpreter" }),
+    env: env.optional().meta({ description: "Set while this code runs" }),
     timeout_secs: timeoutSecs,
   })
+  .refine(({ language: given, context }) => given === undefined || context === undefined, "a context has its language: give one of both")
   .meta({ id: "Eval" });
+
+const displayResult = z
+  .strictObject({
+    is_main: z.boolean().meta({ description: "It is the value of the last expression" }),
+    data: z.record(z.string(), z.unknown()).meta({
+      description: "The same in several forms, by MIME type: text, base64 where that is binary, or JSON where the type is JSON",
+    }),
+    omitted: z.record(z.string(), z.int()).optional().meta({ description: "Forms beyond 8 MiB, and how large they are" }),
+  })
+  .meta({ id: "DisplayResult" });
 
 export const evalResult = z
   .strictObject({
@@ -52,12 +69,24 @@ export const evalResult = z
     error: z.string().nullable(),
     error_type: z.string().nullable(),
     traceback: z.string().nullable(),
-    exit_code: z.int().meta({ description: "0, or 1 when the code raised an error" }),
+    exit_code: z.int().meta({ description: "0, or 1 when the code raised an error; of a shell the status of the last command" }),
     stdout: z.string(),
     stderr: z.string(),
-    truncated: z.boolean(),
+    truncated: z.boolean().meta({ description: "Output beyond 8 MiB, or results beyond 256 or 16 MiB, were dropped" }),
+    results: z
+      .array(displayResult)
+      .meta({ description: "What the code displayed, such as figures, and its value where that shows more than text" }),
+    execution_count: z.int().meta({ description: "How many its interpreter has run, with this one" }),
   })
   .meta({ id: "EvalResult" });
+
+const evalOutput = z.strictObject({ text: z.string() }).meta({ id: "EvalOutput" });
+
+const evalEnd = evalResult.omit({ stdout: true, stderr: true, results: true }).meta({ id: "EvalEnd" });
+
+export const evalEvent = z
+  .union([evalOutput, displayResult, evalEnd, problem])
+  .meta({ id: "EvalEvent", description: "The data of the events stdout and stderr, result, end, error" });
 
 export const pingResult = z.strictObject({ pong: z.literal(true), ms: z.number(), kernels: z.array(z.string()) }).meta({ id: "Pong" });
 
@@ -65,4 +94,6 @@ export type ExecRequest = z.infer<typeof execRequest>;
 export type ExecResult = z.infer<typeof execResult>;
 export type EvalRequest = z.infer<typeof evalRequest>;
 export type EvalResult = z.infer<typeof evalResult>;
+export type DisplayResult = z.infer<typeof displayResult>;
+export type EvalEnd = z.infer<typeof evalEnd>;
 export type PingResult = z.infer<typeof pingResult>;

@@ -1,6 +1,7 @@
 // Every route of the API, as data: the server validates by it, spec/openapi.json and the SDK's types are generated from it.
 
 import type * as z from "zod";
+import { contextRoutes } from "./routes/contexts.ts";
 import { daemonRoutes } from "./routes/daemon.ts";
 import { fileRoutes } from "./routes/files.ts";
 import { portRoutes } from "./routes/ports.ts";
@@ -13,6 +14,7 @@ export const routes = {
   ...daemonRoutes,
   ...snapshotRoutes,
   ...sandboxRoutes,
+  ...contextRoutes,
   ...fileRoutes,
   ...processRoutes,
   ...portRoutes,

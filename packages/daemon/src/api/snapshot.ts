@@ -1,11 +1,10 @@
 // Snapshots: frozen warm VMs.
 
 import * as z from "zod";
+import { language } from "./exec.ts";
 import { env, flag, metadata, metadataFilter, name, page, unixSeconds, warnings } from "./common.ts";
 import { networkPolicy, setNetwork } from "./network.ts";
 import { sandboxInfo } from "./sandbox.ts";
-
-const language = z.enum(["python", "node"]);
 
 const snapshotStatus = z.enum(["writing", "ready", "failed"]).meta({ id: "SnapshotStatus" });
 
@@ -51,13 +50,14 @@ const warmUp = z
       .array(
         z.strictObject({
           language,
+          cwd: z.string().min(1).max(4096).optional().meta({ description: "Where it begins; without it, /" }),
           code: z
             .string()
             .max(8 * 1024 * 1024)
             .optional(),
         }),
       )
-      .max(2)
+      .max(3)
       .optional()
       .meta({ description: "Interpreters to keep warm, with the code that warms them" }),
     timeout_secs: z

@@ -10,16 +10,36 @@ const Id = z.number().int().nonnegative();
 const GeneratorName = z.string().max(64);
 const Region = z.tuple([GeneratorName, z.number().int().nonnegative(), z.number().int().min(1).max(65536), z.enum(["random", "zero"])]);
 
+const MOST_FORMS = 64;
+const Count = z.number().int().nonnegative();
+/** What a value shows, by MIME type; JSON for types that are JSON, text or base64 for others */
+const Bundle = z
+  .record(z.string().max(256), z.unknown())
+  .refine((bundle) => Object.keys(bundle).length <= MOST_FORMS, "too many representations");
+const shown = { data: Bundle, omitted: z.record(z.string().max(256), Count).optional() };
+
 const KernelMessage = z.discriminatedUnion("event", [
   z.object({ event: z.literal("ready"), version: z.string().max(64) }),
   z.object({ event: z.literal("generators"), regions: z.array(Region).max(64), complete: z.boolean() }),
   z.object({ event: z.literal("start"), id: Id }),
   z.object({ event: z.literal("reseeded"), id: Id, generators: z.array(GeneratorName).max(64) }),
-  z.object({ event: z.literal("result"), id: Id, text: z.string().nullable(), json: z.unknown().optional() }),
-  z.object({ event: z.literal("error"), id: Id, type: z.string(), message: z.string(), traceback: z.string() }),
+  z.object({ event: z.literal("display"), id: Id, ...shown }),
+  z.object({
+    event: z.literal("result"),
+    id: Id,
+    count: Count.default(0),
+    text: z.string().nullable(),
+    json: z.unknown().optional(),
+    data: shown.data.optional(),
+    omitted: shown.omitted,
+  }),
+  z.object({ event: z.literal("error"), id: Id, count: Count.default(0), type: z.string(), message: z.string(), traceback: z.string() }),
+  z.object({ event: z.literal("status"), id: Id, count: Count, status: z.number().int().min(0).max(255) }),
 ]);
 
 export type KernelMessage = z.infer<typeof KernelMessage>;
+/** How an eval ended */
+export type EndMessage = Extract<KernelMessage, { event: "result" | "error" | "status" }>;
 export type GeneratorsMessage = Extract<KernelMessage, { event: "generators" }>;
 
 /** A line that is no message is the half of one whose sender is gone, or the work of code that writes where it should not */

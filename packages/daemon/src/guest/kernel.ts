@@ -4,49 +4,37 @@ import { randomBytes, randomInt } from "node:crypto";
 import { ForkdError } from "../errors.ts";
 import { Writer } from "./codec.ts";
 import { throwIfCancelled, within, type AgentConnection } from "./connection.ts";
-import { GrowingBuffer, OutputTail } from "./growing-buffer.ts";
+import { OutputTail } from "./growing-buffer.ts";
+import type { EvalResult } from "./eval-output.ts";
 import { LineReader, MAX_CONTROL_LINE, parseMessage, type GeneratorsMessage, type KernelMessage } from "./kernel-messages.ts";
+import { checkRequest, COMMANDS, lineFor, type KernelRequest, type Language } from "./language.ts";
+import { PendingEval, type EvalOptions } from "./pending-eval.ts";
 import { GuestProcess } from "./process.ts";
 import { CHANNEL, T } from "./protocol.ts";
 import type { AgentStream } from "./stream.ts";
 
-export type Language = "python" | "node";
-
-const COMMANDS: Record<Language, string[]> = {
-  python: ["python3", "-u", "/run/forkd/kernels/python.py"],
-  node: ["node", "/run/forkd/kernels/node.mjs"],
-};
 /** how often a timed-out eval is interrupted, and for how long in all */
 const INTERRUPT_EVERY_MS = 250;
 const INTERRUPT_FOR_MS = 5000;
 const REGISTER_WITHIN_MS = 30_000;
-const MAX_OUTPUT = 8 * 1024 * 1024;
 const MAX_EARLY_OUTPUT = 16 * 1024;
 
-export type EvalOptions = {
-  timeoutMs?: number | undefined;
-  onStdout?: ((text: Buffer) => void | Promise<void>) | undefined;
-  onStderr?: ((text: Buffer) => void | Promise<void>) | undefined;
+export type KernelStart = {
+  /** its name; that of the language, unless there are several of it */
+  context?: string | undefined;
+  cwd?: string | undefined;
+  env?: Record<string, string> | undefined;
+  timeoutMs: number;
   signal?: AbortSignal | undefined;
-};
-
-export type EvalError = { type: string; message: string; traceback: string };
-
-export type EvalResult = {
-  /** the last value as text; null when there is none */
-  text: string | null;
-  /** the last value where JSON can carry it unchanged */
-  json?: unknown;
-  stdout: string;
-  stderr: string;
-  /** output beyond 8 MiB was dropped here; the callbacks got all of it */
-  truncated: boolean;
-  error: EvalError | null;
 };
 
 /** What a snapshot must know about an interpreter in it */
 export type KernelFacts = {
   language: Language;
+  /** its name; without it, that of the language */
+  context?: string | undefined;
+  /** where it was started */
+  cwd?: string | undefined;
   version: string;
   /** "memory": the agent fills the generators' state at a fork; "message": the kernel is asked to reseed them */
   reseed: "memory" | "message";
@@ -54,20 +42,11 @@ export type KernelFacts = {
   busy: boolean;
 };
 
-type Pending = {
-  id: number;
-  /** the kernel's answer, which comes also for an eval that nobody waits for any more */
-  done: PromiseWithResolvers<EvalResult>;
-  /** rejects with what a callback of the caller threw */
-  callbacks: PromiseWithResolvers<never>;
-  callbackFailed: boolean;
-  opts: EvalOptions;
-  output: Record<"stdout" | "stderr", GrowingBuffer>;
-  truncated: boolean;
-};
-
 export class Kernel {
   readonly language: Language;
+  /** its name */
+  readonly context: string;
+  readonly cwd: string;
   readonly #agent: AgentConnection;
   #version = "";
   #reseed: KernelFacts["reseed"] = "message";
@@ -80,9 +59,11 @@ export class Kernel {
   /** what is sent, one message after another: two that wait for credit must not mix */
   #sent: Promise<void> = Promise.resolve();
   readonly #lines = new LineReader();
-  readonly #evals: Pending[] = [];
+  readonly #evals: PendingEval[] = [];
   readonly #reseeds = new Map<number, PromiseWithResolvers<string[]>>();
   readonly #ready = Promise.withResolvers<void>();
+  readonly #found = Promise.withResolvers<void>();
+  readonly #over = Promise.withResolvers<void>();
   // ids must not repeat those of another connection: an eval that was running at a branch still answers with its own
   #nextId = randomInt(2 ** 32) * 2 ** 20;
   /** an eval from before the fork may still run: our first one asks to be told when it begins */
@@ -90,36 +71,37 @@ export class Kernel {
   #dead: ForkdError | undefined;
   #opened = false;
 
-  private constructor(agent: AgentConnection, language: Language) {
+  private constructor(agent: AgentConnection, language: Language, opts: { context?: string | undefined; cwd?: string | undefined }) {
     this.#agent = agent;
     this.language = language;
+    this.context = opts.context ?? language;
+    this.cwd = opts.cwd ?? "/";
     this.#ready.promise.catch(() => undefined); // only start() waits for it
   }
 
   /** Starts a fresh interpreter and waits until it says that it is ready */
-  static async start(
-    agent: AgentConnection,
-    language: Language,
-    opts: { timeoutMs: number; signal?: AbortSignal | undefined },
-  ): Promise<Kernel> {
-    const kernel = new Kernel(agent, language);
+  static async start(agent: AgentConnection, language: Language, opts: KernelStart): Promise<Kernel> {
+    const kernel = new Kernel(agent, language, opts);
     const early = new OutputTail(MAX_EARLY_OUTPUT);
     kernel.#process = await GuestProcess.start(agent, COMMANDS[language], {
-      tag: `kernel/${language}`,
+      tag: kernel.#tag,
       control: true,
-      cwd: "/",
+      cwd: kernel.cwd,
+      env: opts.env,
       onOutput: (channel, bytes) => {
         if (!kernel.#version && channel !== "control") early.add(bytes);
         return kernel.#receive(channel, bytes);
       },
       signal: opts.signal,
     });
+    kernel.#found.resolve();
     const exit = kernel.#watch(kernel.#process.exited());
     const timeout = (): Error =>
       new ForkdError("WARMUP_FAILED", `The ${language} kernel was not ready within ${opts.timeoutMs} ms.\n${early.toString()}`);
     try {
       await within(kernel.#ready.promise, opts.timeoutMs, opts.signal, timeout);
     } catch (error) {
+      kernel.#process.kill("SIGKILL", "group"); // nobody would have a handle to it
       await Promise.race([exit, new Promise((resolve) => setTimeout(resolve, 50))]);
       if (kernel.#dead)
         throw new ForkdError("WARMUP_FAILED", `The ${language} kernel ended before it was ready.\n${early.toString()}`, {
@@ -132,15 +114,16 @@ export class Kernel {
 
   /** Attaches to the interpreter of a fork, in one go with whatever was sent before on this connection; it answers the reseeding only if it is asked for it */
   static attach(agent: AgentConnection, facts: KernelFacts): { kernel: Kernel; reseeded: Promise<string[]> } {
-    const kernel = new Kernel(agent, facts.language);
+    const kernel = new Kernel(agent, facts.language, facts);
     kernel.#version = facts.version;
     kernel.#reseed = facts.reseed;
     kernel.#foreignEval = facts.busy;
-    const { stream, process } = GuestProcess.attach(agent, `kernel/${facts.language}`, (channel, bytes) => kernel.#receive(channel, bytes));
+    const { stream, process } = GuestProcess.attach(agent, kernel.#tag, (channel, bytes) => kernel.#receive(channel, bytes));
     kernel.#stream = stream;
     void kernel.#watch(
       process.then(async (attached) => {
         kernel.#process = attached;
+        kernel.#found.resolve();
         return attached.exited();
       }),
     );
@@ -151,7 +134,8 @@ export class Kernel {
 
   /** What a snapshot taken now must remember */
   get facts(): KernelFacts {
-    return { language: this.language, version: this.#version, reseed: this.#reseed, busy: this.#foreignEval || this.#evals.length > 0 };
+    const { language, context, cwd } = this;
+    return { language, context, cwd, version: this.#version, reseed: this.#reseed, busy: this.#foreignEval || this.#evals.length > 0 };
   }
 
   /** Why it takes no more code */
@@ -183,22 +167,17 @@ export class Kernel {
   async eval(code: string, opts: EvalOptions = {}): Promise<EvalResult> {
     throwIfCancelled(opts.signal);
     if (this.#dead) throw this.#dead;
-    const pending: Pending = {
-      id: this.#nextId++,
-      done: Promise.withResolvers(),
-      callbacks: Promise.withResolvers(),
-      callbackFailed: false,
-      opts,
-      output: { stdout: new GrowingBuffer(), stderr: new GrowingBuffer() },
-      truncated: false,
-    };
+    const { env, warm } = opts;
+    checkRequest(this.language, code, env);
+    const pending = new PendingEval(this.#nextId++, opts);
     this.#evals.push(pending);
     // not awaited: sending may wait for credit, and the time runs from now on
-    this.#send({ op: "eval", id: pending.id, code, ...(this.#foreignEval ? { mark: true } : {}) });
+    const mark = this.#foreignEval;
+    this.#send({ op: "eval", id: pending.id, code, ...(mark ? { mark } : {}), ...(warm ? { warm } : {}), ...(env ? { env } : {}) });
     return this.#awaitEval(pending);
   }
 
-  async #awaitEval(pending: Pending): Promise<EvalResult> {
+  async #awaitEval(pending: PendingEval): Promise<EvalResult> {
     const { timeoutMs = 0, signal } = pending.opts;
     let timedOut: ForkdError | undefined;
     const timeOut = (): ForkdError => {
@@ -206,7 +185,7 @@ export class Kernel {
       return timedOut;
     };
     try {
-      return await within(Promise.race([pending.done.promise, pending.callbacks.promise]), timeoutMs, signal, timeOut);
+      return await within(pending.outcome, timeoutMs, signal, timeOut);
     } catch (error) {
       if (error === this.#dead || (await this.#interrupt(pending)) || error !== timedOut) throw error;
       const why = `The ${this.language} code did not end within ${timeoutMs} ms and does not react to an interrupt.`;
@@ -215,8 +194,8 @@ export class Kernel {
   }
 
   /** Interrupts until the eval has ended; false when it does not */
-  async #interrupt(pending: Pending): Promise<boolean> {
-    const ended = pending.done.promise.then(
+  async #interrupt(pending: PendingEval): Promise<boolean> {
+    const ended = pending.answered.then(
       () => true,
       () => true,
     );
@@ -229,8 +208,31 @@ export class Kernel {
     return false;
   }
 
-  #send(message: object): void {
-    const bytes = Buffer.from(`${this.#opening()}${JSON.stringify(message)}\n`);
+  /** Ends it, with everything that it runs */
+  async kill(): Promise<void> {
+    const process = await this.#attached();
+    process?.kill("SIGKILL", "group");
+    await this.#over.promise;
+  }
+
+  /** Interrupts what it runs; when it runs nothing, that means nothing */
+  async interrupt(): Promise<void> {
+    (await this.#attached())?.kill("SIGINT", "group");
+  }
+
+  /** Of its process in the guest; undefined when that is gone */
+  async pid(): Promise<number | undefined> {
+    return (await this.#attached())?.pid;
+  }
+
+  /** Its process; none when there was nothing to attach to */
+  async #attached(): Promise<GuestProcess | undefined> {
+    await Promise.race([this.#over.promise, this.#found.promise]);
+    return this.#process;
+  }
+
+  #send(request: KernelRequest): void {
+    const bytes = Buffer.from(`${this.#opening()}${lineFor(this.language, request)}\n`);
     this.#sent = this.#sent
       .then(async () => (this.#stream ? this.#stream.write(CHANNEL.control, bytes) : this.#process?.writeControl(bytes)))
       .catch((error: unknown) => this.#die(error)); // only a stream that is over refuses
@@ -238,40 +240,27 @@ export class Kernel {
 
   #receive(channel: "stdout" | "stderr" | "control", bytes: Buffer): void | Promise<void> {
     if (this.#dead) return;
-    if (channel === "control") {
-      this.#receiveControl(bytes);
-      return;
-    }
+    if (channel === "control") return this.#receiveControl(bytes);
     const current = this.#evals[0];
     if (!current || this.#foreignEval) return;
-    const { stdout, stderr } = current.output;
-    if (!current.output[channel].add(bytes, MAX_OUTPUT - (channel === "stdout" ? stderr : stdout).length)) current.truncated = true;
-    if (current.callbackFailed) return;
-    const failed = (error: unknown): void => {
-      current.callbackFailed = true;
-      current.callbacks.reject(error);
-    };
-    try {
-      const waiting = channel === "stdout" ? current.opts.onStdout?.(bytes) : current.opts.onStderr?.(bytes);
-      return waiting && Promise.resolve(waiting).catch(failed);
-    } catch (error) {
-      failed(error);
-    }
+    return current.print(channel, bytes);
   }
 
-  #receiveControl(bytes: Buffer): void {
+  #receiveControl(bytes: Buffer): void | Promise<void> {
     const lines = this.#lines.push(bytes);
+    const waiting: Promise<void>[] = [];
     for (const line of lines ?? []) {
       const message = parseMessage(line);
-      if (message) this.#handle(message);
+      const wait = message && this.#handle(message, line.length);
+      if (wait) waiting.push(wait);
     }
-    if (lines) return;
+    if (lines) return waiting.length > 0 ? Promise.all(waiting).then(() => undefined) : undefined;
     this.#die(undefined, `sent a control message of more than ${MAX_CONTROL_LINE} bytes and was given up`);
     if (this.#stream) this.#stream.cancel();
     else this.#process?.detach();
   }
 
-  #handle(message: KernelMessage): void {
+  #handle(message: KernelMessage, bytes: number): void | Promise<void> {
     switch (message.event) {
       case "ready":
         this.#version = message.version;
@@ -289,14 +278,20 @@ export class Kernel {
         this.#reseeds.get(message.id)?.resolve(message.generators);
         this.#reseeds.delete(message.id);
         return;
+      case "display": {
+        const pending = this.#evals[0];
+        if (pending?.id !== message.id) return; // of an eval from before the fork, or of code that pretends
+        return pending.display(message, bytes);
+      }
       case "result":
+      case "status":
       case "error": {
         if (message.event === "error")
           this.#reseeds.get(message.id)?.reject(new ForkdError("FORK_FAILED", `${message.type}: ${message.message}`));
         const at = this.#evals.findIndex((pending) => pending.id === message.id);
         if (at < 0) return; // of an eval from before the fork
         const [pending] = this.#evals.splice(at, 1);
-        pending?.done.resolve(toResult(message, pending));
+        return pending?.end(message, bytes);
       }
     }
   }
@@ -308,9 +303,9 @@ export class Kernel {
       const { regions, complete } = this.#generators;
       this.#generators = undefined;
       if (!complete) continue;
-      const payload = new Writer().str(`kernel/${this.language}`).list(regions, (writer, [name, address, length, fill]) => {
+      const payload = new Writer().str(this.#tag).list(regions, (writer, [name, address, length, fill]) => {
         writer
-          .str(`${this.language}/${name}`)
+          .str(`${this.context}/${name}`)
           .u64(BigInt(address))
           .u32(length)
           .u8(fill === "zero" ? 1 : 0);
@@ -336,27 +331,21 @@ export class Kernel {
     this.#die(cause);
   }
 
+  /** Under what name the agent has its process */
+  get #tag(): string {
+    return `kernel/${this.context}`;
+  }
+
   #die(cause: unknown, how = "has ended"): void {
     if (this.#dead) return;
+    this.#over.resolve();
     this.#dead =
       cause instanceof ForkdError && cause.code === "AGENT_LOST"
         ? cause
         : new ForkdError("KERNEL_DIED", `The ${this.language} kernel ${how}.`, { cause });
     this.#ready.reject(this.#dead);
-    for (const pending of this.#evals.splice(0)) pending.done.reject(this.#dead);
+    for (const pending of this.#evals.splice(0)) pending.fail(this.#dead);
     for (const reply of this.#reseeds.values()) reply.reject(this.#dead);
     this.#reseeds.clear();
   }
-}
-
-function toResult(message: Extract<KernelMessage, { event: "result" | "error" }>, pending: Pending): EvalResult {
-  const failed = message.event === "error";
-  return {
-    text: failed ? null : message.text,
-    ...(!failed && "json" in message ? { json: message.json } : {}),
-    stdout: pending.output.stdout.bytes().toString(),
-    stderr: pending.output.stderr.bytes().toString(),
-    truncated: pending.truncated,
-    error: failed ? { type: message.type, message: message.message, traceback: message.traceback } : null,
-  };
 }

@@ -29,8 +29,8 @@ export type ProcessInfo = {
   stderr: number;
 };
 
-/** All processes that the agent knows, by id; those of forkd itself are left out */
-export async function listProcesses(agent: AgentConnection, timeoutMs: number): Promise<ProcessInfo[]> {
+/** All processes that the agent knows, by id: those of forkd itself, or the others */
+export async function listProcesses(agent: AgentConnection, timeoutMs: number, { own = false } = {}): Promise<ProcessInfo[]> {
   const all: ProcessInfo[] = [];
   for (let after = 0, more = true; more;) {
     const reader = await agent.call(T.LIST, new Writer().u64(BigInt(after)).done(), { timeoutMs });
@@ -43,7 +43,7 @@ export async function listProcesses(agent: AgentConnection, timeoutMs: number): 
     all.push(...page);
     if (all.length > MOST_PROCESSES || (more && page.length === 0)) throw new CodecError("a list of processes without an end");
   }
-  return all.filter(({ tag }) => !INTERNAL.test(tag));
+  return all.filter(({ tag }) => INTERNAL.test(tag) === own);
 }
 
 function readProcess(item: Reader): ProcessInfo {

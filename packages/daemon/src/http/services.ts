@@ -4,6 +4,7 @@ import type { Duplex } from "node:stream";
 import type { Event, GcResult, Status } from "../api/daemon.ts";
 import type { EvalRequest, EvalResult, ExecRequest, ExecResult, PingResult } from "../api/exec.ts";
 import type * as files from "../api/files.ts";
+import type { ContextInfo, CreateContext } from "../api/contexts.ts";
 import type { CreatedImage, CreateImage, ImageInfo } from "../api/image.ts";
 import type { NetworkInfo, SetNetwork } from "../api/network.ts";
 import type { PortInfo } from "../api/ports.ts";
@@ -15,6 +16,7 @@ import type { ResolvedConfig } from "../config.ts";
 import type { E2b } from "../e2b/e2b.ts";
 import type { Caller } from "../manager/caller.ts";
 import type { WriteFile } from "../manager/files.ts";
+import type { RunningEval } from "../manager/running-eval.ts";
 import type { WatchedProcess } from "../manager/processes.ts";
 import type { AuditLog } from "../observe/audit.ts";
 import type { Logger } from "../observe/log.ts";
@@ -69,7 +71,17 @@ export type InsideApi = {
   ping(id: string): Promise<PingResult>;
   exec(id: string, request: ExecRequest, caller: Caller): Promise<ExecResult>;
   eval(id: string, request: EvalRequest, caller: Caller): Promise<EvalResult>;
+  evalEvents(id: string, request: EvalRequest, caller: Caller): RunningEval;
   logs(id: string, query: sandbox.LogsQuery, signal: AbortSignal): AsyncIterable<string>;
+};
+
+/** Interpreters of a sandbox */
+export type ContextsApi = {
+  list(id: string): Promise<ContextInfo[]>;
+  create(id: string, request: CreateContext, caller: Pick<Caller, "signal">): Promise<ContextInfo>;
+  remove(id: string, context: string): Promise<void>;
+  restart(id: string, context: string, caller: Pick<Caller, "signal">): Promise<ContextInfo>;
+  interrupt(id: string, context: string): Promise<void>;
 };
 
 export type FilesApi = {
@@ -163,6 +175,7 @@ export type ManagerApi = {
   readonly suspension: SuspensionApi;
   readonly networks: NetworksApi;
   readonly inside: InsideApi;
+  readonly contexts: ContextsApi;
   readonly ports: PortsApi;
   readonly processes: ProcessesApi;
   readonly files: FilesApi;

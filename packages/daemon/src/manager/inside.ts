@@ -1,13 +1,17 @@
 // What is done inside a running sandbox.
 
 import type { EvalRequest, EvalResult, ExecRequest, ExecResult, PingResult } from "../api/exec.ts";
+import type { Language } from "../guest/language.ts";
 import type { LogsQuery } from "../api/sandbox.ts";
 import type { Caller } from "./caller.ts";
 import type { Meter } from "./core.ts";
 import { exitCodeOf } from "./exit-code.ts";
 import { ConsoleLogs, logLines } from "./logs.ts";
 import type { Registry } from "./registry.ts";
+import { evalResult, runningEval, type RunningEval } from "./running-eval.ts";
 import { liveOf, type Sandboxes } from "./sandboxes.ts";
+
+type EvalTarget = { timeoutMs: number; context?: string; language?: Language; env?: Record<string, string> };
 
 export class Inside {
   readonly #sandboxes: Sandboxes;
@@ -57,22 +61,19 @@ export class Inside {
   async eval(id: string, request: EvalRequest, caller: Caller): Promise<EvalResult> {
     return this.#sandboxes.use(id, async (sandbox) =>
       this.#measured(this.#meter.evaluated, async () => {
-        const { language, code } = request;
-        const timeoutMs = request.timeout_secs * 1000;
-        const result = await sandbox.eval(code, { timeoutMs, signal: caller.signal, ...(language ? { language } : {}) });
-        const { error } = result;
-        return {
-          result: result.text,
-          ...(result.json === undefined ? {} : { value: result.json }),
-          error: error && `${error.type}: ${error.message}`,
-          error_type: error && error.type,
-          traceback: error && error.traceback,
-          exit_code: error ? 1 : 0,
-          stdout: result.stdout,
-          stderr: result.stderr,
-          truncated: result.truncated,
-        };
+        return evalResult(await sandbox.eval(request.code, { ...optionsOf(request), signal: caller.signal }));
       }),
+    );
+  }
+
+  /** The same, with what comes of it meanwhile */
+  evalEvents(id: string, request: EvalRequest, caller: Pick<Caller, "signal">): RunningEval {
+    return runningEval(
+      async (callbacks) =>
+        this.#sandboxes.use(id, async (sandbox) =>
+          this.#measured(this.#meter.evaluated, async () => sandbox.eval(request.code, { ...optionsOf(request), ...callbacks })),
+        ),
+      caller.signal,
     );
   }
 
@@ -94,4 +95,8 @@ export class Inside {
       report(performance.now() - from, ok);
     }
   }
+}
+
+function optionsOf({ context, language, env, timeout_secs: secs }: EvalRequest): EvalTarget {
+  return { timeoutMs: secs * 1000, ...(context ? { context } : {}), ...(language ? { language } : {}), ...(env ? { env } : {}) };
 }

@@ -23,6 +23,7 @@ import type { Core, Log, Meter, Settings } from "./core.ts";
 import { Files } from "./files.ts";
 import { collectGarbage } from "./gc.ts";
 import { Images } from "./images.ts";
+import { Contexts } from "./contexts.ts";
 import { Inside } from "./inside.ts";
 import { limitName } from "./limit-fields.ts";
 import { availableMemoryMiB, Limits } from "./limits.ts";
@@ -68,6 +69,7 @@ export class Manager {
   readonly sandboxes: Sandboxes;
   readonly networks: Networks;
   readonly inside: Inside;
+  readonly contexts: Contexts;
   readonly ports: Ports;
   readonly processes: Processes;
   readonly files: Files;
@@ -103,6 +105,7 @@ export class Manager {
     this.sandboxes = new Sandboxes(core, { registry, limits: this.#limits, snapshots: usable, wake });
     this.networks = new Networks(core, { registry, sandboxes: this.sandboxes });
     this.inside = new Inside({ sandboxes: this.sandboxes, registry, meter: core.meter });
+    this.contexts = new Contexts(this.sandboxes);
     this.ports = new Ports({ sandboxes: this.sandboxes, registry });
     this.processes = new Processes(this.sandboxes);
     this.files = new Files({ sandboxes: this.sandboxes, registry });

@@ -3,7 +3,8 @@
 import { join } from "node:path";
 import { ForkdError, messageOf } from "../errors.ts";
 import { AgentConnection } from "../guest/connection.ts";
-import { Kernel, type Language } from "../guest/kernel.ts";
+import { Contexts } from "../guest/contexts.ts";
+import { Kernel } from "../guest/kernel.ts";
 import { switchNetwork } from "../guest/network.ts";
 import type { ControlGroups, HostLimits, VmGroup } from "../host/control-groups.ts";
 import type { FlatCache } from "../memory/flat.ts";
@@ -75,11 +76,9 @@ export async function adoptSandbox(context: AdoptContext, record: SandboxRecord)
     const network = new Egress(agent, { network: context.network, owner, policy, spent });
     // its guest may have missed the last change, and is heard of no more than that if it cannot follow: the policy is in force here
     switchNetwork(agent, policy.mode !== "none", 0).catch(() => undefined);
-    const kernels = new Map<Language, Kernel>();
-    for (const facts of record.snapshot.manifest.kernels) {
-      // an eval of the earlier process may still be under way
-      kernels.set(facts.language, Kernel.attach(agent, { ...facts, busy: true }).kernel);
-    }
+    // an eval of the earlier process may still be under way
+    const kernels = record.snapshot.manifest.kernels.map((facts) => Kernel.attach(agent, { ...facts, busy: true }).kernel);
+    const contexts = new Contexts(agent, kernels, { isComplete: false });
     // one that is paused takes them when it goes on; without them it is still a sandbox
     startSharing(agent, { shares: record.shares, hidden: context.hidden, mounted: [], withinMs: 0 }).catch((error: unknown) => {
       if (error instanceof ForkdError && error.code === "SHARE_FAILED") context.onWarning(`Sandbox ${record.id}: ${error.message}`);
@@ -89,7 +88,7 @@ export async function adoptSandbox(context: AdoptContext, record: SandboxRecord)
     const group = await groupOf(context, record);
     const { onGone } = context;
     const facts = { id, snapshot, env, shares, certificate, forkMs, createdAt };
-    return new Sandbox({ ...facts, vm, agent, network, kernels, memory, disk, dir, group, onGone });
+    return new Sandbox({ ...facts, vm, agent, network, contexts, memory, disk, dir, group, onGone });
   } catch (error) {
     agent.close();
     await vm.kill();

@@ -7,7 +7,8 @@ import { ForkdError, messageOf } from "../errors.ts";
 import { AgentConnection } from "../guest/connection.ts";
 import { OutputTail } from "../guest/growing-buffer.ts";
 import { ProcessHub } from "../guest/hub.ts";
-import { Kernel, type Language } from "../guest/kernel.ts";
+import { Kernel } from "../guest/kernel.ts";
+import type { Language } from "../guest/language.ts";
 import { switchNetwork } from "../guest/network.ts";
 import { startResync } from "../guest/resync.ts";
 import { runProgram } from "../guest/run.ts";
@@ -37,7 +38,7 @@ export type WarmUp = {
   /** programs, in order; each must exit with 0 */
   exec?: string[][] | undefined;
   /** interpreters to keep warm, with the code that warms them; "auto": python where the image has it */
-  kernels?: { language: Language; code?: string | undefined }[] | "auto" | undefined;
+  kernels?: { language: Language; code?: string | undefined; cwd?: string | undefined }[] | "auto" | undefined;
   /** for each program and each code */
   timeoutMs?: number | undefined;
 };
@@ -189,8 +190,8 @@ async function warm(agent: AgentConnection, request: SnapshotRequest): Promise<S
   for (const argv of warmUp.exec ?? []) await warmExec(agent, argv, timeoutMs, signal);
   const kernels: Kernel[] = [];
   const wanted = warmUp.kernels === "auto" ? await interpretersIn(agent, timeoutMs, signal) : (warmUp.kernels ?? []);
-  for (const { language, code } of wanted) {
-    const kernel = await Kernel.start(agent, language, { timeoutMs, signal });
+  for (const { language, code, cwd } of wanted) {
+    const kernel = await Kernel.start(agent, language, { timeoutMs, cwd, signal });
     if (code) await warmEval(kernel, code, timeoutMs, signal);
     await kernel.settled();
     kernels.push(kernel);
@@ -203,7 +204,7 @@ async function interpretersIn(
   agent: AgentConnection,
   timeoutMs: number,
   signal: AbortSignal | undefined,
-): Promise<{ language: Language; code?: string }[]> {
+): Promise<{ language: Language; code?: string; cwd?: string }[]> {
   try {
     const { code } = await runProgram(new ProcessHub(agent), ["python3", "--version"], { timeoutMs, signal });
     return code === 0 ? [{ language: "python" }] : [];
@@ -227,7 +228,7 @@ async function warmExec(agent: AgentConnection, argv: string[], timeoutMs: numbe
 
 async function warmEval(kernel: Kernel, code: string, timeoutMs: number, signal: AbortSignal | undefined): Promise<void> {
   try {
-    const result = await kernel.eval(code, { timeoutMs, signal });
+    const result = await kernel.eval(code, { timeoutMs, warm: true, signal });
     if (!result.error) return;
     throw new ForkdError(
       "WARMUP_FAILED",

@@ -77,6 +77,7 @@ async function captureAll(context: BranchContext, sandbox: Sandbox, opts: Branch
   // a branch ends with the source running, which one that somebody paused must not
   if (!(await step("state", vm.isRunning()))) throw new ForkdError("SANDBOX_PAUSED", `Cannot branch sandbox ${sandbox.id}: it is paused.`);
   if (sandbox.disk) await step("disk", sandbox.disk.prepare(vm.disk));
+  await step("contexts", sandbox.contexts.known());
   const warden = await context.warden();
   const begun = await warden.captureBegin({
     pid: vm.pid,
@@ -129,12 +130,12 @@ async function pauseAndFinish(sandbox: Sandbox, opts: BranchOptions, finish: () 
   let recopiedPages = 0;
   let complete = false;
   // an eval that is under way before or after the stop may be in the snapshot
-  const before = sandbox.kernelFacts;
+  const before = sandbox.contexts.facts;
   let kernels = before;
   try {
     await step("stop", vm.pause());
-    const wasBusy = new Set(before.filter((facts) => facts.busy).map((facts) => facts.language));
-    kernels = sandbox.kernelFacts.map((facts) => ({ ...facts, busy: facts.busy || wasBusy.has(facts.language) }));
+    const wasBusy = new Set(before.filter((facts) => facts.busy).map((facts) => facts.context));
+    kernels = sandbox.contexts.facts.map((facts) => ({ ...facts, busy: facts.busy || wasBusy.has(facts.context) }));
     const freeze = sandbox.disk?.freeze(vm.disk) ?? Promise.resolve();
     const saves = [step("disk", freeze), step("device state", vm.saveDeviceState())];
     const [finished] = await Promise.all([finish(), ...saves]);

@@ -5,7 +5,8 @@ import { access, mkdir, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { ForkdError, messageOf } from "../errors.ts";
 import { AgentConnection, within } from "../guest/connection.ts";
-import { Kernel, type KernelFacts, type Language } from "../guest/kernel.ts";
+import { Contexts } from "../guest/contexts.ts";
+import { Kernel, type KernelFacts } from "../guest/kernel.ts";
 import { switchNetwork } from "../guest/network.ts";
 import { startResync } from "../guest/resync.ts";
 import { NO_LIMITS, type ControlGroups, type HostLimits, type VmGroup } from "../host/control-groups.ts";
@@ -169,13 +170,14 @@ async function makeItsOwn(child: RawChild, opts: HandOver): Promise<Sandbox> {
   const attached = manifest.kernels.map((facts) => ({ facts, ...Kernel.attach(agent, facts) }));
   const { clockSkewMs, bootId, generators } = await resync;
   await switched;
-  const kernels = new Map<Language, Kernel>();
   const states: Record<string, KernelState> = {};
-  for (const { facts, kernel, reseeded } of attached) {
-    states[facts.language] = await reseedState(facts, reseeded, generators);
-    kernels.set(facts.language, kernel);
-  }
+  for (const { facts, kernel, reseeded } of attached) states[kernel.context] = await reseedState(facts, reseeded, generators);
   await sharing;
+  const contexts = new Contexts(
+    agent,
+    attached.map(({ kernel }) => kernel),
+    { isComplete: true },
+  );
   const certificate: ForkCertificate = {
     clock_skew_ms: clockSkewMs,
     guest_rng: "reseeded",
@@ -190,19 +192,23 @@ async function makeItsOwn(child: RawChild, opts: HandOver): Promise<Sandbox> {
     env: identity.env,
     network,
     shares,
-    kernels,
+    contexts,
     certificate,
     forkMs: performance.now() - opts.startedAt,
     onGone: opts.onGone,
   });
 }
 
-/** @param filled what the agent reseeded by itself, as `language/generator` */
-async function reseedState({ language, reseed, busy }: KernelFacts, reseeded: Promise<string[]>, filled: string[]): Promise<KernelState> {
+/** @param filled what the agent reseeded by itself, as `context/generator` */
+async function reseedState(
+  { language, context = language, reseed, busy }: KernelFacts,
+  reseeded: Promise<string[]>,
+  filled: string[],
+): Promise<KernelState> {
   const late = new Error("late");
   const own = filled
-    .filter((name) => name.startsWith(`${language}/`) && !name.endsWith("/generation"))
-    .map((name) => name.slice(language.length + 1));
+    .filter((name) => name.startsWith(`${context}/`) && !name.endsWith("/generation"))
+    .map((name) => name.slice(context.length + 1));
   if (reseed === "memory" && own.length === 0)
     throw new ForkdError("FORK_FAILED", `The ${language} kernel could not be reseeded: the agent filled none of its generators.`);
   try {

@@ -6,7 +6,10 @@ import type { AgentConnection } from "../guest/connection.ts";
 import { GrowingBuffer } from "../guest/growing-buffer.ts";
 import { listListeners, PortFinder, type Listener } from "../guest/listeners.ts";
 import { GuestFiles } from "../guest/guest-files.ts";
-import type { EvalOptions, EvalResult, Kernel, KernelFacts, Language } from "../guest/kernel.ts";
+import type { Contexts } from "../guest/contexts.ts";
+import type { EvalResult } from "../guest/eval-output.ts";
+import type { EvalOptions } from "../guest/pending-eval.ts";
+import type { Language } from "../guest/language.ts";
 import { ProcessHub } from "../guest/hub.ts";
 import type { ExitStatus, StartOptions } from "../guest/program.ts";
 import { T } from "../guest/protocol.ts";
@@ -56,7 +59,7 @@ export type SandboxParts = {
   snapshot: Snapshot;
   vm: Vm;
   agent: AgentConnection;
-  kernels: Map<Language, Kernel>;
+  contexts: Contexts;
   certificate: ForkCertificate;
   memory: FlatImage;
   /** null: what it writes is in its memory */
@@ -140,9 +143,10 @@ export class Sandbox {
     return this.#parts.memory.path;
   }
 
-  /** of the interpreters that live */
-  get kernelFacts(): KernelFacts[] {
-    return [...this.#parts.kernels.values()].filter((kernel) => !kernel.dead).map((kernel) => kernel.facts);
+  /** its interpreters */
+  get contexts(): Contexts {
+    this.#agent();
+    return this.#parts.contexts;
   }
 
   /** how its VMM ended, once it has */
@@ -156,7 +160,7 @@ export class Sandbox {
   }
 
   get kernels(): Language[] {
-    return [...this.#parts.kernels.keys()];
+    return this.#parts.contexts.languages;
   }
 
   get alive(): boolean {
@@ -186,12 +190,9 @@ export class Sandbox {
     return this.#processes;
   }
 
-  /** Runs code in a warm interpreter; `language` is needed only when the snapshot has several */
-  async eval(code: string, opts: EvalOptions & { language?: Language } = {}): Promise<EvalResult> {
-    this.#agent();
-    const [first] = this.#parts.kernels.keys();
-    const kernel = this.#parts.kernels.get(opts.language ?? first ?? "python");
-    if (!kernel) throw new ForkdError("KERNEL_MISSING", `Sandbox ${this.id} has no ${opts.language ?? "python"} kernel.`);
+  /** Runs code in a warm interpreter: that of a context, or the first one of a language, which is started when there is none yet */
+  async eval(code: string, opts: EvalOptions & { context?: string; language?: Language } = {}): Promise<EvalResult> {
+    const kernel = await this.contexts.get(opts, opts.signal);
     return kernel.eval(code, opts);
   }
 

@@ -2,6 +2,7 @@
 
 import * as z from "zod";
 import { LAYER_ID } from "../disk/layer.ts";
+import { LANGUAGES } from "../guest/language.ts";
 import { networkPolicy, NO_NETWORK } from "../net/policy.ts";
 
 export const SNAPSHOT_VERSION = 1;
@@ -46,7 +47,10 @@ export const snapshotManifest = z.strictObject({
   deviceStateBytes: z.int(),
   kernels: z.array(
     z.strictObject({
-      language: z.enum(["python", "node"]),
+      language: z.enum(LANGUAGES),
+      /** its name, where it is not the first of its language */
+      context: z.string().optional(),
+      cwd: z.string().optional(),
       version: z.string(),
       /** how the generators of the interpreter are reseeded at a fork */
       reseed: z.enum(["memory", "message"]),

@@ -5,7 +5,7 @@ import { randomBytes } from "node:crypto";
 const ALPHABET = "abcdefghijklmnopqrstuvwxyz234567";
 
 /** 80 random bits behind a prefix, such as `sb-` */
-export function newId(prefix: "sb" | "sn" | "rt" | "br" | "ws" | "sl" | "dk" | "wt"): string {
+export function newId(prefix: "sb" | "sn" | "rt" | "br" | "ws" | "sl" | "dk" | "wt" | "python" | "node" | "bash"): string {
   let text = "";
   for (const byte of randomBytes(16)) text += ALPHABET[byte & 31];
   return `${prefix}-${text}`;

@@ -8,8 +8,9 @@ import { after, describe, test } from "node:test";
 import { ForkdError, type ErrorCode } from "../../src/errors.ts";
 import { Writer } from "../../src/guest/codec.ts";
 import type { AgentConnection } from "../../src/guest/connection.ts";
+import { Contexts } from "../../src/guest/contexts.ts";
 import { parseMessage } from "../../src/guest/kernel-messages.ts";
-import { Kernel, type KernelFacts, type Language } from "../../src/guest/kernel.ts";
+import { Kernel, type KernelFacts } from "../../src/guest/kernel.ts";
 import { CHANNEL, T } from "../../src/guest/protocol.ts";
 import { Network } from "../../src/net/network.ts";
 import { NO_NETWORK } from "../../src/net/policy.ts";
@@ -104,7 +105,7 @@ describe("a kernel", { timeout: 60_000 }, () => {
     );
     const kernel = await start(await fake.connect());
     assert.equal((await kernel.eval("1 + 1")).text, "1 + 1");
-    assert.deepEqual(kernel.facts, { language: "python", version: "3.11.2", reseed: "message", busy: false });
+    assert.deepEqual(kernel.facts, { language: "python", context: "python", cwd: "/", version: "3.11.2", reseed: "message", busy: false });
   });
 
   test("that sends messages in pieces is understood", async () => {
@@ -195,11 +196,11 @@ describe("a kernel", { timeout: 60_000 }, () => {
     const agent = await fake.connect();
     const kernel = await start(agent);
     const vm = { exited: new Promise(() => undefined) };
-    const kernels = new Map<Language, Kernel>([["python", kernel]]);
-    const sandbox = new Sandbox({ snapshot: {}, vm, agent, kernels } as unknown as SandboxParts);
-    assert.equal(sandbox.kernelFacts.length, 1);
+    const contexts = new Contexts(agent, [kernel], { isComplete: true });
+    const sandbox = new Sandbox({ snapshot: {}, vm, agent, contexts } as unknown as SandboxParts);
+    assert.equal(sandbox.contexts.facts.length, 1);
     await rejection(kernel.eval("import os; os._exit(1)"), "KERNEL_DIED");
-    assert.deepEqual(sandbox.kernelFacts, []);
+    assert.deepEqual(sandbox.contexts.facts, []);
   });
 
   test("with a flood of output before it is ready costs no more than its end", async () => {

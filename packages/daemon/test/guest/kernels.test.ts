@@ -1,95 +1,16 @@
 // The kernels under the host's own python3 and node: state, values, errors, order, interrupts, reseed.
 
 import assert from "node:assert/strict";
-import { type ChildProcess, spawn } from "node:child_process";
-import { once } from "node:events";
-import { createInterface } from "node:readline";
-import type { Duplex } from "node:stream";
 import { after, describe, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import { open } from "node:fs/promises";
-import { fileURLToPath } from "node:url";
-
-type Message = {
-  event: string;
-  id?: number;
-  text?: string | null;
-  json?: unknown;
-  type?: string;
-  message?: string;
-  traceback?: string;
-  generators?: string[];
-  language?: string;
-  regions?: [name: string, address: number, length: number, fill: string][];
-  complete?: boolean;
-};
+import { KernelProcess } from "./kernel-process.ts";
 
 const SEED = "ab".repeat(32);
-const LIMIT_MS = 20_000;
 const MOST_TEXT = 1024 * 1024;
 
-class Kernel {
-  readonly process: ChildProcess;
-  readonly control: Duplex;
-  /** What arrived, in the order of arrival: output and control messages */
-  readonly seen: string[] = [];
-  readonly #messages: AsyncIterator<string>;
-  #lastId = 0;
-
-  constructor(command: string, file: string) {
-    const path = fileURLToPath(new URL(`../../../../guest/kernels/${file}`, import.meta.url));
-    this.process = spawn(command, [path], { stdio: ["ignore", "pipe", "pipe", "pipe"] });
-    this.control = this.process.stdio[3] as Duplex;
-    this.process.stdout?.on("data", (data: Buffer) => this.seen.push(`out:${data.toString()}`));
-    this.process.stderr?.on("data", (data: Buffer) => this.seen.push(`err:${data.toString()}`));
-    this.#messages = createInterface({ input: this.control })[Symbol.asyncIterator]();
-  }
-
-  async next(): Promise<Message> {
-    const late = sleep(LIMIT_MS, undefined, { ref: false }).then(() => assert.fail("the kernel does not answer"));
-    const { value } = await Promise.race([this.#messages.next(), late]);
-    const message = JSON.parse(value as string) as Message;
-    this.seen.push(message.event);
-    return message;
-  }
-
-  send(message: object): void {
-    this.control.write(`${JSON.stringify(message)}\n`);
-  }
-
-  start(code: string, extra: { mark?: boolean } = {}): number {
-    this.send({ op: "eval", id: ++this.#lastId, code, ...extra });
-    return this.#lastId;
-  }
-
-  async eval(code: string): Promise<Message> {
-    const id = this.start(code);
-    const message = await this.next();
-    assert.equal(message.id, id);
-    return message;
-  }
-
-  async reseed(id: number, seed = SEED): Promise<Message> {
-    this.send({ op: "reseed", id, seed });
-    return this.next();
-  }
-
-  interrupt(): void {
-    this.process.kill("SIGINT");
-  }
-
-  async close(): Promise<number | null> {
-    if (this.process.exitCode !== null) return this.process.exitCode;
-    const exit = once(this.process, "exit");
-    this.control.end();
-    return (await exit)[0] as number | null;
-  }
-}
-
-type Language = {
-  name: string;
-  command: string;
-  file: string;
+type Sample = {
+  name: "python" | "node";
   random: string;
   generator: string;
   print: string;
@@ -99,11 +20,9 @@ type Language = {
   busy: string[];
 };
 
-const languages: Language[] = [
+const languages: Sample[] = [
   {
     name: "python",
-    command: "python3",
-    file: "python.py",
     random: "__import__('random').random()",
     generator: "random",
     longError: "class Error(Exception): pass\nraise Error('x' * (1 << 21))",
@@ -150,8 +69,6 @@ const languages: Language[] = [
   },
   {
     name: "node",
-    command: process.execPath,
-    file: "node.mjs",
     random: "Math.random()",
     generator: "Math.random",
     longError: "throw new Error('x'.repeat(1 << 21))",
@@ -195,7 +112,7 @@ const languages: Language[] = [
 
 for (const language of languages) {
   describe(`kernel ${language.name}`, { timeout: 60_000 }, () => {
-    const kernel = new Kernel(language.command, language.file);
+    const kernel = new KernelProcess(language.name);
     after(() => kernel.process.kill("SIGKILL"));
 
     test("says that it is ready", async () => {
@@ -309,7 +226,7 @@ for (const language of languages) {
 
 describe("generators of the python kernel", { timeout: 60_000 }, () => {
   test("are where it says: what is written there is what they give next", async () => {
-    const kernel = new Kernel("python3", "python.py");
+    const kernel = new KernelProcess("python");
     try {
       const { regions = [], complete } = await kernel.next();
       assert.equal(complete, true);
@@ -323,7 +240,7 @@ describe("generators of the python kernel", { timeout: 60_000 }, () => {
   });
 
   test("numpy, found only after a fork in the same eval, is seeded anew, and only then", async () => {
-    const kernel = new Kernel("python3", "python.py");
+    const kernel = new KernelProcess("python");
     try {
       const { regions = [] } = await kernel.next();
       await kernel.next();
@@ -343,7 +260,7 @@ describe("generators of the python kernel", { timeout: 60_000 }, () => {
   });
 
   test("numpy is not seeded when no fork came between", async () => {
-    const kernel = new Kernel("python3", "python.py");
+    const kernel = new KernelProcess("python");
     try {
       await kernel.next();
       await kernel.next();

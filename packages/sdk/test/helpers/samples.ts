@@ -122,7 +122,19 @@ export const evalResult: EvalResult = {
   stdout: "",
   stderr: "",
   truncated: false,
+  results: [],
+  execution_count: 1,
 };
+
+/** What code says while it runs, as it comes over the wire */
+export const EVAL_EVENTS = [
+  'event: stdout\ndata: {"text":"one\\n"}\n\n',
+  'event: result\ndata: {"is_main":false,"data":{"text/html":"<b>"}}\n\n',
+  'event: stderr\ndata: {"text":"two"}\n\n',
+  `event: end\ndata: ${JSON.stringify({ ...evalResult, stdout: undefined, stderr: undefined, results: undefined })}\n\n`,
+] as const;
+
+const context = { id: "bash-1", language: "bash", cwd: "/", state: "running" };
 
 const network = {
   ...sandbox.network,
@@ -251,6 +263,12 @@ export const SAMPLES: { [N in RouteName]: readonly [number, unknown] } = {
   pingSandbox: [200, { pong: true, ms: 1, kernels: [] }],
   execCommand: [200, { stdout: "hi\n", stderr: "", exit_code: 0, signal: null, timed_out: false, truncated: false }],
   evalCode: [200, evalResult],
+  evalStream: [200, EVAL_EVENTS.join("")],
+  listContexts: [200, [context]],
+  createContext: [201, context],
+  deleteContext: [204, undefined],
+  restartContext: [200, context],
+  interruptContext: [204, undefined],
   branchSandbox: [201, snapshot],
   forkSandbox: [201, { snapshot, sandboxes: [sandbox, { ...sandbox, id: "sb-2" }] }],
   pauseSandbox: [200, { ...sandbox, state: "paused" }],

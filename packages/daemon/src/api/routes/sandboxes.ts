@@ -86,6 +86,16 @@ export const sandboxRoutes = {
     body: exec.evalRequest,
     responses: { 200: exec.evalResult },
   },
+  evalStream: {
+    method: "POST",
+    path: "/v1/sandboxes/:id/eval/stream",
+    scope: "exec",
+    summary: "The same, with output and results as they come, as server-sent events; code whose client goes away is interrupted",
+    params: byId,
+    body: exec.evalRequest,
+    responses: { 200: "events" },
+    events: exec.evalEvent,
+  },
   branchSandbox: {
     method: "POST",
     path: "/v1/sandboxes/:id/branch",

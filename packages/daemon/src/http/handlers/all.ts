@@ -1,5 +1,6 @@
 // Every handler.
 
+import { contextHandlers } from "./contexts.ts";
 import { daemonHandlers } from "./daemon.ts";
 import { fileHandlers } from "./files.ts";
 import { portHandlers } from "./ports.ts";
@@ -13,6 +14,7 @@ export const handlers: Handlers = {
   ...daemonHandlers,
   ...snapshotHandlers,
   ...sandboxHandlers,
+  ...contextHandlers,
   ...fileHandlers,
   ...processHandlers,
   ...portHandlers,

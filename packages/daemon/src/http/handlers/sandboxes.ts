@@ -3,6 +3,8 @@
 import { Readable } from "node:stream";
 import { ForkdError } from "../../errors.ts";
 import { nextPage } from "../handler.ts";
+import { describeError } from "../problem.ts";
+import { SSE_HEADERS, sseStream } from "../sse.ts";
 import type { sandboxRoutes } from "../../api/routes/sandboxes.ts";
 import type { Handlers } from "../handler.ts";
 
@@ -36,6 +38,20 @@ export const sandboxHandlers: Pick<Handlers, keyof typeof sandboxRoutes> = {
   },
   evalCode: async ({ params, body }, { services, caller }) => {
     return { status: 200, body: await services.manager.inside.eval(params.id, body, caller) };
+  },
+  evalStream: ({ params, body }, { services, caller }) => {
+    if (caller.remember) throw new ForkdError("BAD_REQUEST", "Cannot use Idempotency-Key here: a stream of events cannot be repeated.");
+    // asked first, so that a sandbox that does not exist is an error and not the end of a stream
+    services.manager.sandboxes.get(params.id);
+    const running = services.manager.inside.evalEvents(params.id, body, caller);
+    const stream = sseStream(running.events, {
+      heartbeatMs: services.limits.heartbeatMs,
+      over: AbortSignal.any([caller.signal, services.daemon.stopping]),
+      onFailure: (error) => ({ event: "error", data: describeError(error, caller, services).problem }),
+    });
+    // a generator that nobody has begun to read runs no `finally`
+    stream.once("close", () => running.close());
+    return { status: 200, body: stream, headers: SSE_HEADERS, flush: true };
   },
   branchSandbox: async ({ params, body }, { services, caller }) => {
     const { info, waited } = await services.manager.branches.branch(params.id, body, caller);

@@ -1,0 +1,172 @@
+// The warm interpreters of one sandbox, each with its own state: one or more of a language.
+
+import { ForkdError } from "../errors.ts";
+import { newId } from "../util/id.ts";
+import type { AgentConnection } from "./connection.ts";
+import { readFile } from "./files.ts";
+import { Kernel, type KernelFacts } from "./kernel.ts";
+import { COMMANDS, LANGUAGES, type Language } from "./language.ts";
+import { listProcesses } from "./process-list.ts";
+import { AgentError } from "./stream.ts";
+
+const START_WITHIN_MS = 120_000;
+const CALL_WITHIN_MS = 30_000;
+const MOST_CONTEXTS = 32;
+const MOST_ENVIRONMENT = 1024 * 1024;
+
+export type ContextOptions = {
+  cwd?: string | undefined;
+  env?: Record<string, string> | undefined;
+  signal?: AbortSignal | undefined;
+};
+
+export type ContextInfo = { id: string; language: Language; cwd: string; alive: boolean };
+
+export class Contexts {
+  readonly #agent: AgentConnection;
+  readonly #kernels = new Map<string, Kernel>();
+  readonly #starting = new Map<string, Promise<Kernel>>();
+  /** asks the guest once for those that an earlier process had started */
+  #known: Promise<void> | undefined;
+
+  /** @param isComplete whether these are all that there are */
+  constructor(agent: AgentConnection, kernels: readonly Kernel[], opts: { isComplete: boolean }) {
+    this.#agent = agent;
+    for (const kernel of kernels) this.#kernels.set(kernel.context, kernel);
+    if (opts.isComplete) this.#known = Promise.resolve();
+  }
+
+  /** Of those that live */
+  get facts(): KernelFacts[] {
+    return [...this.#kernels.values()].filter((kernel) => !kernel.dead).map((kernel) => kernel.facts);
+  }
+
+  /** Languages that are ready without a context being named */
+  get languages(): Language[] {
+    return LANGUAGES.filter((language) => this.#kernels.has(language)).toSorted((a, b) => this.#place(a) - this.#place(b));
+  }
+
+  /** Resolves when it knows all that run in the guest */
+  async known(): Promise<void> {
+    this.#known ??= this.#find().catch((error: unknown) => {
+      this.#known = undefined; // asked again the next time
+      throw error;
+    });
+    return this.#known;
+  }
+
+  async list(): Promise<ContextInfo[]> {
+    await this.known();
+    return [...this.#kernels.values()].map(infoOf);
+  }
+
+  /** A named one, or the one of a language, which is started when it is the first of its language; else the first there is */
+  async get(which: { context?: string | undefined; language?: Language | undefined }, signal?: AbortSignal): Promise<Kernel> {
+    const { context, language } = which;
+    const found = this.#kernels.get(context ?? language ?? this.languages[0] ?? "");
+    if (found) return found;
+    await this.known();
+    if (context !== undefined) return this.#named(context);
+    const first = language ?? this.languages[0];
+    if (first === undefined) throw new ForkdError("KERNEL_MISSING", "There is no kernel to run the code in.");
+    return this.#kernels.get(first) ?? this.#start(first, first, { signal });
+  }
+
+  async create(language: Language, opts: ContextOptions = {}): Promise<ContextInfo> {
+    await this.known();
+    return infoOf(await this.#start(language, newId(language), opts));
+  }
+
+  async remove(context: string): Promise<void> {
+    await this.known();
+    const kernel = this.#named(context);
+    await kernel.kill();
+    if (this.#kernels.get(context) === kernel) this.#kernels.delete(context);
+  }
+
+  /** Another interpreter in its place, started as it was: with the same name, folder and environment, and nothing else */
+  async restart(context: string, signal?: AbortSignal): Promise<ContextInfo> {
+    await this.known();
+    const kernel = this.#named(context);
+    const env = kernel.dead ? undefined : await this.#environmentOf(kernel);
+    await kernel.kill();
+    const { language, cwd } = kernel;
+    return infoOf(await this.#start(language, context, { cwd, env, signal }));
+  }
+
+  async interrupt(context: string): Promise<void> {
+    await this.known();
+    await this.#named(context).interrupt();
+  }
+
+  #named(context: string): Kernel {
+    const kernel = this.#kernels.get(context);
+    if (!kernel) throw new ForkdError("NOT_FOUND", `There is no context ${JSON.stringify(context)}.`);
+    return kernel;
+  }
+
+  #place(language: Language): number {
+    return [...this.#kernels.keys()].indexOf(language);
+  }
+
+  async #start(language: Language, context: string, opts: ContextOptions): Promise<Kernel> {
+    const under = this.#starting.get(context);
+    if (under) return under;
+    if (this.#kernels.size + this.#starting.size >= MOST_CONTEXTS && !this.#kernels.has(context))
+      throw new ForkdError("LIMIT_REACHED", `Cannot start another context: a sandbox has at most ${MOST_CONTEXTS}.`);
+    const starting = this.#startNow(language, context, opts);
+    this.#starting.set(context, starting);
+    try {
+      return await starting;
+    } finally {
+      this.#starting.delete(context);
+    }
+  }
+
+  async #startNow(language: Language, context: string, opts: ContextOptions): Promise<Kernel> {
+    try {
+      const kernel = await Kernel.start(this.#agent, language, { ...opts, context, timeoutMs: START_WITHIN_MS });
+      await kernel.settled();
+      this.#kernels.set(context, kernel);
+      return kernel;
+    } catch (error) {
+      if (!(error instanceof ForkdError) || !isMissing(error, COMMANDS[language])) throw error;
+      throw new ForkdError("KERNEL_MISSING", `There is no ${language} kernel, and none can be started: the image has no ${language}.`, {
+        cause: error,
+      });
+    }
+  }
+
+  async #find(): Promise<void> {
+    const processes = await listProcesses(this.#agent, CALL_WITHIN_MS, { own: true });
+    for (const { tag, cwd, exit } of processes) {
+      const context = /^kernel\/([a-z0-9-]+)$/.exec(tag)?.[1];
+      const language = LANGUAGES.find((name) => context === name || context?.startsWith(`${name}-`));
+      if (context === undefined || language === undefined || exit || this.#kernels.has(context)) continue;
+      const facts = { language, context, cwd, version: "", reseed: "message", busy: true } as const;
+      this.#kernels.set(context, Kernel.attach(this.#agent, facts).kernel);
+    }
+  }
+
+  async #environmentOf(kernel: Kernel): Promise<Record<string, string>> {
+    const pid = await kernel.pid();
+    if (pid === undefined) return {};
+    const bytes = await readFile(this.#agent, `/proc/${pid}/environ`, { maxBytes: MOST_ENVIRONMENT });
+    const pairs = bytes
+      .toString()
+      .split("\0")
+      .filter((pair) => pair.includes("="));
+    return Object.fromEntries(pairs.map((pair) => [pair.slice(0, pair.indexOf("=")), pair.slice(pair.indexOf("=") + 1)]));
+  }
+}
+
+function infoOf(kernel: Kernel): ContextInfo {
+  const { context: id, language, cwd, dead } = kernel;
+  return { id, language, cwd, alive: dead === undefined };
+}
+
+/** It names what was not found: the program, or the folder */
+function isMissing(error: ForkdError, [program = ""]: readonly string[]): boolean {
+  const { cause } = error;
+  return error.code === "EXEC_FAILED" && cause instanceof AgentError && cause.errno === "ENOENT" && cause.message.startsWith(`${program}:`);
+}
