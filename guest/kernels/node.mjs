@@ -345,6 +345,8 @@ function handle(message) {
         return answer(message);
       })
       .then(send);
+  } else if (message.op === "environment") {
+    evals = evals.then(() => void Object.assign(process.env, message.env));
   } else if (message.op === "reseed") {
     const seed = Buffer.from(String(message.seed), "hex");
     if (seed.length === 32) {

@@ -94,6 +94,8 @@ class Kernel:
             if self.generators.changed():
                 self.tell_generators()
             self.send(answer)
+        elif op == "environment":
+            os.environ.update(message.get("env") or {})
         elif op == "reseed":
             try:
                 self.generators.reseed(bytes.fromhex(message.get("seed")))

@@ -113,6 +113,7 @@ export const insideCases: Case[] = [
       ],
     }),
   ),
+  evaluate("the sandbox's environment", { code: "import os; os.environ['MODE']" }, gives({ value: "contract" })),
   evaluate("variables for this code only", { code: "import os; os.environ.get('ONLY')", env: { ONLY: "now" } }, gives({ value: "now" })),
   evaluate("which are gone after it", { code: "os.environ.get('ONLY')" }, gives({ result: null })),
   evaluate(

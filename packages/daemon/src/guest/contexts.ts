@@ -77,6 +77,13 @@ export class Contexts {
     return infoOf(await this.#start(language, newId(language), opts));
   }
 
+  /** The first one of a language, which is started when there is none, or restarted when it has ended */
+  async ensure(language: Language, opts: ContextOptions = {}): Promise<ContextInfo> {
+    await this.known();
+    const kernel = this.#kernels.get(language);
+    return infoOf(kernel && !kernel.dead ? kernel : await this.#start(language, language, { cwd: kernel?.cwd, ...opts }));
+  }
+
   async remove(context: string): Promise<void> {
     await this.known();
     const kernel = this.#named(context);

@@ -208,6 +208,11 @@ export class Kernel {
     return false;
   }
 
+  /** From the next code on; what it runs now is not touched */
+  setEnvironment(env: Record<string, string>): void {
+    this.#send({ op: "environment", id: this.#nextId++, env });
+  }
+
   /** Ends it, with everything that it runs */
   async kill(): Promise<void> {
     const process = await this.#attached();

@@ -24,6 +24,7 @@ export type KernelRequest =
       /** set while this code runs */
       env?: Record<string, string> | undefined;
     }
+  | { op: "environment"; id: number; env: Record<string, string> }
   | { op: "reseed"; id: number; seed: string };
 
 /** The line that tells a kernel; it cannot be taken for a whole one when it breaks off */
@@ -41,11 +42,16 @@ export function checkRequest(language: Language, code: string, env: Record<strin
 
 function bashLine(request: KernelRequest): string {
   if (request.op === "reseed") return `__forkd_reseed ${request.id} ${request.seed} .`;
-  const { id, mark, warm, code, env } = request;
-  const words = [code, ...Object.entries(env ?? {}).map(([name, value]) => `${name}=${value}`)].map(wordOf);
+  if (request.op === "environment") return `__forkd_environment ${pairsOf(request.env).map(wordOf).join(" ")} .`;
+  const { id, mark, warm, code, env = {} } = request;
+  const words = [code, ...pairsOf(env)].map(wordOf);
   const head = `__forkd_take ${id} ${mark ? 1 : 0} ${warm ? 0 : 1}`;
   // sourced, not evaluated: an interactive shell talks too much about what it evaluates
   return `${head} ${words.join(" ")} . && . /proc/self/fd/9 9<<<"$__forkd_code" 0</dev/null 200>&-`;
+}
+
+function pairsOf(env: Record<string, string>): string[] {
+  return Object.entries(env).map(([name, value]) => `${name}=${value}`);
 }
 
 /** A word without anything that means something to a shell; never empty */

@@ -171,6 +171,8 @@ async function makeItsOwn(child: RawChild, opts: HandOver): Promise<Sandbox> {
   const { clockSkewMs, bootId, generators } = await resync;
   await switched;
   const states: Record<string, KernelState> = {};
+  // programs have it from the agent, interpreters that run already do not
+  if (Object.keys(opts.env).length > 0) for (const { kernel } of attached) kernel.setEnvironment(opts.env);
   for (const { facts, kernel, reseeded } of attached) states[kernel.context] = await reseedState(facts, reseeded, generators);
   await sharing;
   const contexts = new Contexts(

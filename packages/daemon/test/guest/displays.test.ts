@@ -90,6 +90,21 @@ describe("displays of python", { timeout: 60_000 }, () => {
   });
 });
 
+test("every kernel takes an environment", { timeout: 60_000 }, async () => {
+  const codes = { python: "import os; os.environ['A']", node: "process.env.A", bash: "[[ $A == \"b 'c' %d\" ]]" } as const;
+  for (const [language, code] of Object.entries(codes) as ["python" | "node" | "bash", string][]) {
+    const kernel = new KernelProcess(language);
+    try {
+      await kernel.ready();
+      kernel.send({ op: "environment", id: 7, env: { A: "b 'c' %d" } });
+      const { json, status } = await kernel.eval(code);
+      assert.ok(json === "b 'c' %d" || status === 0, language);
+    } finally {
+      kernel.process.kill("SIGKILL");
+    }
+  }
+});
+
 describe("displays of node", { timeout: 60_000 }, () => {
   const kernel = new KernelProcess("node");
   before(async () => kernel.ready());
