@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { readdirSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { as, fromTo, options, orNever, ownerOf, pairs, place, repeated, sharesOf, text, when } from "./words.ts";
+import { as, fromTo, network, options, orNever, ownerOf, pairs, place, repeated, sharesOf, text, when } from "./words.ts";
 import type { RouteName } from "../../packages/daemon/src/api/routes.ts";
 import type { CliResult, TestDaemon } from "../helpers/daemon.ts";
 import type { Args, Driver, Outcome } from "./case.ts";
@@ -389,12 +389,6 @@ function execLine({ params, body }: Said): Line {
     ...(stdin ? { stdin } : {}),
     ...(isBinary ? { raw: ({ bytes, code }) => ({ stdout: bytes.toString("base64"), exit_code: code }) } : { exit: exitCodeOf }),
   };
-}
-
-function network(given: unknown, mode: string): string[] {
-  if (given === undefined) return [];
-  const fields = given as Record<string, unknown>;
-  return [...options(fields, { mode, egress_limit_bytes: "--egress-limit" }), ...repeated("--allow", fields["allow"])];
 }
 
 function exitCodeOf(printed: unknown): number {

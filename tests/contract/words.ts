@@ -45,3 +45,9 @@ export function text(value: unknown): string {
 export function orNever(body: Record<string, unknown>): Record<string, unknown> {
   return Object.fromEntries(Object.entries(body).map(([key, value]) => [key, value === null ? "never" : value]));
 }
+
+export function network(given: unknown, mode: string): string[] {
+  if (given === undefined) return [];
+  const fields = given as Record<string, unknown>;
+  return [...options(fields, { mode, egress_limit_bytes: "--egress-limit" }), ...repeated("--allow", fields["allow"])];
+}

@@ -3,7 +3,7 @@
 import { ConnectionError, errorOfProblem, ForkdError } from "./errors.ts";
 import { parseJson, serverEventsOf } from "./streams.ts";
 import type { Call, Client } from "./client.ts";
-import type { EvalHandlers } from "./options.ts";
+import type { EvalHandlers } from "./eval-options.ts";
 import type { DisplayResult, EvalEnd, EvalResult, Problem } from "./schema.gen.ts";
 
 /** Of stdout, and of stderr: the callbacks get all of it */

@@ -4,7 +4,8 @@ import { streamedEval } from "./eval-stream.ts";
 import { SandboxCalls } from "./sandbox-calls.ts";
 import { textOf } from "./streams.ts";
 import { path, split } from "./wire.ts";
-import type { CallOptions, CreateContextOptions, EvalHandlers, EvalOptions, ExecOptions, Language, LogsOptions } from "./options.ts";
+import type { CreateContextOptions, EvalHandlers, EvalOptions } from "./eval-options.ts";
+import type { CallOptions, ExecOptions, LogsOptions } from "./options.ts";
 import type * as wire from "./schema.gen.ts";
 
 /** The daemon's own time-out for programs and code */
@@ -59,7 +60,7 @@ export class GuestCalls extends SandboxCalls {
    *
    * @throws InvalidRequestError when the image does not have the language
    */
-  async createContext(id: string, language: Language, opts: CreateContextOptions = {}): Promise<wire.Context> {
+  async createContext(id: string, language: wire.Language, opts: CreateContextOptions = {}): Promise<wire.Context> {
     const { fields, call } = split(opts);
     const json: wire.CreateContext = { language, ...fields };
     return await this.client.json("POST", path`/v1/sandboxes/${id}/contexts`, { ...call, json });

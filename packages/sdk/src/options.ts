@@ -2,9 +2,9 @@
 
 import type { Fetch } from "./transport.ts";
 import type {
-  DisplayResult,
   Env,
   EventType,
+  Language,
   Metadata,
   NetworkMode,
   OnTimeout,
@@ -78,7 +78,7 @@ export type WarmUpOptions = {
   /** Programs, in order; each must exit with 0 */
   exec?: string[][] | undefined;
   /** Interpreters to keep warm, with the code that warms them */
-  kernels?: Array<{ language: "python" | "node"; code?: string | undefined }> | undefined;
+  kernels?: Array<{ language: Language; code?: string | undefined; cwd?: string | undefined }> | undefined;
   /** For each program and each code */
   timeoutSecs?: number | undefined;
 };
@@ -280,33 +280,6 @@ export type ExecOptions = OnceOptions & {
   encoding?: "utf8" | "base64" | undefined;
   /** Of each of stdout and stderr */
   maxOutputBytes?: number | undefined;
-};
-
-export type EvalOptions = OnceOptions & {
-  /** Needed only when the snapshot has several; one that is not warm yet is started, where the image has it */
-  language?: Language | undefined;
-  /** Where it runs, in place of the language's own interpreter: of {@link Sandbox.contexts} */
-  context?: string | { id: string } | undefined;
-  /** Set while this code runs */
-  env?: Env | undefined;
-  /** How long the code may run. @default 30 */
-  timeoutSecs?: number | undefined;
-};
-
-/** What is called while code runs; with any of these, an abort of `signal` interrupts it at once */
-export type EvalHandlers = {
-  onStdout?: ((text: string) => void | Promise<void>) | undefined;
-  onStderr?: ((text: string) => void | Promise<void>) | undefined;
-  /** What the code displays, when it does; its value, where that shows more than text, is the last */
-  onResult?: ((result: DisplayResult) => void | Promise<void>) | undefined;
-};
-
-export type Language = "python" | "node" | "bash";
-
-export type CreateContextOptions = OnceOptions & {
-  /** Where it begins. @default / */
-  cwd?: string | undefined;
-  env?: Env | undefined;
 };
 
 /** What a new process can be given */

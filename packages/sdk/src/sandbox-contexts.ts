@@ -1,8 +1,9 @@
 // The interpreters of one sandbox.
 
 import type { Controller } from "./controller.ts";
-import type { CallOptions, CreateContextOptions, Language } from "./options.ts";
-import type { Context } from "./schema.gen.ts";
+import type { CreateContextOptions } from "./eval-options.ts";
+import type { CallOptions } from "./options.ts";
+import type { Context, Language } from "./schema.gen.ts";
 
 /** Interpreters, each with its own state. The first one of a language has the language's name as its id. */
 export class SandboxContexts {

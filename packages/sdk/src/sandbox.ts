@@ -7,12 +7,11 @@ import { SandboxFiles } from "./sandbox-files.ts";
 import { SandboxNetwork } from "./sandbox-network.ts";
 import { SandboxPorts } from "./sandbox-ports.ts";
 import { SandboxProcesses } from "./sandbox-processes.ts";
+import type { EvalHandlers, EvalOptions } from "./eval-options.ts";
 import type {
   BranchOptions,
   CallOptions,
   ControllerOptions,
-  EvalHandlers,
-  EvalOptions,
   ExecOptions,
   ForkOptions,
   LogsOptions,

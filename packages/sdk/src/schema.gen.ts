@@ -57,7 +57,7 @@ export type Config = {
 export type Context = {
   /** That of the first one of a language is the language's name. Stays the same in forks */
   id: string;
-  language: "python" | "node" | "bash";
+  language: Language;
   /** Where it began */
   cwd: string;
   /** One that has ended can be restarted */
@@ -78,7 +78,7 @@ export type CopyFile = {
 };
 
 export type CreateContext = {
-  language: "python" | "node" | "bash";
+  language: Language;
   /** Where it begins; without it, / */
   cwd?: string | undefined;
   env?: Env | undefined;
@@ -254,7 +254,7 @@ export type Env = {
 export type Eval = {
   code: string;
   /** Needed only when the snapshot has several; one that is not warm yet is started, where the image has it */
-  language?: "python" | "node" | "bash" | undefined;
+  language?: Language | undefined;
   /** Where it runs, in place of the language's own interpreter */
   context?: Name | undefined;
   /** Set while this code runs */
@@ -472,6 +472,8 @@ export type Image = {
     cmd: string[];
   };
 };
+
+export type Language = "python" | "node" | "bash";
 
 export type ListedFile = {
   /** As every call takes it */
@@ -1002,7 +1004,7 @@ export type WarmUp = {
   exec?: Array<string[]> | undefined;
   /** Interpreters to keep warm, with the code that warms them */
   kernels?: Array<{
-    language: "python" | "node" | "bash";
+    language: Language;
     /** Where it begins; without it, / */
     cwd?: string | undefined;
     code?: string | undefined;

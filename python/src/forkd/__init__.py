@@ -2,6 +2,7 @@
 
 from ._async.command_handle import AsyncCommandHandle
 from ._async.commands import AsyncCommands
+from ._async.contexts import AsyncContexts
 from ._async.controller import AsyncController
 from ._async.file_watch import AsyncWatchHandle
 from ._async.files import AsyncFiles
@@ -13,6 +14,7 @@ from ._async.pty import AsyncPty
 from ._async.sandbox import AsyncSandbox
 from ._sync.command_handle import CommandHandle
 from ._sync.commands import Commands
+from ._sync.contexts import Contexts
 from ._sync.controller import Controller
 from ._sync.file_watch import WatchHandle
 from ._sync.files import Files
@@ -56,6 +58,7 @@ __all__ = [
     "UNSET",
     "AsyncCommandHandle",
     "AsyncCommands",
+    "AsyncContexts",
     "AsyncController",
     "AsyncFiles",
     "AsyncPortConnection",
@@ -74,6 +77,7 @@ __all__ = [
     "Commands",
     "ConflictError",
     "ConnectionError",
+    "Contexts",
     "Controller",
     "ControllerError",
     "EntryInfo",

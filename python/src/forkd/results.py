@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any, List, Literal, Optional, Union
 
-from .types import EvalResult, ExecResult, FileInfo, ListedFile, OutputLost, Process, ProcessExit, ProcessStarted
+from .types import DisplayResult, EvalResult, ExecResult, FileInfo, ListedFile, OutputLost, Process, ProcessExit, ProcessStarted
 
 
 @dataclass(frozen=True)
@@ -36,13 +36,17 @@ class Evaluation:
     error: Optional[str]
     error_type: Optional[str]
     traceback: Optional[str]
-    #: 0, or 1 when the code raised an error
+    #: 0, or 1 when the code raised an error; of a shell the status of the last command
     exit_code: int
     #: What it printed
     stdout: str
     stderr: str
-    #: Output beyond what is kept was dropped
+    #: Output or results beyond what is kept were dropped
     truncated: bool
+    #: What it displayed, such as figures, by MIME type, and its value where that shows more than text
+    results: List[DisplayResult] = field(default_factory=list)
+    #: How many its interpreter has run, with this one
+    execution_count: int = 0
 
     def __str__(self) -> str:
         return str(self.result)
@@ -198,4 +202,6 @@ def evaluation(answer: EvalResult) -> Evaluation:
         stdout=answer["stdout"],
         stderr=answer["stderr"],
         truncated=answer["truncated"],
+        results=answer["results"],
+        execution_count=answer["execution_count"],
     )

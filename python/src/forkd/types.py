@@ -21,6 +21,8 @@ EventType = Literal["sandbox.created", "sandbox.adopted", "sandbox.updated", "sa
 
 ForkOutcome = Union["ForkOutcomeSandbox", "ForkOutcomeError"]
 
+Language = Literal["python", "node", "bash"]
+
 #: At most 64 pairs of text, kept for you and never read by forkd
 Metadata = Dict[str, str]
 
@@ -114,7 +116,7 @@ class ConfigValue(TypedDict):
 class Context(TypedDict):
     # That of the first one of a language is the language's name. Stays the same in forks
     id: str
-    language: Literal["python", "node", "bash"]
+    language: "Language"
     # Where it began
     cwd: str
     # One that has ended can be restarted
@@ -142,7 +144,7 @@ class CopyFile(_CopyFile, total=False):
 
 
 class _CreateContext(TypedDict):
-    language: Literal["python", "node", "bash"]
+    language: "Language"
 
 
 class CreateContext(_CreateContext, total=False):
@@ -352,7 +354,7 @@ class _Eval(TypedDict):
 
 class Eval(_Eval, total=False):
     # Needed only when the snapshot has several; one that is not warm yet is started, where the image has it
-    language: Literal["python", "node", "bash"]
+    language: "Language"
     # Where it runs, in place of the language's own interpreter
     context: "Name"
     # Set while this code runs
@@ -1140,7 +1142,7 @@ class Version(TypedDict):
 
 
 class _WarmUpKernels(TypedDict):
-    language: Literal["python", "node", "bash"]
+    language: "Language"
 
 
 class WarmUpKernels(_WarmUpKernels, total=False):

@@ -201,6 +201,20 @@ CASES: List[Case] = [
         body={"code": "1", "language": "python", "timeout_secs": 2},
     ),
     Case(
+        "evalCode",
+        lambda c: c.eval_code("sb-1", "1", context="bash-1", env={"A": "b"}),
+        body={"code": "1", "context": "bash-1", "env": {"A": "b"}},
+    ),
+    Case("listContexts", lambda c: c.list_contexts("sb-1"), params={"id": "sb-1"}),
+    Case(
+        "createContext",
+        lambda c: c.create_context("sb-1", "bash", cwd="/srv", env={"A": "b"}),
+        body={"language": "bash", "cwd": "/srv", "env": {"A": "b"}},
+    ),
+    Case("deleteContext", lambda c: c.delete_context("sb-1", "bash-1"), params={"id": "sb-1", "context": "bash-1"}),
+    Case("restartContext", lambda c: c.restart_context("sb-1", "bash-1"), params={"id": "sb-1", "context": "bash-1"}),
+    Case("interruptContext", lambda c: c.interrupt_context("sb-1", "bash-1"), params={"id": "sb-1", "context": "bash-1"}),
+    Case(
         "branchSandbox",
         lambda c: c.branch_sandbox("sb-1", tag="b", wait=False, mode="live", measure_diff=True, parent_tag="p", metadata={}),
         body={"tag": "b", "wait": False, "mode": "live", "measure_diff": True, "parent_tag": "p", "metadata": {}},
@@ -366,6 +380,7 @@ CASES: List[Case] = [
 #: Reached by tests of their own
 ELSEWHERE = {
     "getEvents": "test_events.py",
+    "evalStream": "test_code.py",
     "watchFiles": "test_files.py",
     "watchProcess": "test_commands.py",
     "proxyRequest": "test_ports.py",

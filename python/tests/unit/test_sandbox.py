@@ -23,6 +23,8 @@ RAISED = {
     "stdout": "so far\n",
     "stderr": "",
     "truncated": False,
+    "results": [],
+    "execution_count": 1,
 }
 ENDED = {"stdout": "out", "stderr": "err", "exit_code": 0, "signal": None, "timed_out": False, "truncated": False}
 

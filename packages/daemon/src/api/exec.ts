@@ -37,7 +37,7 @@ export const execResult = z
   })
   .meta({ id: "ExecResult" });
 
-export const language = z.enum(["python", "node", "bash"]);
+export const language = z.enum(["python", "node", "bash"]).meta({ id: "Language" });
 
 export const evalRequest = z
   .strictObject({

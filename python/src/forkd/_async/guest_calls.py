@@ -1,4 +1,4 @@
-"""Calls into a sandbox: programs, code, logs."""
+"""Calls into a sandbox: programs, logs."""
 
 from __future__ import annotations
 
@@ -9,15 +9,10 @@ from .._call import Call
 from .._deadline import Elapsed, end_of
 from .._streams import TextDecoder
 from .._wire import fields, path
-from .sandbox_calls import SandboxCalls
-
-#: The daemon's own time-out for programs and code
-_DEFAULT_SECS = 30.0
-#: For the way there and back, beyond the time the guest is given
-_MARGIN_SECS = 10.0
+from .code_calls import CodeCalls, with_margin
 
 
-class GuestCalls(SandboxCalls):
+class GuestCalls(CodeCalls):
     async def ping_sandbox(self, sandbox_id: str, *, request_timeout: Optional[float] = None) -> types.Pong:
         """One round trip to the agent inside the guest."""
         return await self._client.json(
@@ -66,33 +61,7 @@ class GuestCalls(SandboxCalls):
             path("/v1/sandboxes/{}/exec", sandbox_id),
             json=body,
             idempotency_key=idempotency_key,
-            timeout=_with_margin(timeout_secs, request_timeout),
-        )
-        return await self._client.json(call)
-
-    async def eval_code(
-        self,
-        sandbox_id: str,
-        code: str,
-        *,
-        language: Optional[Literal["python", "node"]] = None,
-        timeout_secs: Optional[float] = None,
-        idempotency_key: Optional[str] = None,
-        request_timeout: Optional[float] = None,
-    ) -> types.EvalResult:
-        """Runs code in a warm interpreter, which keeps its state. What the code raises is a result, not an error. Never repeated
-        by itself, unless ``idempotency_key`` is given.
-
-        Args:
-            language: Needed only when the snapshot has several.
-            timeout_secs: How long the code may run; without it, 30.
-        """
-        call = Call[types.EvalResult](
-            "POST",
-            path("/v1/sandboxes/{}/eval", sandbox_id),
-            json=fields(code=code, language=language, timeout_secs=timeout_secs),
-            idempotency_key=idempotency_key,
-            timeout=_with_margin(timeout_secs, request_timeout),
+            timeout=with_margin(timeout_secs, request_timeout),
         )
         return await self._client.json(call)
 
@@ -133,9 +102,3 @@ class GuestCalls(SandboxCalls):
             return
         finally:
             await chunks.aclose()
-
-
-def _with_margin(timeout_secs: Optional[float], request_timeout: Optional[float]) -> float:
-    if request_timeout is not None:
-        return request_timeout
-    return (_DEFAULT_SECS if timeout_secs is None else timeout_secs) + _MARGIN_SECS

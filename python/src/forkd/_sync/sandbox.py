@@ -6,14 +6,15 @@ from __future__ import annotations
 import os
 import ssl
 from types import TracebackType
-from typing import Generator, Dict, List, Literal, Optional, Type, TypeVar, Union
+from typing import Any, Generator, Callable, Dict, List, Literal, Optional, Type, TypeVar, Union
 from urllib.parse import urlsplit
 
 from .._wire import UNSET, Key, Unset
 from ..errors import EvalError, NotFoundError, SandboxGoneError
 from ..results import Evaluation, evaluation
-from ..types import Network, NetworkMode, OnTimeout, Pong, SandboxInfo, SandboxStats, SetNetwork, Share, SnapshotInfo
+from ..types import Context, DisplayResult, Language, Network, NetworkMode, OnTimeout, Pong, SandboxInfo, SandboxStats, SetNetwork, Share, SnapshotInfo
 from .commands import Commands
+from .contexts import Contexts
 from .controller import Controller
 from .files import Files
 from .ports import Ports
@@ -31,6 +32,7 @@ class Sandbox:
     Attributes:
         id: The sandbox's id.
         commands: Its commands.
+        contexts: Its interpreters, for :meth:`eval`.
         files: Its files.
         ports: Servers inside it.
         pty: Its terminals.
@@ -43,6 +45,7 @@ class Sandbox:
         self.id: str = info["id"]
         self.info = info
         self.commands = Commands(controller, self.id)
+        self.contexts = Contexts(controller, self.id)
         self.files = Files(controller, self.id)
         self.ports = Ports(controller, self.id)
         self.pty = Pty(controller, self.id)
@@ -166,16 +169,24 @@ class Sandbox:
         self,
         code: str,
         *,
-        language: Optional[Literal["python", "node"]] = None,
+        language: Optional[Language] = None,
+        context: Union[str, Context, None] = None,
+        envs: Optional[Dict[str, str]] = None,
         timeout: Optional[float] = None,
         check: bool = True,
+        on_stdout: Optional[Callable[[str], Any]] = None,
+        on_stderr: Optional[Callable[[str], Any]] = None,
+        on_result: Optional[Callable[[DisplayResult], Any]] = None,
         request_timeout: Optional[float] = None,
     ) -> Evaluation:
         """Runs code in the warm interpreter, which keeps its state. The last expression is the result: as text in ``result``, and
-        as a value in ``value`` where JSON can carry it.
+        as a value in ``value`` where JSON can carry it. What the code displays, such as figures and tables, is in ``results``, by
+        MIME type. With a callback, output and results come as they are made.
 
         Args:
-            language: Needed only when the snapshot has several.
+            language: Needed only when the snapshot has several; one that is not warm yet is started, where the image has it.
+            context: Where it runs, in place of the language's own interpreter: of ``contexts``.
+            envs: Set while this code runs.
             timeout: How many seconds it may run; without it, 30.
             check: False: what the code raises is a result.
 
@@ -183,7 +194,18 @@ class Sandbox:
             EvalError: the code raised an error
             TimeoutError: it ran longer than ``timeout``; the interpreter stays usable
         """
-        answer = self.controller.eval_code(self.id, code, language=language, timeout_secs=timeout, request_timeout=request_timeout)
+        answer = self.controller.eval_code(
+            self.id,
+            code,
+            language=language,
+            context=context["id"] if isinstance(context, dict) else context,
+            env=envs,
+            timeout_secs=timeout,
+            on_stdout=on_stdout,
+            on_stderr=on_stderr,
+            on_result=on_result,
+            request_timeout=request_timeout,
+        )
         result = evaluation(answer)
         if check and result.exit_code != 0:
             raise EvalError(result)
