@@ -10,9 +10,17 @@ const run = promisify(execFile);
 const CACHE = join(process.env["XDG_CACHE_HOME"] ?? join(homedir(), ".cache"), "forkd-tests");
 const INSTALL_MS = 300_000;
 
+type Found = { python: string } | { reason: string };
+
 /** The interpreter that has this version; a reason where there can be none on this machine */
-export async function e2bPython(version: string): Promise<{ python: string } | { reason: string }> {
-  const folder = join(CACHE, `e2b-python-${version}`);
+export async function e2bPython(version: string): Promise<Found> {
+  return pythonWith({ e2b: version });
+}
+
+/** The same for several packages, each with its version */
+export async function pythonWith(packages: Record<string, string>): Promise<Found> {
+  const wanted = Object.entries(packages).map(([name, version]) => `${name}==${version}`);
+  const folder = join(CACHE, `python-${wanted.join("-")}`);
   const python = join(folder, "bin", "python");
   const done = join(folder, "complete");
   try {
@@ -25,10 +33,10 @@ export async function e2bPython(version: string): Promise<{ python: string } | {
     await mkdir(CACHE, { recursive: true });
     await rm(folder, { recursive: true, force: true });
     await run("python3", ["-m", "venv", folder]);
-    await run(python, ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", `e2b==${version}`], { timeout: INSTALL_MS });
+    await run(python, ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", ...wanted], { timeout: INSTALL_MS });
     await writeFile(done, "");
     return { python };
   } catch (error) {
-    return { reason: `e2b ${version} cannot be installed: ${String(error).split("\n")[0]}` };
+    return { reason: `${wanted.join(" ")} cannot be installed: ${String(error).split("\n")[0]}` };
   }
 }

@@ -16,17 +16,10 @@ export class E2bDaemon implements AsyncDisposable {
     this.key = key;
   }
 
-  static async start(): Promise<E2bDaemon> {
+  static async start(makeTemplate = makeBase): Promise<E2bDaemon> {
     const daemon = await TestDaemon.start(["--bind", "127.0.0.1:0"]);
     try {
-      // under the name of the template that would otherwise be built: nothing has to be downloaded
-      const warmUp = {
-        exec: [
-          ["useradd", "--create-home", "--shell", "/bin/bash", "user"],
-          ["/bin/bash", "-l", "-c", "true"],
-        ],
-      };
-      await daemon.controller.createSnapshot("base", { image: PYTHON_IMAGE, memoryMib: 256, warmUp, timeoutMs: 180_000 });
+      await makeTemplate(daemon);
       const { stdout } = await daemon.cli(["token", "create", "e2b", "--scope", "admin", "--e2b"]);
       assert.match(stdout, /^e2b_[0-9a-f]{64}\n$/);
       return new E2bDaemon(daemon, stdout.trim());
@@ -55,6 +48,17 @@ export class E2bDaemon implements AsyncDisposable {
   async [Symbol.asyncDispose](): Promise<void> {
     await this.daemon[Symbol.asyncDispose]();
   }
+}
+
+/** Under the name of the template that would otherwise be built: nothing has to be downloaded */
+async function makeBase(daemon: TestDaemon): Promise<void> {
+  const warmUp = {
+    exec: [
+      ["useradd", "--create-home", "--shell", "/bin/bash", "user"],
+      ["/bin/bash", "-l", "-c", "true"],
+    ],
+  };
+  await daemon.controller.createSnapshot("base", { image: PYTHON_IMAGE, memoryMib: 256, warmUp, timeoutMs: 180_000 });
 }
 
 /** The SDK leaves the clocks of calls that failed running for a minute: no test waits for them */

@@ -79,6 +79,7 @@ export type InsideApi = {
 export type ContextsApi = {
   list(id: string): Promise<ContextInfo[]>;
   create(id: string, request: CreateContext, caller: Pick<Caller, "signal">): Promise<ContextInfo>;
+  ensure(id: string, request: CreateContext, caller: Pick<Caller, "signal">): Promise<ContextInfo>;
   remove(id: string, context: string): Promise<void>;
   restart(id: string, context: string, caller: Pick<Caller, "signal">): Promise<ContextInfo>;
   interrupt(id: string, context: string): Promise<void>;

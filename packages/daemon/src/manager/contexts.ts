@@ -23,6 +23,12 @@ export class Contexts {
     return this.#sandboxes.use(id, async ({ contexts }) => infoOf(await contexts.create(language, { cwd, env, signal })));
   }
 
+  /** The first one of a language, started where there is none that runs */
+  async ensure(id: string, request: CreateContext, { signal }: Signal): Promise<ContextInfo> {
+    const { language, cwd, env } = request;
+    return this.#sandboxes.use(id, async ({ contexts }) => infoOf(await contexts.ensure(language, { cwd, env, signal })));
+  }
+
   async remove(id: string, context: string): Promise<void> {
     return this.#sandboxes.use(id, async ({ contexts }) => contexts.remove(context));
   }

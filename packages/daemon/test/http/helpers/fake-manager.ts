@@ -39,7 +39,19 @@ type Parts = { [P in keyof ManagerApi]?: ManagerApi[P] extends object ? Partial<
 export function fakeManager(parts: Parts = {}): ManagerApi {
   const missing = { get: (target: object, name: string) => Reflect.get(target, name) ?? refuse(name) };
   const all: Record<string, unknown> = { events: new FakeEvents(), ...parts };
-  for (const name of ["sandboxes", "networks", "inside", "files", "processes", "ports", "branches", "snapshots", "images", "workspaces"]) {
+  for (const name of [
+    "sandboxes",
+    "networks",
+    "inside",
+    "contexts",
+    "files",
+    "processes",
+    "ports",
+    "branches",
+    "snapshots",
+    "images",
+    "workspaces",
+  ]) {
     all[name] = new Proxy(all[name] ?? {}, missing);
   }
   return all as ManagerApi;
