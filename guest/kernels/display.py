@@ -116,6 +116,10 @@ class Displays:
         finally:
             pyplot.close("all")
 
+    def translate(self, code):
+        """Code with lines that only notebooks know, as Python; None when it has none"""
+        return load("magics").translate(code)
+
     # Modules that are changed when they are imported
 
     def find(self, name, path):

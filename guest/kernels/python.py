@@ -212,7 +212,13 @@ class Kernel:
             return (compile(code, filename, "eval", 0, True),)
         except SyntaxError:
             pass  # no expression, or no Python at all
-        return compile_statements(code, filename)
+        try:
+            return compile_statements(code, filename)
+        except SyntaxError:
+            translated = self.load_displays().translate(code) if "!" in code or "%" in code else None
+            if translated is None:
+                raise
+        return compile_statements(translated, filename)
 
 
 class Generators:

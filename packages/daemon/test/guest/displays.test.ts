@@ -81,6 +81,22 @@ describe("displays of python", { timeout: 60_000 }, () => {
     assert.ok((await kernel.eval("Image(data=b'\\xff\\xd8\\xff')")).data?.["image/jpeg"]);
   });
 
+  test("lines that only notebooks know are run", async () => {
+    kernel.seen.length = 0;
+    const { text, event } = await kernel.eval(
+      "n = 2\nfor i in range(n):\n    !echo line \\\n  two\nfound = !printf 'a\\nb\\n'\n%matplotlib inline\nfound",
+    );
+    assert.deepEqual([event, text], ["result", "['a', 'b']"]);
+    await until(() => kernel.seen.join("").replaceAll("out:", "").includes("line two\nline two\n"));
+    assert.equal((await kernel.eval("%env FORKD_MAGIC=1\n%cd /\nimport os; (os.environ['FORKD_MAGIC'], os.getcwd())")).text, "('1', '/')");
+    kernel.seen.length = 0;
+    assert.equal((await kernel.eval("%%bash\nfor i in 1 2; do echo $i; done")).event, "result");
+    await until(() => kernel.seen.join("").replaceAll("out:", "").includes("1\n2\n"));
+    assert.equal((await kernel.eval("%nothing")).type, "NameError");
+    const wrong = await kernel.eval("x = \n!ls");
+    assert.deepEqual([wrong.type, (await kernel.eval("def f(:\n  pass % 2")).type], ["SyntaxError", "SyntaxError"]);
+  });
+
   test("variables of the environment last as long as their code, and evals are counted", async () => {
     const code = "import os; os.environ.get('FORKD_ONLY'), os.environ['HOME']";
     const before = (await kernel.eval("1")).count ?? 0;
