@@ -187,6 +187,7 @@ export class Kernel {
     try {
       return await within(pending.outcome, timeoutMs, signal, timeOut);
     } catch (error) {
+      pending.abandon();
       if (error === this.#dead || (await this.#interrupt(pending)) || error !== timedOut) throw error;
       const why = `The ${this.language} code did not end within ${timeoutMs} ms and does not react to an interrupt.`;
       throw new ForkdError("EVAL_TIMEOUT", why, { hint: "It runs on; later evals wait for it. Kill the sandbox if it never ends." });
@@ -220,9 +221,14 @@ export class Kernel {
     await this.#over.promise;
   }
 
-  /** Interrupts what it runs; when it runs nothing, that means nothing */
+  /** Interrupts what it runs, until that has ended; when it runs nothing, that means nothing */
   async interrupt(): Promise<void> {
-    (await this.#attached())?.kill("SIGINT", "group");
+    const process = await this.#attached();
+    const [running] = this.#evals;
+    // code of an earlier connection answers to nobody here
+    if (!running || this.#foreignEval) process?.kill("SIGINT", "group");
+    else if (!(await this.#interrupt(running)))
+      throw new ForkdError("EVAL_TIMEOUT", `The ${this.language} code does not react to an interrupt.`);
   }
 
   /** Of its process in the guest; undefined when that is gone */

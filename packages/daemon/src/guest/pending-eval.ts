@@ -22,7 +22,8 @@ export class PendingEval {
   readonly #output = new EvalOutput();
   readonly #answer = Promise.withResolvers<EvalResult>();
   readonly #callbacks = Promise.withResolvers<never>();
-  #callbackFailed = false;
+  readonly #abandoned = Promise.withResolvers<void>();
+  #isAbandoned = false;
 
   constructor(id: number, opts: EvalOptions) {
     this.id = id;
@@ -57,20 +58,26 @@ export class PendingEval {
     return waiting ? waiting.then(answer) : answer();
   }
 
+  /** Nobody waits for it any more: nobody is told, and what it prints waits for no callback that may never end */
+  abandon(): void {
+    this.#isAbandoned = true;
+    this.#abandoned.resolve();
+  }
+
   fail(error: Error): void {
     this.#answer.reject(error);
   }
 
   /** What a callback throws ends the wait for its eval, not the kernel */
   #call(callback: () => void | Promise<void>): void | Promise<void> {
-    if (this.#callbackFailed) return;
+    if (this.#isAbandoned) return;
     const failed = (error: unknown): void => {
-      this.#callbackFailed = true;
+      this.abandon();
       this.#callbacks.reject(error);
     };
     try {
       const waiting = callback();
-      return waiting && Promise.resolve(waiting).catch(failed);
+      return waiting && Promise.race([waiting.catch(failed), this.#abandoned.promise]);
     } catch (error) {
       failed(error);
     }
