@@ -339,12 +339,7 @@ let evals = Promise.resolve();
 
 function handle(message) {
   if (message.op === "eval") {
-    evals = evals
-      .then(() => {
-        if (message.mark) send({ event: "start", id: message.id });
-        return answer(message);
-      })
-      .then(send);
+    evals = evals.then(() => answer(message)).then(send);
   } else if (message.op === "environment") {
     evals = evals.then(() => void Object.assign(process.env, message.env));
   } else if (message.op === "reseed") {

@@ -82,8 +82,6 @@ class Kernel:
         if type(number) is not int:
             return
         if op == "eval":
-            if message.get("mark"):
-                self.send('{"event": "start", "id": %d}' % number)
             self.generators.after_fork()
             if not message.get("warm"):
                 self.count += 1

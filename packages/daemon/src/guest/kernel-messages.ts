@@ -21,7 +21,6 @@ const shown = { data: Bundle, omitted: z.record(z.string().max(256), Count).opti
 const KernelMessage = z.discriminatedUnion("event", [
   z.object({ event: z.literal("ready"), version: z.string().max(64) }),
   z.object({ event: z.literal("generators"), regions: z.array(Region).max(64), complete: z.boolean() }),
-  z.object({ event: z.literal("start"), id: Id }),
   z.object({ event: z.literal("reseeded"), id: Id, generators: z.array(GeneratorName).max(64) }),
   z.object({ event: z.literal("display"), id: Id, ...shown }),
   z.object({

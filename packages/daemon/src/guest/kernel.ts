@@ -66,8 +66,11 @@ export class Kernel {
   readonly #over = Promise.withResolvers<void>();
   // ids must not repeat those of another connection: an eval that was running at a branch still answers with its own
   #nextId = randomInt(2 ** 32) * 2 ** 20;
-  /** an eval from before the fork may still run: our first one asks to be told when it begins */
+  /** an eval from before the fork may still run */
   #foreignEval = false;
+  /** id of the empty eval that tells when it has ended, and what waits for that */
+  #probe: number | undefined;
+  readonly #held: KernelRequest[] = [];
   #dead: ForkdError | undefined;
   #opened = false;
 
@@ -172,8 +175,9 @@ export class Kernel {
     const pending = new PendingEval(this.#nextId++, opts);
     this.#evals.push(pending);
     // not awaited: sending may wait for credit, and the time runs from now on
-    const mark = this.#foreignEval;
-    this.#send({ op: "eval", id: pending.id, code, ...(mark ? { mark } : {}), ...(warm ? { warm } : {}), ...(env ? { env } : {}) });
+    const request = { op: "eval" as const, id: pending.id, code, ...(warm ? { warm } : {}), ...(env ? { env } : {}) };
+    if (this.#foreignEval) this.#hold(request);
+    else this.#send(request);
     return this.#awaitEval(pending);
   }
 
@@ -207,6 +211,20 @@ export class Kernel {
       if (await Promise.race([ended, pause])) return true;
     }
     return false;
+  }
+
+  /** What an earlier connection's eval still prints must not be taken for ours: nothing is sent before an empty one behind it has ended */
+  #hold(request: KernelRequest): void {
+    this.#held.push(request);
+    if (this.#probe !== undefined) return;
+    this.#probe = this.#nextId++;
+    this.#send({ op: "eval", id: this.#probe, code: "", warm: true });
+  }
+
+  #begin(): void {
+    this.#foreignEval = false;
+    this.#probe = undefined;
+    for (const request of this.#held.splice(0)) this.#send(request);
   }
 
   /** From the next code on; what it runs now is not touched */
@@ -282,9 +300,6 @@ export class Kernel {
         this.#generators = message;
         if (!this.#registering) this.#registered = this.#register();
         return;
-      case "start":
-        if (this.#evals.some((pending) => pending.id === message.id)) this.#foreignEval = false;
-        return;
       case "reseeded":
         this.#reseeds.get(message.id)?.resolve(message.generators);
         this.#reseeds.delete(message.id);
@@ -297,6 +312,7 @@ export class Kernel {
       case "result":
       case "status":
       case "error": {
+        if (message.id === this.#probe) return this.#begin();
         if (message.event === "error")
           this.#reseeds.get(message.id)?.reject(new ForkdError("FORK_FAILED", `${message.type}: ${message.message}`));
         const at = this.#evals.findIndex((pending) => pending.id === message.id);

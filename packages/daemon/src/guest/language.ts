@@ -17,8 +17,6 @@ export type KernelRequest =
       op: "eval";
       id: number;
       code: string;
-      /** asks to be told when it begins */
-      mark?: boolean;
       /** it is not counted */
       warm?: boolean;
       /** set while this code runs */
@@ -43,9 +41,9 @@ export function checkRequest(language: Language, code: string, env: Record<strin
 function bashLine(request: KernelRequest): string {
   if (request.op === "reseed") return `__forkd_reseed ${request.id} ${request.seed} .`;
   if (request.op === "environment") return `__forkd_environment ${pairsOf(request.env).map(wordOf).join(" ")} .`;
-  const { id, mark, warm, code, env = {} } = request;
+  const { id, warm, code, env = {} } = request;
   const words = [code, ...pairsOf(env)].map(wordOf);
-  const head = `__forkd_take ${id} ${mark ? 1 : 0} ${warm ? 0 : 1}`;
+  const head = `__forkd_take ${id} ${warm ? 0 : 1}`;
   // sourced, not evaluated: an interactive shell talks too much about what it evaluates
   return `${head} ${words.join(" ")} . && . /proc/self/fd/9 9<<<"$__forkd_code" 0</dev/null 200>&-`;
 }

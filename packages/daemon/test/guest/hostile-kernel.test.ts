@@ -34,7 +34,6 @@ const BAD_LINES = [
   '{"event":{}}',
   '{"event":"ready","version":{"toString":1}}',
   '{"event":"ready"}',
-  '{"event":"start","id":"1"}',
   '{"event":"result","id":1.5,"text":null}',
   '{"event":"result","id":1,"text":{}}',
   '{"event":"error","id":1,"type":{"toString":1},"message":"","traceback":""}',

@@ -197,20 +197,6 @@ for (const language of languages) {
       assert.equal((await kernel.reseed(901, "zz")).event, "error");
     });
 
-    test("a marked eval is announced before it runs, after those before it", async () => {
-      const first = kernel.start("1");
-      const marked = kernel.start("2", { mark: true });
-      const events = [await kernel.next(), await kernel.next(), await kernel.next()];
-      assert.deepEqual(
-        events.map(({ event, id }) => [event, id]),
-        [
-          ["result", first],
-          ["start", marked],
-          ["result", marked],
-        ],
-      );
-    });
-
     test("cuts a long error off", async () => {
       const { type, message = "", traceback = "" } = await kernel.eval(language.longError);
       assert.equal(type, "Error");
