@@ -66,3 +66,15 @@ test("an output that ends without an exit code is an error", async () => {
   });
   await assert.rejects(exec(forkd), { code: "BAD_ANSWER" });
 });
+
+test("what code displays is told as far as there is room, and pictures by their size", async () => {
+  const tool = TOOLS.find(({ name }) => name === "eval_code");
+  assert.ok(tool);
+  const shown = { "text/plain": "<Figure>", "image/png": "iVBO", "text/html": "x".repeat(5000) };
+  const answer = { result: null, error: null, traceback: null, stdout: "", stderr: "", truncated: false };
+  const forkd = { evalCode: async () => ({ ...answer, results: [{ is_main: false, data: shown }] }) } as unknown as Controller;
+  const call = { forkd, signal: new AbortController().signal, progress: () => {}, owner: { make: () => assert.fail() } };
+  const given = tool.input.parse({ sandbox_id: "sb-1", code: "1", max_output_bytes: 1000 });
+  const { results } = (await tool.run(given as never, call)) as { results: unknown };
+  assert.deepEqual(results, [{ is_main: false, data: { "text/plain": "<Figure>" }, omitted: { "image/png": 6, "text/html": 5002 } }]);
+});

@@ -7,7 +7,7 @@ import { env, guestPath, maxBytes, sandboxId } from "../fields.ts";
 import { OutputPage } from "../output.ts";
 import { cut } from "../text.ts";
 import { tool, type Call, type Tool } from "../tool.ts";
-import type { Controller, EvalResult, ProcessExit } from "forkd";
+import type { Controller, DisplayResult, EvalResult, ProcessExit } from "forkd";
 
 /** Killing a program must not wait for a sandbox that no longer answers */
 const KILL_MS = 10_000;
@@ -55,7 +55,7 @@ export const programTools: Tool[] = [
     input: z.strictObject({
       sandbox_id: sandboxId,
       code: z.string().describe("Statements; the value of the last expression is the result"),
-      language: z.enum(["python", "node"]).optional().describe("Needed only when the sandbox has several kernels"),
+      language: z.enum(["python", "node", "bash"]).optional().describe("Needed only when the sandbox has several kernels"),
       timeout_secs: z
         .number()
         .positive()
@@ -151,12 +151,29 @@ function exitOf(exit: ProcessExit | undefined): ProcessExit {
 
 /** The value goes first: it is in the result as text */
 function shortened(result: EvalResult, most: number): unknown {
-  const { value, ...rest } = result;
+  const { value, results, ...rest } = result;
   const texts = ["result", "error", "traceback", "stdout", "stderr"] as const;
   const short = Object.fromEntries(texts.map((name) => [name, rest[name] === null ? null : cut(rest[name], most)]));
   const isCut = texts.some((name) => short[name] !== rest[name]);
   const isSmall = value !== undefined && Buffer.byteLength(JSON.stringify(value)) <= most;
-  return { ...rest, ...short, truncated: rest.truncated || isCut, ...(isSmall ? { value } : {}) };
+  const shown = results.length > 0 ? { results: fitting(results, most) } : {};
+  return { ...rest, ...short, truncated: rest.truncated || isCut, ...(isSmall ? { value } : {}), ...shown };
+}
+
+/** What it displayed, as far as there is room; of the rest, such as pictures, what it is and how large */
+function fitting(results: readonly DisplayResult[], most: number): DisplayResult[] {
+  let room = most;
+  return results.map((result) => {
+    const data: DisplayResult["data"] = {};
+    const omitted: Record<string, number> = { ...result.omitted };
+    for (const [mime, value] of Object.entries(result.data)) {
+      const bytes = Buffer.byteLength(JSON.stringify(value));
+      if (bytes > room || mime.startsWith("image/")) omitted[mime] = bytes;
+      else data[mime] = value;
+      room -= mime in data ? bytes : 0;
+    }
+    return { is_main: result.is_main, data, ...(Object.keys(omitted).length > 0 ? { omitted } : {}) };
+  });
 }
 
 type Wait = { sandbox_id: string; path: string; marker: string; timeout_secs: number; poll_interval_ms: number };
