@@ -52,12 +52,10 @@ class Code(HalfCase):
 
     async def test_an_error_of_the_daemon_and_a_stream_without_an_end(self) -> None:
         problem = {"error": "Too late.", "code": "EVAL_TIMEOUT", "hint": "", "request_id": "r"}
-        with FakeDaemon(streaming(event("error", problem))) as daemon:
-            with self.assertRaises(forkd.TimeoutError):
-                await get(self.controller(socket=daemon.socket).eval_code("sb-1", "x", on_stdout=print))
-        with FakeDaemon(streaming(event("stdout", {"text": "x"}))) as daemon:
-            with self.assertRaises(forkd.ConnectionError):
-                await get(self.controller(socket=daemon.socket, retries=0).eval_code("sb-1", "x", on_stdout=str))
+        with FakeDaemon(streaming(event("error", problem))) as daemon, self.assertRaises(forkd.TimeoutError):
+            await get(self.controller(socket=daemon.socket).eval_code("sb-1", "x", on_stdout=print))
+        with FakeDaemon(streaming(event("stdout", {"text": "x"}))) as daemon, self.assertRaises(forkd.ConnectionError):
+            await get(self.controller(socket=daemon.socket, retries=0).eval_code("sb-1", "x", on_stdout=str))
 
     async def test_contexts_are_named_by_id_or_by_what_was_answered(self) -> None:
         with FakeDaemon() as daemon:

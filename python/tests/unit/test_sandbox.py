@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any
+from typing import Any, Dict
 from unittest import mock
 
 import forkd
@@ -14,7 +14,7 @@ from ..helpers.fake_daemon import FakeDaemon, Reply, Seen
 from ..helpers.samples import sandbox
 from .cases import LIMITS, NETWORK
 
-RAISED = {
+RAISED: Dict[str, Any] = {
     "result": None,
     "error": "ZeroDivisionError: division by zero",
     "error_type": "ZeroDivisionError",

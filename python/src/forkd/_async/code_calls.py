@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional, cast
 
 from .. import types
 from .._call import Call
@@ -49,9 +49,7 @@ class CodeCalls(SandboxCalls):
         timeout = with_margin(timeout_secs, request_timeout)
         if on_stdout is None and on_stderr is None and on_result is None:
             at = path("/v1/sandboxes/{}/eval", sandbox_id)
-            return await self._client.json(
-                Call[types.EvalResult]("POST", at, json=asked, idempotency_key=idempotency_key, timeout=timeout)
-            )
+            return await self._client.json(Call[types.EvalResult]("POST", at, json=asked, idempotency_key=idempotency_key, timeout=timeout))
         at = path("/v1/sandboxes/{}/eval/stream", sandbox_id)
         call = Call[bytes]("POST", at, json=asked, headers={"accept": "text/event-stream"}, timeout=timeout)
         callbacks = {"stdout": on_stdout, "stderr": on_stderr, "result": on_result}
@@ -75,7 +73,8 @@ class CodeCalls(SandboxCalls):
                         results.append(data)
                         await notify(callbacks["result"], data)
                     elif event.type == "end":
-                        return {**data, **printed, "results": results, "truncated": data["truncated"] or is_cut}
+                        kept = {"results": results, "truncated": data["truncated"] or is_cut}
+                        return cast(types.EvalResult, {**data, **printed, **kept})
                     elif event.type == "error":
                         raise error_of_problem(data, {})
                     else:

@@ -11,7 +11,20 @@ from urllib.parse import urlsplit
 from .._wire import UNSET, Key, Unset
 from ..errors import EvalError, NotFoundError, SandboxGoneError
 from ..results import Evaluation, evaluation
-from ..types import Context, DisplayResult, Language, Network, NetworkMode, OnTimeout, Pong, SandboxInfo, SandboxStats, SetNetwork, Share, SnapshotInfo
+from ..types import (
+    Context,
+    DisplayResult,
+    Language,
+    Network,
+    NetworkMode,
+    OnTimeout,
+    Pong,
+    SandboxInfo,
+    SandboxStats,
+    SetNetwork,
+    Share,
+    SnapshotInfo,
+)
 from .commands import AsyncCommands
 from .contexts import AsyncContexts
 from .controller import AsyncController
