@@ -16,6 +16,8 @@ function evaluate(what: string, body: Record<string, unknown>, expect: Case["exp
 
 const sh = (script: string): { args: string[] } => ({ args: ["sh", "-c", script] });
 
+const NO_CONTEXTS = { mcp: "there is no tool that makes contexts" };
+
 /** Filled in with the id of the context that was made before */
 function inContext(what: string, route: Case["route"], body: Record<string, unknown> | undefined, expect: Case["expect"]): Case {
   const context = (c: Context): string => c.at("shell.id");
@@ -23,7 +25,7 @@ function inContext(what: string, route: Case["route"], body: Record<string, unkn
     route === "evalCode"
       ? { params: { id: one(c) }, body: { ...body, context: context(c) } }
       : { params: { id: one(c), context: context(c) } };
-  return { what, route, args, expect };
+  return { what, route, args, expect, not: NO_CONTEXTS };
 }
 
 export const insideCases: Case[] = [
@@ -128,7 +130,7 @@ export const insideCases: Case[] = [
     route: "evalStream",
     args: (c) => ({ params: { id: one(c) }, body: { code: "print('a')\ndisplay(1)\nprint('b')\n7" } }),
     expect: gives({ stdout: "a\nb\n", value: 7, results: [{ is_main: false, data: { "text/plain": "1" } }] }),
-    not: REST_AND_SDK("the command line prints all of it at the end"),
+    not: { cli: "the command line prints all of it at the end", mcp: "a tool answers once" },
   },
   {
     what: "another interpreter",
@@ -136,6 +138,7 @@ export const insideCases: Case[] = [
     args: (c) => ({ params: { id: one(c) }, body: { language: "bash", cwd: "/usr", env: { OWN: "mine" } } }),
     expect: gives({ id: /^bash-[a-z2-7]{16}$/, language: "bash", cwd: "/usr", state: "running" }),
     save: "shell",
+    not: NO_CONTEXTS,
   },
   inContext("which has a state of its own", "evalCode", { code: "echo $PWD $OWN [$x]; x=6" }, gives({ stdout: "/usr mine []\n" })),
   {
@@ -143,6 +146,7 @@ export const insideCases: Case[] = [
     route: "listContexts",
     args: (c) => ({ params: { id: one(c) } }),
     expect: (c) => gives([{ id: "python", language: "python" }, { id: "bash" }, { id: c.at("shell.id"), cwd: "/usr" }]),
+    not: NO_CONTEXTS,
   },
   inContext("an interrupt when it runs nothing", "interruptContext", undefined, gives(null)),
   inContext("is nothing to it", "evalCode", { code: "echo $x" }, gives({ stdout: "6\n" })),
@@ -160,12 +164,14 @@ export const insideCases: Case[] = [
     route: "createContext",
     args: (c) => ({ params: { id: one(c) }, body: { language: "node" } }),
     expect: fails("KERNEL_MISSING"),
+    not: NO_CONTEXTS,
   },
   {
     what: "in a folder that is not there",
     route: "createContext",
     args: (c) => ({ params: { id: one(c) }, body: { language: "bash", cwd: "/no/such" } }),
     expect: fails("EXEC_FAILED"),
+    not: NO_CONTEXTS,
   },
   {
     what: "code in no sandbox",

@@ -59,15 +59,15 @@ function createCommand(cli: Cli): Command {
 }
 
 function restartCommand(cli: Cli): Command {
-  return oneContext("restart", "put a fresh interpreter in its place, with nothing of its state")
-    .option("--json", "print JSON")
-    .action(async (id: string, context: string) => {
+  return oneContext("restart", "put a fresh interpreter in its place, with nothing of its state").action(
+    async (id: string, context: string) => {
       const forkd = await connect(cli);
       const fresh = await workingOnTerminal("Restarting the interpreter", async () =>
         forkd.restartContext(id, context, { signal: cli.signal }),
       );
       if (cli.json) printJson(fresh);
-    });
+    },
+  );
 }
 
 function interruptCommand(cli: Cli): Command {
@@ -88,5 +88,6 @@ function oneContext(name: string, description: string): Command {
   return new Command(name)
     .description(description)
     .argument("<id>", "id or name of the sandbox")
-    .argument("<context>", "id of the interpreter, of 'forkd context ls'");
+    .argument("<context>", "id of the interpreter, of 'forkd context ls'")
+    .option("--json", "print JSON");
 }

@@ -56,6 +56,8 @@ export const programTools: Tool[] = [
       sandbox_id: sandboxId,
       code: z.string().describe("Statements; the value of the last expression is the result"),
       language: z.enum(["python", "node", "bash"]).optional().describe("Needed only when the sandbox has several kernels"),
+      context: z.string().optional().describe("The interpreter it runs in, in place of the language's own"),
+      env: z.record(z.string(), z.string()).optional().describe("Environment of this code"),
       timeout_secs: z
         .number()
         .positive()
@@ -64,8 +66,8 @@ export const programTools: Tool[] = [
         .describe("It is interrupted after so long; the interpreter stays usable"),
       max_output_bytes: maxBytes,
     }),
-    run: async ({ sandbox_id: id, code, language, timeout_secs: timeoutSecs, max_output_bytes: most }, { forkd, signal }) =>
-      shortened(await forkd.evalCode(id, code, { ...(language ? { language } : {}), timeoutSecs, signal }), most),
+    run: async ({ sandbox_id: id, code, language, context, env, timeout_secs: timeoutSecs, max_output_bytes: most }, { forkd, signal }) =>
+      shortened(await forkd.evalCode(id, code, { language, context, env, timeoutSecs, signal }), most),
   }),
 
   tool({
@@ -156,7 +158,7 @@ function shortened(result: EvalResult, most: number): unknown {
   const short = Object.fromEntries(texts.map((name) => [name, rest[name] === null ? null : cut(rest[name], most)]));
   const isCut = texts.some((name) => short[name] !== rest[name]);
   const isSmall = value !== undefined && Buffer.byteLength(JSON.stringify(value)) <= most;
-  const shown = results.length > 0 ? { results: fitting(results, most) } : {};
+  const shown = { results: fitting(results, most) };
   return { ...rest, ...short, truncated: rest.truncated || isCut, ...(isSmall ? { value } : {}), ...shown };
 }
 
