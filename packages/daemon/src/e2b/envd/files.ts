@@ -30,7 +30,7 @@ export async function download(work: SandboxWork): Promise<AnyAnswer> {
 
 export async function upload(work: SandboxWork): Promise<AnyAnswer> {
   const { call, request, services } = work;
-  const metadata = metadataIn(request.headers);
+  const metadata = metadataIn(request.headersDistinct);
   const account = await accountOf(work);
   const given = call.query.get("path") ?? "";
   const content = decoded(readPieces(request, services.limits.uploadIdleMs), request.headers["content-encoding"]);

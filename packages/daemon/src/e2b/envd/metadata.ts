@@ -13,10 +13,10 @@ const MAX_BYTES = 4096;
 
 export type Metadata = Record<string, string>;
 
-/** Throws BAD_REQUEST */
-export function metadataIn(headers: Record<string, string | string[] | undefined>): Metadata {
-  const pairs = Object.entries(headers).flatMap(([name, value]): [string, string][] =>
-    name.startsWith(HEADER) && name !== HEADER && typeof value === "string" ? [[name.slice(HEADER.length), value]] : [],
+/** Of a header that is there more than once, the first counts. Throws BAD_REQUEST */
+export function metadataIn(headers: NodeJS.Dict<string[]>): Metadata {
+  const pairs = Object.entries(headers).flatMap(([name, [value] = []]): [string, string][] =>
+    name.startsWith(HEADER) && name !== HEADER && value !== undefined ? [[name.slice(HEADER.length), value]] : [],
   );
   let bytes = 0;
   for (const [key, value] of pairs) {
