@@ -15,9 +15,10 @@ export type Metadata = Record<string, string>;
 
 /** Of a header that is there more than once, the first counts. Throws BAD_REQUEST */
 export function metadataIn(headers: NodeJS.Dict<string[]>): Metadata {
-  const pairs = Object.entries(headers).flatMap(([name, [value] = []]): [string, string][] =>
-    name.startsWith(HEADER) && name !== HEADER && value !== undefined ? [[name.slice(HEADER.length), value]] : [],
-  );
+  const pairs = Object.entries(headers).flatMap(([name, values]): [string, string][] => {
+    const value = values?.[0];
+    return name.startsWith(HEADER) && name !== HEADER && value !== undefined ? [[name.slice(HEADER.length), value]] : [];
+  });
   let bytes = 0;
   for (const [key, value] of pairs) {
     if (!PRINTABLE.test(value)) throw refused(`the value of ${key} must be printable US-ASCII`);
