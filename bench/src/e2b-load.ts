@@ -87,9 +87,9 @@ export async function timeEcho(clients: Clients, rounds: number): Promise<Percen
 /** Each by itself from its making to its end, all begun at once */
 export async function runSessions(clients: Clients, count: number): Promise<Sessions> {
   const began = performance.now();
-  const ended = await Promise.allSettled(Array.from({ length: count }, async (_, at) => runSession(clients, `session ${at}`)));
+  const sessions = Array.from({ length: count }, async (_, at) => runSession(clients, `session ${at}`));
+  const ended = await unlessAborted(Promise.allSettled(sessions), clients.signal);
   const failed = ended.filter((each) => each.status === "rejected");
-  clients.signal.throwIfAborted();
   const [first] = failed;
   return {
     count,
@@ -117,6 +117,19 @@ export async function timeKillSeen(clients: Clients, rounds: number): Promise<Pe
     if (i >= 0) times.push(end.at - began);
   }
   return percentiles(times);
+}
+
+/** Sessions that nobody waits for any more end with their daemon */
+async function unlessAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
+  signal.throwIfAborted();
+  const { promise, reject } = Promise.withResolvers<never>();
+  const abort = (): void => reject(signal.reason);
+  signal.addEventListener("abort", abort, { once: true });
+  try {
+    return await Promise.race([work, promise]);
+  } finally {
+    signal.removeEventListener("abort", abort);
+  }
 }
 
 async function runSession(clients: Clients, text: string): Promise<void> {
