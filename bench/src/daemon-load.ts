@@ -6,6 +6,7 @@ import { text } from "node:stream/consumers";
 import { setTimeout as sleep } from "node:timers/promises";
 import { ForkdError } from "@forkd/daemon";
 import { median, round } from "./stats.ts";
+import { inTurns } from "./turns.ts";
 
 import type { Runtime, Snapshot } from "@forkd/daemon";
 import type { OwnDaemon } from "./daemon-process.ts";
@@ -14,7 +15,6 @@ const EXPRESSION = "1+1";
 const ANSWER = 2;
 /** sandboxes that nobody ends, because this process was killed, end by themselves */
 const TTL_SECS = 3600;
-const WARM_UP_ROUNDS = 5;
 const TIMEOUT_SECS = 60;
 /** how long the machine is left alone before it counts as idle */
 const SETTLE_MS = 3000;
@@ -64,7 +64,7 @@ export async function compareForks(
   rounds: number,
   signal: AbortSignal,
 ): Promise<{ fork: Compared; answered: Compared; kill: Compared }> {
-  const times = await inTurns(sides, rounds, signal, async (side) => {
+  const forkOne = async (side: Side): Promise<{ fork: number; answered: number; kill: number }> => {
     const began = performance.now();
     const [child] = await side.fork(1);
     const forked = performance.now();
@@ -72,7 +72,11 @@ export async function compareForks(
     const answered = performance.now();
     await child?.kill();
     return { fork: forked - began, answered: answered - began, kill: performance.now() - answered };
-  });
+  };
+  const times = await inTurns(
+    { daemon: async () => forkOne(sides.daemon), runtime: async () => forkOne(sides.runtime) },
+    { rounds, signal },
+  );
   const of = (what: "fork" | "answered" | "kill"): Compared =>
     compare(
       times.daemon.map((time) => time[what]),
@@ -85,11 +89,13 @@ export async function compareEvals(sides: Sides, rounds: number, signal: AbortSi
   const [ofDaemon] = await sides.daemon.fork(1);
   const [ofRuntime] = await sides.runtime.fork(1);
   try {
-    const times = await inTurns({ daemon: ofDaemon, runtime: ofRuntime }, rounds, signal, async (child) => {
+    const timed = async (child: Child | undefined): Promise<number> => {
       const began = performance.now();
       await ask(child);
       return performance.now() - began;
-    });
+    };
+    const sidesOf = { daemon: async () => timed(ofDaemon), runtime: async () => timed(ofRuntime) };
+    const times = await inTurns(sidesOf, { rounds, signal });
     return compare(times.daemon, times.runtime);
   } finally {
     await Promise.all([ofDaemon?.kill(), ofRuntime?.kill()]);
@@ -193,24 +199,6 @@ async function rawList(socketPath: string, agent: Agent): Promise<string> {
       text(response).then(resolve, reject);
     }).once("error", reject);
   });
-}
-
-/** Does the same to both, with the order changed each time: what else the machine does meets both */
-async function inTurns<S, T>(
-  sides: { daemon: S; runtime: S },
-  rounds: number,
-  signal: AbortSignal,
-  work: (side: S) => Promise<T>,
-): Promise<{ daemon: T[]; runtime: T[] }> {
-  const results: { daemon: T[]; runtime: T[] } = { daemon: [], runtime: [] };
-  for (let i = -WARM_UP_ROUNDS; i < rounds; i++) {
-    for (const side of i % 2 === 0 ? (["daemon", "runtime"] as const) : (["runtime", "daemon"] as const)) {
-      signal.throwIfAborted();
-      const result = await work(sides[side]);
-      if (i >= 0) results[side].push(result);
-    }
-  }
-  return results;
 }
 
 async function ask(child: Child | undefined): Promise<void> {

@@ -25,6 +25,9 @@ const STOP_WITHIN_MS = 8000;
 const GONE_WITHIN_MS = 5000;
 const GONE_POLL_MS = 20;
 
+/** `bind`: an address to listen on beside the socket */
+type Settings = { maxSandboxes: number; bind?: string };
+
 export class OwnDaemon implements AsyncDisposable {
   readonly home: Home;
   readonly controller: Controller;
@@ -32,6 +35,7 @@ export class OwnDaemon implements AsyncDisposable {
   readonly #env: NodeJS.ProcessEnv;
   #process: ChildProcess | undefined;
   #closed: Promise<void> | undefined;
+  #bind = "";
 
   private constructor(dir: string) {
     this.#dir = dir;
@@ -41,7 +45,7 @@ export class OwnDaemon implements AsyncDisposable {
     this.controller = new Controller({ socket: this.socket, token: "", timeoutMs: 120_000 });
   }
 
-  static async start(opts: BenchOptions & { maxSandboxes: number }): Promise<OwnDaemon> {
+  static async start(opts: BenchOptions & Settings): Promise<OwnDaemon> {
     const machine = await prepareHome(resolveHome());
     await ensureImage(machine, opts);
     const daemon = new OwnDaemon(await mkdtemp(join(tmpdir(), "forkd-bench-")));
@@ -58,6 +62,11 @@ export class OwnDaemon implements AsyncDisposable {
 
   get socket(): string {
     return join(this.home.run, "forkd.sock");
+  }
+
+  /** Where it listens, when it was told to */
+  get url(): string {
+    return `http://${this.#bind}`;
   }
 
   get pid(): number {
@@ -94,8 +103,8 @@ export class OwnDaemon implements AsyncDisposable {
     await this.close();
   }
 
-  async #up({ maxSandboxes }: { maxSandboxes: number }): Promise<void> {
-    const settings = { bind: "none", "exit-when-idle-secs": EXIT_WHEN_IDLE_SECS, "max-sandboxes": maxSandboxes, "drain-secs": DRAIN_SECS };
+  async #up({ maxSandboxes, bind = "none" }: Settings): Promise<void> {
+    const settings = { bind, "exit-when-idle-secs": EXIT_WHEN_IDLE_SECS, "max-sandboxes": maxSandboxes, "drain-secs": DRAIN_SECS };
     const options = Object.entries(settings).flatMap(([name, value]) => [`--${name}`, String(value)]);
     const child = spawn(process.execPath, [...NODE_OPTIONS, DAEMON, ...options], {
       env: { ...this.#env, FORKD_READY_FD: "3" },
@@ -106,8 +115,9 @@ export class OwnDaemon implements AsyncDisposable {
     this.#process = child;
     const stderr = text(child.stdio[2] as NodeJS.ReadableStream);
     const ready = await text(child.stdio[3] as NodeJS.ReadableStream);
-    const line = ready === "" ? {} : (JSON.parse(ready) as { ready?: boolean; error?: string });
+    const line = ready === "" ? {} : (JSON.parse(ready) as { ready?: boolean; bind?: string | null; error?: string });
     if (!line.ready) throw new ForkdError("DAEMON_FAILED", `The daemon did not start: ${line.error ?? (await stderr)}`);
+    this.#bind = line.bind ?? "";
   }
 
   async #release(): Promise<void> {

@@ -3,6 +3,7 @@
 export { benchBranch } from "./branch.ts";
 export { branchChart, evalChart, fanoutChart } from "./charts.ts";
 export { benchDaemon } from "./daemon.ts";
+export { benchE2b } from "./e2b.ts";
 export { benchEval } from "./eval.ts";
 export { benchFanout } from "./fanout.ts";
 export { benchInside } from "./inside.ts";
@@ -10,6 +11,7 @@ export { describeMachine } from "./machine.ts";
 
 export type { BranchReport, BranchRow } from "./branch.ts";
 export type { DaemonReport } from "./daemon.ts";
+export type { E2bReport } from "./e2b.ts";
 export type { EvalReport } from "./eval.ts";
 export type { FanoutReport } from "./fanout.ts";
 export type { Goal } from "./goals.ts";

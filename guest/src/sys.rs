@@ -14,8 +14,9 @@ pub use aside::{fork_aside, receive_with_fds, send_with_fds, Child};
 pub use bpf::{attach_socket_lookup, socket_map};
 pub use branch::{branch, is_stopped, standard_stream};
 pub use files::{
-    become_user, chown, chown_file, chown_link, device, device_major, device_minor, go_to, is_root, link, make_node,
-    neighbour, next_part, rename_new, set_file_mtime, set_mtime, splice, with_file_rights,
+    attribute, attribute_names, become_user, chown, chown_file, chown_link, device, device_major, device_minor, go_to,
+    is_root, link, make_node, neighbour, next_part, remove_attribute, rename_new, set_attribute, set_file_mtime,
+    set_mtime, splice, with_file_rights,
 };
 pub use inotify::{Change, Inotify};
 pub use launch::{launch, Launch, LAUNCH_STEPS};

@@ -1,6 +1,7 @@
 //! Work with files that may take long: each tool runs in a child of the agent, as the user who asked for it.
 //! It ends with 0, or with 1 and `CODE\0message` on stderr.
 
+mod attributes;
 mod change;
 mod copy;
 mod folder;
@@ -145,6 +146,8 @@ fn dispatch(argv: &[&OsStr]) -> Outcome {
         "move" => copy::move_across(path(0)?, path(1)?, flag("--overwrite")),
         "chmod" => change::chmod(path(0)?, u32::from_str_radix(text(1), 8).unwrap_or_default()),
         "chown" => change::chown(path(0)?, text(1), text(2)),
+        "attributes" => attributes::get(text(0).as_bytes(), input(), output()),
+        "set-attributes" => attributes::set(path(0)?, text(1).as_bytes(), input()),
         "pack" => pack::pack(path(0)?, flag("--plain"), output()),
         "unpack" => unpack::unpack(path(0)?, input(), output()),
         "watch" => watch::watch(path(0)?, number(text(1))?, flag("--recursive"), output()),

@@ -95,6 +95,16 @@ describe("a disk", () => {
     for (const { manifest } of snapshots) await vm.runtime.removeSnapshot(manifest.id);
   };
 
+  it("keeps attributes of files, and only who may write a file gives it any", async () => {
+    const [child] = await vm.forkMany(1);
+    assert.ok(child);
+    const noted = { prefix: "user.test.", attributes: new Map([["by", "root"]]) };
+    await child.files.setAttributes("/data/kept", noted);
+    await assert.rejects(child.files.setAttributes("/data/kept", noted, { user: "daemon" }), { code: "FILE_DENIED" });
+    const found = await child.files.attributes(["/data/late", "/data/kept"], noted.prefix, { user: "daemon" });
+    assert.deepEqual(found, [new Map(), noted.attributes]);
+  });
+
   it("holds what was written before the freeze, in every child, and each child goes its own way", async () => {
     const children = await vm.forkMany(3);
     for (const [at, child] of children.entries()) {

@@ -133,6 +133,33 @@ test("changes come with what the files are then", async () => {
   await watch.stop();
 });
 
+test("what was noted about a file stays with it until it is written again", async () => {
+  const { files } = sandbox;
+  const metadata = { source: "a b=c", "x-kind": "" };
+  assert.deepEqual((await files.write("noted/one", "1", { metadata })).metadata, metadata);
+  await files.write("noted/two", "2");
+  const listed = await files.list("noted");
+  assert.deepEqual(
+    listed.map((entry) => [entry.name, entry.metadata]),
+    [
+      ["one", metadata],
+      ["two", undefined],
+    ],
+  );
+  await sandbox.commands.run(`python3 -c "import os; os.setxattr('noted/two', 'user.e2b.own', b'set inside')"`);
+  assert.deepEqual((await files.getInfo("noted/two")).metadata, { own: "set inside" });
+  assert.deepEqual((await files.rename("noted/one", "noted/three")).metadata, metadata);
+  await files.write("noted/three", "3", { metadata: { other: "1" } });
+  assert.deepEqual((await files.getInfo("noted/three")).metadata, { other: "1" });
+  const [child] = await sandbox.fork({ timeoutMs: 60_000 });
+  assert.ok(child && !(child instanceof Error));
+  assert.deepEqual((await child.files.getInfo("noted/three")).metadata, { other: "1" });
+  await child.kill();
+  await files.write("noted/three", "4");
+  assert.equal((await files.getInfo("noted/three")).metadata, undefined);
+  await assert.rejects(files.write("noted/x", "x", { metadata: { a: "b".repeat(5000) } }), /4096 are the most/);
+});
+
 test("networks are what E2B's settings say", async () => {
   const { network } = await sandbox.getInfo();
   assert.deepEqual([network?.allowOut, network?.denyOut], [[], []]);
@@ -191,7 +218,6 @@ test("lists come in pages", async () => {
 
 test("what there is not is said to be so", async () => {
   await assert.rejects(sandbox.pause({ keepMemory: false }), /501: .*without its memory/);
-  await assert.rejects(sandbox.files.write("x", "x", { metadata: { a: "b" } }), /metadata of files/);
   await assert.rejects(Sandbox.create({ volumeMounts: { "/data": "mine" } }), /501: .*volumes/);
   await assert.rejects(Sandbox.getInfo("sbaaaaaaaaaaaaaaaa"), NotFoundError);
   assert.equal((await sandbox.commands.run("echo on")).stdout, "on\n");

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import os
 
 from e2b import NotFoundException
 from e2b_code_interpreter import AsyncSandbox, Sandbox
@@ -64,4 +65,6 @@ async def check_async():
 
 check_sync()
 asyncio.run(check_async())
-print("all of it works")
+print("all of it works", flush=True)
+# the HTTP library of newer SDKs now and then aborts while the interpreter ends
+os._exit(0)

@@ -9,8 +9,15 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::io::AsRawFd;
 use std::path::{Path, PathBuf};
 
+/// The kernel's limit for the names of all attributes of a file.
+const LARGEST_NAMES: usize = 65536;
+
 fn c_path(path: &Path) -> io::Result<CString> {
-    CString::new(path.as_os_str().as_bytes()).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))
+    c_name(path.as_os_str().as_bytes())
+}
+
+fn c_name(name: &[u8]) -> io::Result<CString> {
+    CString::new(name).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))
 }
 
 /// Does the work with the rights to files of another user, and with new files being theirs. The guest kernel takes
@@ -163,6 +170,44 @@ pub fn next_part(file: &File, from: u64, size: u64, data: bool) -> io::Result<u6
             e => Err(e),
         },
     }
+}
+
+/// Names of extended attributes, each with a NUL at its end. Follows links, as the next three do.
+pub fn attribute_names(path: &Path) -> io::Result<Vec<u8>> {
+    let path = c_path(path)?;
+    let mut names = vec![0; LARGEST_NAMES];
+    // SAFETY: a NUL-terminated string that outlives the call, and a buffer of the length that is told.
+    let length = unsafe { libc::listxattr(path.as_ptr(), names.as_mut_ptr().cast(), names.len()) };
+    truncated(names, length)
+}
+
+/// The value of one; fails with ERANGE when it has more bytes than `most`.
+pub fn attribute(path: &Path, name: &[u8], most: usize) -> io::Result<Vec<u8>> {
+    let (path, name) = (c_path(path)?, c_name(name)?);
+    let mut value = vec![0; most];
+    // SAFETY: two NUL-terminated strings that outlive the call, and a buffer of the length that is told.
+    let length = unsafe { libc::getxattr(path.as_ptr(), name.as_ptr(), value.as_mut_ptr().cast(), value.len()) };
+    truncated(value, length)
+}
+
+pub fn set_attribute(path: &Path, name: &[u8], value: &[u8]) -> io::Result<()> {
+    let (path, name) = (c_path(path)?, c_name(name)?);
+    // SAFETY: two NUL-terminated strings that outlive the call, and the pointer and the length of a slice.
+    check(unsafe { libc::setxattr(path.as_ptr(), name.as_ptr(), value.as_ptr().cast(), value.len(), 0) }).map(|_| ())
+}
+
+pub fn remove_attribute(path: &Path, name: &[u8]) -> io::Result<()> {
+    let (path, name) = (c_path(path)?, c_name(name)?);
+    // SAFETY: two NUL-terminated strings that outlive the call.
+    check(unsafe { libc::removexattr(path.as_ptr(), name.as_ptr()) }).map(|_| ())
+}
+
+fn truncated(mut bytes: Vec<u8>, length: libc::ssize_t) -> io::Result<Vec<u8>> {
+    if length < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    bytes.truncate(length as usize);
+    Ok(bytes)
 }
 
 /// A name in the same folder that nobody else has: what is half-made has it, and is renamed when it is complete.

@@ -1,7 +1,7 @@
 //! The tools on real folders.
 
 use super::*;
-use crate::protocol::Malformed;
+use crate::protocol::{Malformed, Writer};
 use crate::scratch::Folder;
 use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
@@ -462,4 +462,80 @@ fn the_tar_program_and_the_tools_understand_each_other() {
     assert!(output.status.success());
     succeeds(unpacked(&folder, &output.stdout, "back"));
     assert_eq!(seen(&folder.path("tree")), seen(&folder.path("back")));
+}
+
+fn input_of(folder: &Folder, request: Writer) -> File {
+    fs::write(folder.path(".input"), request.0).unwrap();
+    File::open(folder.path(".input")).unwrap()
+}
+
+fn set_attributes(folder: &Folder, name: &str, pairs: &[(&str, &str)]) -> Outcome {
+    let start = Writer::default().u32(pairs.len() as u32);
+    let request = pairs
+        .iter()
+        .fold(start, |request, (key, value)| request.str(key).str(value));
+    attributes::set(&folder.path(name), b"user.test.", input_of(folder, request))
+}
+
+fn attributes_of(folder: &Folder, names: &[&str]) -> Vec<BTreeMap<String, String>> {
+    let start = Writer::default().u32(names.len() as u32);
+    let request = names.iter().fold(start, |request, name| {
+        request.bytes(folder.path(name).as_os_str().as_bytes())
+    });
+    let output = folder.output();
+    succeeds(attributes::get(b"user.test.", input_of(folder, request), output));
+    let written = folder.written();
+    let mut reader = Reader::new(&written);
+    let maps = names
+        .iter()
+        .map(|_| {
+            reader
+                .list(|pair| Ok((pair.str()?, pair.str()?)))
+                .unwrap()
+                .into_iter()
+                .collect()
+        })
+        .collect();
+    assert!(reader.rest().is_empty());
+    maps
+}
+
+#[test]
+fn attributes_replace_those_with_the_same_beginning_and_no_others() {
+    let folder = Folder::new("attributes");
+    put(&folder.path("file"), "");
+    put(&folder.path("other"), "");
+    symlink("file", folder.path("link")).unwrap();
+    match sys::set_attribute(&folder.path("file"), b"user.mine", b"stays") {
+        Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
+            return eprintln!("skipped: this file system has no attributes of users");
+        }
+        result => result.unwrap(),
+    }
+    succeeds(set_attributes(&folder, "file", &[("a", "1"), ("b", "two words")]));
+    succeeds(set_attributes(&folder, "link", &[("b", "2"), ("c", "")]));
+    let wanted: BTreeMap<String, String> = [("b", "2"), ("c", "")].map(|(k, v)| (k.into(), v.into())).into();
+    let found = attributes_of(&folder, &["file", "other", "link", "missing"]);
+    assert_eq!(found, [wanted.clone(), BTreeMap::new(), wanted, BTreeMap::new()]);
+    succeeds(set_attributes(&folder, "file", &[]));
+    assert_eq!(attributes_of(&folder, &["file"]), [BTreeMap::new()]);
+    assert_eq!(
+        sys::attribute(&folder.path("file"), b"user.mine", 16).unwrap(),
+        b"stays"
+    );
+}
+
+#[test]
+fn attributes_are_refused_where_there_is_no_file_and_when_they_are_malformed() {
+    let folder = Folder::new("attributes-bad");
+    put(&folder.path("file"), "");
+    assert_eq!(fails(set_attributes(&folder, "missing", &[("a", "1")])), "ENOENT");
+    let lie = input_of(&folder, Writer::default().u32(1000));
+    assert_eq!(
+        fails(attributes::set(&folder.path("file"), b"user.test.", lie)),
+        "bad_request"
+    );
+    let lie = input_of(&folder, Writer::default().u32(1000));
+    let output = folder.output();
+    assert_eq!(fails(attributes::get(b"user.test.", lie, output)), "bad_request");
 }

@@ -9,6 +9,7 @@ import { acceptPlumbing, notePlumbing } from "../plumbing.ts";
 import { working } from "../progress.ts";
 import { benchBranchCommand } from "./bench/branch.ts";
 import { benchDaemonCommand } from "./bench/daemon.ts";
+import { benchE2bCommand } from "./bench/e2b.ts";
 import { benchEvalCommand } from "./bench/eval.ts";
 import { benchFanoutCommand } from "./bench/fanout.ts";
 import { benchInsideCommand } from "./bench/inside.ts";
@@ -26,6 +27,7 @@ export function benchCommand(cli: Cli): Command {
     .addCommand(benchEvalCommand(cli))
     .addCommand(benchDaemonCommand(cli))
     .addCommand(benchInsideCommand(cli))
+    .addCommand(benchE2bCommand(cli))
     .option("--tag <tag>", "measure spawn, exec, branch, fan-out and clean-up of this snapshot")
     .option("-n, --n <count>", "how many sandboxes", positiveInteger, 5)
     .option("--json", "print JSON");

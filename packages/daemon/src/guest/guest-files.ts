@@ -1,5 +1,6 @@
 // Everything that can be done with the files of one guest.
 
+import { getAttributes, setAttributes, type Attributes } from "./attributes.ts";
 import { Reader, Writer } from "./codec.ts";
 import type { AgentConnection } from "./connection.ts";
 import { deed, fileCall, fileError, type Deed } from "./file-error.ts";
@@ -106,6 +107,16 @@ export class GuestFiles {
 
   async symlink(target: string, path: string, opts: FileOptions = {}): Promise<void> {
     await this.#quick(deed("make the link", path), T.SYMLINK, new Writer().bytes(pathBytes(target)).bytes(pathBytes(path)), opts);
+  }
+
+  /** Extended attributes of each path, in the same order: those whose names begin with the prefix, by what follows it */
+  async attributes(paths: readonly string[], prefix: string, opts?: FileOptions): Promise<Attributes[]> {
+    return getAttributes(this.#agent(), paths, prefix, opts);
+  }
+
+  /** In place of all whose names begin with the prefix */
+  async setAttributes(path: string, given: { prefix: string; attributes: Attributes }, opts?: FileOptions): Promise<void> {
+    await setAttributes(this.#agent(), path, given, opts);
   }
 
   watch(path: string, opts: WatchOptions): AsyncGenerator<FileChange> {

@@ -15,7 +15,7 @@ import type { CreateWorkspace, WorkspaceInfo } from "../api/workspace.ts";
 import type { ResolvedConfig } from "../config.ts";
 import type { E2b } from "../e2b/e2b.ts";
 import type { Caller } from "../manager/caller.ts";
-import type { WriteFile } from "../manager/files.ts";
+import type { GetAttributes, SetAttributes, WriteFile } from "../manager/files.ts";
 import type { RunningEval } from "../manager/running-eval.ts";
 import type { WatchedProcess } from "../manager/processes.ts";
 import type { AuditLog } from "../observe/audit.ts";
@@ -97,6 +97,8 @@ export type FilesApi = {
   chmod(id: string, request: files.ChmodFile, caller: Caller): Promise<void>;
   chown(id: string, request: files.ChownFile, caller: Caller): Promise<void>;
   symlink(id: string, request: files.MakeSymlink, caller: Caller): Promise<void>;
+  attributes(id: string, request: GetAttributes, caller: Caller): Promise<Record<string, string>[]>;
+  setAttributes(id: string, request: SetAttributes, caller: Caller): Promise<void>;
   watch(id: string, query: files.WatchFilesQuery, caller: Caller): Promise<AsyncIterable<files.FileEvent>>;
   pack(id: string, query: files.ReadTarQuery, caller: Caller): Promise<AsyncIterable<Buffer>>;
   unpack(id: string, query: files.WriteTarQuery, archive: AsyncIterable<Uint8Array>, caller: Caller): Promise<files.UnpackResult>;

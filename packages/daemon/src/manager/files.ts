@@ -13,6 +13,10 @@ import type { Sandboxes } from "./sandboxes.ts";
 /** `inPlace`: the file itself is written anew, as most programs do it, and not replaced when it is whole */
 export type WriteFile = api.WriteFileQuery & { inPlace?: boolean };
 
+/** Extended attributes whose names begin with the prefix */
+export type GetAttributes = { paths: string[]; prefix: string };
+export type SetAttributes = { path: string; prefix: string; attributes: Record<string, string> };
+
 export class Files {
   readonly #sandboxes: Sandboxes;
   readonly #registry: Registry;
@@ -78,6 +82,19 @@ export class Files {
   async symlink(id: string, request: api.MakeSymlink, caller: Caller): Promise<void> {
     const { target, path, user } = request;
     await this.#use(id, async (files) => files.symlink(target, path, { user, signal: caller.signal }));
+  }
+
+  /** Of each path, in the same order, by what follows the prefix */
+  async attributes(id: string, { paths, prefix }: GetAttributes, caller: Caller): Promise<Record<string, string>[]> {
+    const all = await this.#use(id, async (files) => files.attributes(paths, prefix, { signal: caller.signal }));
+    return all.map((attributes) => Object.fromEntries(attributes));
+  }
+
+  /** In place of all that begin with the prefix */
+  async setAttributes(id: string, request: SetAttributes, caller: Caller): Promise<void> {
+    const { path, prefix, attributes } = request;
+    const given = { prefix, attributes: new Map(Object.entries(attributes)) };
+    await this.#use(id, async (files) => files.setAttributes(path, given, { signal: caller.signal }));
   }
 
   /** Resolves when nothing is missed any more */

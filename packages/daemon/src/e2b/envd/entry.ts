@@ -5,6 +5,7 @@ import type { FileInfo } from "../../api/files.ts";
 import type { SandboxWork } from "../work.ts";
 import { outputOf } from "../guest-exec.ts";
 import { statOf } from "./guest-writes.ts";
+import { metadataOf, type Metadata } from "./metadata.ts";
 
 /** How many paths are resolved at a time: a command line has an end */
 const MAX_PATHS = 500;
@@ -37,16 +38,21 @@ export type Entry = { path: string; info: FileInfo };
 export async function entriesOf(work: SandboxWork, found: Entry[]): Promise<object[]> {
   const links = found.filter(({ info }) => info.kind === "symlink");
   const targets = await resolved(work, links);
+  const noted = await metadataOf(
+    work,
+    found.map(({ path }) => path),
+  );
   return Promise.all(
-    found.map(async ({ path, info }) => {
-      if (info.kind !== "symlink") return entryOf(path, info);
+    found.map(async ({ path, info }, at) => {
+      const metadata = noted[at] ?? {};
+      if (info.kind !== "symlink") return entryOf(path, info, metadata);
       const symlinkTarget = targets.get(path) ?? info.target ?? "";
-      return { ...entryOf(path, (await statOf(work, path)) ?? info), symlinkTarget };
+      return { ...entryOf(path, (await statOf(work, path)) ?? info, metadata), symlinkTarget };
     }),
   );
 }
 
-function entryOf(path: string, info: FileInfo): object {
+function entryOf(path: string, info: FileInfo, metadata: Metadata): object {
   const mode = Number.parseInt(info.mode, 8);
   return {
     name: posix.basename(path),
@@ -58,6 +64,7 @@ function entryOf(path: string, info: FileInfo): object {
     owner: info.owner ?? String(info.uid),
     group: info.group ?? String(info.gid),
     modifiedTime: new Date(info.mtime_ms).toISOString(),
+    ...(Object.keys(metadata).length > 0 ? { metadata } : {}),
   };
 }
 

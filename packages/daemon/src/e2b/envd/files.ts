@@ -5,9 +5,9 @@ import { pipeline, Readable } from "node:stream";
 import { createGunzip } from "node:zlib";
 import { ForkdError, messageOf } from "../../errors.ts";
 import { readPieces } from "../../http/body.ts";
-import { unsupported } from "../unsupported.ts";
 import { accountOf, pathFor } from "./accounts.ts";
 import { statOf, writeFile } from "./guest-writes.ts";
+import { metadataIn, type Metadata } from "./metadata.ts";
 import { boundaryOf, readParts } from "./multipart.ts";
 import type { AnyAnswer } from "../../http/handler.ts";
 import type { SandboxWork } from "../work.ts";
@@ -30,16 +30,17 @@ export async function download(work: SandboxWork): Promise<AnyAnswer> {
 
 export async function upload(work: SandboxWork): Promise<AnyAnswer> {
   const { call, request, services } = work;
-  if (Object.keys(request.headers).some((name) => name.startsWith("x-metadata-"))) throw unsupported("metadata of files");
+  const metadata = metadataIn(request.headersDistinct);
   const account = await accountOf(work);
   const given = call.query.get("path") ?? "";
   const content = decoded(readPieces(request, services.limits.uploadIdleMs), request.headers["content-encoding"]);
-  const written: { name: string; type: "file"; path: string }[] = [];
+  const written: { name: string; type: "file"; path: string; metadata?: Metadata }[] = [];
   const write = async (name: string, pieces: AsyncIterable<Uint8Array>): Promise<void> => {
     if (name === "") throw new ForkdError("BAD_REQUEST", "Cannot write the file: path: is required.");
     const path = pathFor(account, name);
-    await writeFile({ work, account, path }, pieces);
-    written.push({ name: posix.basename(path), type: "file", path });
+    await writeFile({ work, account, path, metadata }, pieces);
+    const noted = Object.keys(metadata).length > 0 ? { metadata } : {};
+    written.push({ name: posix.basename(path), type: "file", path, ...noted });
   };
   const boundary = boundaryOf(call.contentType);
   if (boundary !== null) {

@@ -5,6 +5,7 @@ import { ForkdError } from "../../errors.ts";
 import type { FileInfo } from "../../api/files.ts";
 import type { SandboxWork } from "../work.ts";
 import type { Account } from "./accounts.ts";
+import { note, type Metadata } from "./metadata.ts";
 
 const FILE_MODE = "644";
 const FOLDER_MODE = "755";
@@ -21,14 +22,16 @@ export async function statOf({ sandbox, services, caller }: SandboxWork, path: s
   }
 }
 
-export async function writeFile(place: Place, content: AsyncIterable<Uint8Array>): Promise<void> {
-  const { work, account, path } = place;
+export async function writeFile(place: Place & { metadata: Metadata }, content: AsyncIterable<Uint8Array>): Promise<void> {
+  const { work, account, path, metadata } = place;
   const { sandbox, services, caller } = work;
   const before = await statOf(work, path);
   if (before?.kind === "directory") throw new ForkdError("BAD_REQUEST", `path is a directory: ${path}`);
   if (!before) await ensureFolder({ work, account, path: posix.dirname(path) });
   await services.manager.files.write(sandbox.id, { path, mode: before?.mode ?? FILE_MODE, inPlace: true }, content, caller);
   if (before?.uid !== account.uid || before.gid !== account.gid) await give(place);
+  // a new file has none that would have to go
+  if (before || Object.keys(metadata).length > 0) await note(work, path, metadata);
 }
 
 /** With all that is missing above it */

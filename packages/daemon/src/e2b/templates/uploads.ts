@@ -1,10 +1,9 @@
 // Files that the steps of a template copy: sent before the build, kept for the next one.
 
 import { createHash, randomBytes } from "node:crypto";
-import { createReadStream, createWriteStream } from "node:fs";
-import { access, mkdir, open, readdir, rename, rm, stat, utimes } from "node:fs/promises";
+import { createReadStream } from "node:fs";
+import { access, mkdir, open, readdir, rename, rm, stat, utimes, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { pipeline } from "node:stream/promises";
 import { createGunzip } from "node:zlib";
 import { ForkdError } from "../../errors.ts";
 
@@ -37,7 +36,8 @@ export class Uploads {
     const path = this.#path(template, hash);
     const temporary = `${path}.${randomBytes(8).toString("hex")}.tmp`;
     try {
-      await pipeline(bounded(content), createWriteStream(temporary, { mode: 0o600 }));
+      // not a stream: one that breaks off early can still make the file after it was removed
+      await writeFile(temporary, bounded(content), { mode: 0o600, flag: "wx" });
       await rename(temporary, path);
     } finally {
       await rm(temporary, { force: true });
