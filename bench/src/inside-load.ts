@@ -17,6 +17,7 @@ const MIB = 1024 * 1024;
 const CHUNK = 256 * 1024;
 const SAMPLE_MS = 10;
 const WARM_UP_ROUNDS = 5;
+const TURN = 10;
 const WARM_UP_MS = 500;
 const RAW_FILE = "/tmp/raw";
 
@@ -25,22 +26,31 @@ export type Transfer = { mib_per_second: number; daemon_more_mib: number };
 export type Requests = { per_second: number; errors: number };
 export type PolicyChange = { allowed_ms: Percentiles; cut_ms: Percentiles };
 
-/** In turns, so that what the machine does besides falls on both */
+/** In turns of several, so that what the machine does besides falls on both, and neither finds the guest as the other left it */
 export async function compareExecAndEval(sandbox: Sandbox, rounds: number, signal: AbortSignal): Promise<Calls> {
   const times: { eval: number[]; exec: number[] } = { eval: [], exec: [] };
-  for (let i = -WARM_UP_ROUNDS; i < rounds; i++) {
-    const began = performance.now();
-    await sandbox.eval("1+1", { signal });
-    const between = performance.now();
-    const { exit_code: code } = await sandbox.exec(["true"], { signal });
-    const end = performance.now();
-    if (code !== 0) throw new ForkdError("EXEC_FAILED", `true ended with ${code}.`);
-    if (i < 0) continue;
-    times.eval.push(between - began);
-    times.exec.push(end - between);
+  for (let turn = -1; turn * TURN < rounds; turn++) {
+    const evals = await timed(TURN, async () => sandbox.eval("1+1", { signal }));
+    const execs = await timed(TURN, async () => {
+      const { exit_code: code } = await sandbox.exec(["true"], { signal });
+      if (code !== 0) throw new ForkdError("EXEC_FAILED", `true ended with ${code}.`);
+    });
+    if (turn < 0) continue;
+    times.eval.push(...evals);
+    times.exec.push(...execs);
   }
   const [evalMs, execMs] = [median(times.eval), median(times.exec)];
   return { eval_ms: evalMs, exec_ms: execMs, ratio: round(execMs / evalMs) };
+}
+
+async function timed(count: number, work: () => Promise<unknown>): Promise<number[]> {
+  const times: number[] = [];
+  for (let i = 0; i < count; i++) {
+    const began = performance.now();
+    await work();
+    times.push(performance.now() - began);
+  }
+  return times;
 }
 
 /** From a line sent to a process's stdin to its echo on stdout: more than the way of a byte that the guest writes */

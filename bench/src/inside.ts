@@ -137,7 +137,7 @@ async function measureRequests({ own, sandbox, seconds, signal, progress }: Cont
 function methodOf({ rounds, mib, seconds }: InsideOptions): string {
   return [
     `a daemon and a store of its own, one sandbox of a ${MEMORY_MIB} MiB snapshot, through the SDK over the Unix socket`,
-    `medians of ${rounds} evals of 1+1 and ${rounds} runs of true, in turns`,
+    `medians of ${rounds} evals of 1+1 and ${rounds} runs of true, in turns of ten`,
     `${rounds} lines written to the stdin of cat until they come back on its stdout, which is more than the way of a byte that the guest writes`,
     `${mib} MiB into a file and back while the daemon's memory is read every 10 ms, against the same through the agent's channel by a runtime in this process`,
     `forkd cp -r of a folder of as much with ${SMALL_FILES} small files, the command's start included`,

@@ -18,7 +18,7 @@ type Sandbox = newest.Sandbox;
 const run = promisify(execFile);
 const PNG = Buffer.from([0x89, 0x50, 0x4e, 0x47]);
 /** With the package below it that was current then */
-const PYTHON_VERSIONS = { "2.11.5": "2.63.0", "2.9.1": "2.45.1" };
+const PYTHON_VERSIONS = { "2.11.5": "2.63.0", "2.10.5": "2.55.1", "2.9.1": "2.45.1" };
 const SDKS: Record<string, Sdk> = { "2.8": newest, "2.7": older as unknown as Sdk };
 
 let e2b: E2bDaemon;
