@@ -106,7 +106,7 @@ export class OwnDaemon implements AsyncDisposable {
   async #up({ maxSandboxes, bind = "none" }: Settings): Promise<void> {
     const settings = { bind, "exit-when-idle-secs": EXIT_WHEN_IDLE_SECS, "max-sandboxes": maxSandboxes, "drain-secs": DRAIN_SECS };
     const options = Object.entries(settings).flatMap(([name, value]) => [`--${name}`, String(value)]);
-    const child = spawn(process.execPath, [...NODE_OPTIONS, DAEMON, ...options], {
+    const child = spawn(process.execPath, [...NODE_OPTIONS, "--max-semi-space-size=2", DAEMON, ...options], {
       env: { ...this.#env, FORKD_READY_FD: "3" },
       stdio: ["ignore", "ignore", "pipe", "pipe"],
       // Ctrl-C is for us: we end it when its VMs are measured no more

@@ -87,7 +87,13 @@ export class TestDaemon implements AsyncDisposable {
 
   /** Starts the daemon and waits until it is ready; what it logs goes to the file FORKD_TEST_LOG, where that is set */
   async up(options: string[] = [], opts: { through?: string[] } = {}): Promise<void> {
-    const args = [...NODE_OPTIONS, DAEMON, ...(options.includes("--bind") ? [] : ["--bind", "none"]), ...options];
+    const args = [
+      ...NODE_OPTIONS,
+      "--max-semi-space-size=2",
+      DAEMON,
+      ...(options.includes("--bind") ? [] : ["--bind", "none"]),
+      ...options,
+    ];
     const log = process.env["FORKD_TEST_LOG"] ? openSync(process.env["FORKD_TEST_LOG"], "a") : "pipe";
     // a program that becomes the daemon, such as one that gives it namespaces
     const [program = "", ...rest] = [...(opts.through ?? this.prefix), process.execPath, ...args];

@@ -58,9 +58,9 @@ export function becomeDaemon(args: string[]): never {
   return becomeProgram(process.execPath, daemonArgs(args), daemonEnv());
 }
 
-/** What Node is called with to be the daemon */
+/** What Node is called with to be the daemon. What passes through it is young garbage: looked for more often, it takes 4 to 15 MiB instead of up to 44 */
 function daemonArgs(args: string[], program: string = daemonProgram()): string[] {
-  return ["--disable-warning=ExperimentalWarning", program, ...args];
+  return ["--disable-warning=ExperimentalWarning", "--max-semi-space-size=2", program, ...args];
 }
 
 /** How to reach another daemon, the secret for it and the login to a registry, which comes with each request, are none of this one's business */
