@@ -39,10 +39,10 @@ export const network = z
   .strictObject({
     mode: z.enum(["none", "allow", "open"]).describe("none: no network at all; allow: only what is listed; open: any public address"),
     allow: z
-      .array(z.string().regex(NAME_RULE, "must be a name, such as pypi.org or *.example.org:443; addresses are for the user to allow"))
+      .array(z.string().regex(NAME_RULE, "must be a name, such as index.example or *.example.org:443; addresses are for the user to allow"))
       .max(256)
       .optional()
-      .describe("Names, such as pypi.org or *.example.org:443"),
+      .describe("Names, such as index.example or *.example.org:443"),
     egress_limit_bytes: z.int().min(0).optional().describe("What may leave the sandbox in all"),
   })
   .optional()

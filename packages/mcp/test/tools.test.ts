@@ -50,7 +50,7 @@ test("a model allows names, and no addresses", () => {
   const input = TOOLS.find(({ name }) => name === "spawn_sandboxes")?.input;
   const takes = (rule: string): boolean | undefined =>
     input?.safeParse({ snapshot_tag: "t", network: { mode: "allow", allow: [rule] } }).success;
-  for (const rule of ["pypi.org", "*.example.org:443", "a-b.example:80,8000-8100", "localhost", "1password.com", "3.example"])
+  for (const rule of ["index.example", "*.example.org:443", "a-b.example:80,8000-8100", "localhost", "1password.com", "3.example"])
     assert.equal(takes(rule), true, rule);
   for (const rule of [
     "10.1.2.3",
