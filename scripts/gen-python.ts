@@ -1,6 +1,7 @@
 // JSON Schema → Python: a TypedDict per object, an alias for everything else. Runs, and can be evaluated, from Python 3.9 on.
 
 import type { JsonObject } from "../packages/daemon/src/api/json-schema.ts";
+import type { Schema } from "./gen-types.ts";
 
 const PREFIX = "#/components/schemas/";
 
@@ -20,21 +21,6 @@ const LONG_ENUM = 10;
 
 /** Not in Python's class bodies */
 const KEYWORDS = new Set(["from", "import", "global", "in", "is", "class", "def", "pass", "return"]);
-
-type Schema = {
-  $ref?: string;
-  type?: string | string[];
-  const?: unknown;
-  enum?: unknown[];
-  anyOf?: Schema[];
-  oneOf?: Schema[];
-  items?: Schema;
-  properties?: { [name: string]: Schema };
-  required?: string[];
-  additionalProperties?: boolean | Schema;
-  description?: string;
-  default?: unknown;
-};
 
 /** What is printed: aliases first, since they are evaluated as they stand */
 type Out = { aliases: string[]; classes: string[] };

@@ -5,7 +5,7 @@ import type { JsonObject } from "../packages/daemon/src/api/json-schema.ts";
 
 const PREFIX = "#/components/schemas/";
 
-type Schema = {
+export type Schema = {
   $ref?: string;
   type?: string | string[];
   const?: unknown;

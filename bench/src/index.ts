@@ -17,3 +17,4 @@ export type { FanoutReport } from "./fanout.ts";
 export type { Goal } from "./goals.ts";
 export type { InsideReport } from "./inside.ts";
 export type { Machine } from "./machine.ts";
+export type { BenchOptions } from "./setup.ts";

@@ -1,9 +1,8 @@
 // forkd bench daemon
 
 import { Command } from "commander";
-import { printJson, printTable } from "../../output.ts";
-import { showProgress } from "../../progress.ts";
-import { positiveInteger, printGoals, printMethod } from "./report.ts";
+import { printTable } from "../../output.ts";
+import { measure, positiveInteger } from "./report.ts";
 
 import type { DaemonReport } from "@forkd/bench";
 import type { Cli } from "../../cli.ts";
@@ -20,15 +19,7 @@ export function benchDaemonCommand(cli: Cli): Command {
     .option("--json", "print JSON")
     .action(async (opts: Options) => {
       const { benchDaemon } = await import("@forkd/bench");
-      using display = showProgress();
-      const report = await benchDaemon({ ...opts, signal: cli.signal, progress: display.onEvent });
-      display[Symbol.dispose]();
-      if (cli.json) printJson(report);
-      else {
-        printFigures(report);
-        printGoals(report.goals);
-        printMethod(report);
-      }
+      await measure(cli, async (given) => benchDaemon({ ...opts, ...given }), printFigures);
     });
 }
 

@@ -1,9 +1,8 @@
 // forkd bench e2b
 
 import { Command } from "commander";
-import { printJson, printLine, printTable } from "../../output.ts";
-import { showProgress } from "../../progress.ts";
-import { positiveInteger, printGoals, printMethod } from "./report.ts";
+import { printLine, printTable } from "../../output.ts";
+import { measure, positiveInteger } from "./report.ts";
 
 import type { E2bReport } from "@forkd/bench";
 import type { Cli } from "../../cli.ts";
@@ -19,15 +18,7 @@ export function benchE2bCommand(cli: Cli): Command {
     .option("--json", "print JSON")
     .action(async (opts: Options) => {
       const { benchE2b } = await import("@forkd/bench");
-      using display = showProgress();
-      const report = await benchE2b({ ...opts, signal: cli.signal, progress: display.onEvent });
-      display[Symbol.dispose]();
-      if (cli.json) printJson(report);
-      else {
-        printFigures(report);
-        printGoals(report.goals);
-        printMethod(report);
-      }
+      await measure(cli, async (given) => benchE2b({ ...opts, ...given }), printFigures);
     });
 }
 

@@ -1,9 +1,8 @@
 // forkd bench inside
 
 import { Command } from "commander";
-import { printJson, printTable } from "../../output.ts";
-import { showProgress } from "../../progress.ts";
-import { positiveInteger, printGoals, printMethod } from "./report.ts";
+import { printTable } from "../../output.ts";
+import { measure, positiveInteger } from "./report.ts";
 
 import type { InsideReport } from "@forkd/bench";
 import type { Cli } from "../../cli.ts";
@@ -19,15 +18,7 @@ export function benchInsideCommand(cli: Cli): Command {
     .option("--json", "print JSON")
     .action(async (opts: Options) => {
       const { benchInside } = await import("@forkd/bench");
-      using display = showProgress();
-      const report = await benchInside({ ...opts, signal: cli.signal, progress: display.onEvent });
-      display[Symbol.dispose]();
-      if (cli.json) printJson(report);
-      else {
-        printFigures(report);
-        printGoals(report.goals);
-        printMethod(report);
-      }
+      await measure(cli, async (given) => benchInside({ ...opts, ...given }), printFigures);
     });
 }
 

@@ -4,8 +4,10 @@ import { mkdir, writeFile } from "node:fs/promises";
 import { dirname, resolve } from "node:path";
 import { InvalidArgumentError } from "commander";
 import { printJson, printLine, printTable } from "../../output.ts";
+import { showProgress } from "../../progress.ts";
 
-import type { Goal, Machine } from "@forkd/bench";
+import type { BenchOptions, Goal, Machine } from "@forkd/bench";
+import type { Cli } from "../../cli.ts";
 
 type Report = { machine: Machine; method: string };
 
@@ -23,7 +25,25 @@ export async function printReport(report: Report, opts: { json: boolean; svgFile
   printLine(`Chart: ${file}`);
 }
 
-export function printGoals(goals: readonly Goal[]): void {
+/** Runs a measurement with goals, and prints JSON, or its own table and the goals with method and machine */
+export async function measure<R extends Report & { goals: readonly Goal[] }>(
+  cli: Cli,
+  run: (given: BenchOptions) => Promise<R>,
+  printFigures: (report: R) => void,
+): Promise<void> {
+  using display = showProgress();
+  const report = await run({ signal: cli.signal, progress: display.onEvent });
+  display[Symbol.dispose]();
+  if (cli.json) {
+    printJson(report);
+    return;
+  }
+  printFigures(report);
+  printGoals(report.goals);
+  printMethod(report);
+}
+
+function printGoals(goals: readonly Goal[]): void {
   printLine();
   printTable(goals, [
     { title: "GOAL", value: ({ what }) => what },
@@ -34,7 +54,7 @@ export function printGoals(goals: readonly Goal[]): void {
 }
 
 /** How it was measured, and on what */
-export function printMethod({ machine, method }: Report): void {
+function printMethod({ machine, method }: Report): void {
   printLine();
   printLine(`Method: ${method}.`);
   printLine(
