@@ -14,7 +14,6 @@ import { bundleOf, encode } from "./display.mjs";
 const CONTROL = 3;
 const MOST_TEXT = 1 << 20;
 const MOST_NAME = 1 << 10;
-const LOOK_MS = 50;
 const BRIDGE = Symbol.for("forkd.kernel");
 const INTERRUPTED = Symbol("interrupted");
 
@@ -276,7 +275,6 @@ async function answer({ id, code, env, warm }) {
   if (!warm) count++;
   current = id;
   const restore = env ? setEnvironment(env) : undefined;
-  const looking = watchForSignal();
   try {
     let { value } = await evaluate(id, String(code));
     if (util.types.isPromise(value)) {
@@ -294,7 +292,6 @@ async function answer({ id, code, env, warm }) {
   endWait = undefined;
   current = undefined;
   restore?.();
-  clearInterval(looking);
   session.post("Runtime.releaseObjectGroup", { objectGroup: "eval" });
   await flush();
   return message;
@@ -303,26 +300,9 @@ async function answer({ id, code, env, warm }) {
 // Interrupts
 
 // Node's own way, a SIGINT listener that vm takes off and puts back around breakOnSigint, leaves moments in which SIGINT ends
-// the process. So the watchdog behind breakOnSigint is always on: then a signal breaks code that runs, else it is just noted.
+// the process. So the watchdog behind breakOnSigint is always on: then a signal breaks code that runs, and nothing else. An eval
+// that waits is told by a message.
 const watchdog = process.binding("contextify");
-
-/**
- * Ends the wait for an eval when a signal is noted. A note of an earlier signal can only be taken away by a restart of the
- * watchdog, with a moment as above in it: so only for an eval that really waits.
- */
-function watchForSignal() {
-  let old = watchdog.watchdogHasPendingSigint();
-  return setInterval(() => {
-    if (old) {
-      watchdog.stopSigintWatchdog();
-      watchdog.startSigintWatchdog();
-      old = false;
-    } else if (watchdog.watchdogHasPendingSigint()) {
-      old = true;
-      endWait?.();
-    }
-  }, LOOK_MS);
-}
 
 // Control channel
 
@@ -340,6 +320,8 @@ let evals = Promise.resolve();
 function handle(message) {
   if (message.op === "eval") {
     evals = evals.then(() => answer(message)).then(send);
+  } else if (message.op === "interrupt") {
+    if (message.id === undefined || message.id === current) endWait?.();
   } else if (message.op === "environment") {
     evals = evals.then(() => void Object.assign(process.env, message.env));
   } else if (message.op === "reseed") {

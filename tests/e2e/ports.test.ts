@@ -17,9 +17,9 @@ import { PYTHON_SERVERS } from "../helpers/port-servers.ts";
 import { until } from "../helpers/until.ts";
 
 const MIB = 1024 * 1024;
-const SIZE = 50 * MIB;
-/** garbage that is not collected yet */
-const ROOM = 25 * MIB;
+const SIZE = 150 * MIB;
+/** garbage that is not collected yet: when it is depends on the machine's load. A daemon that kept what passes would have grown by 300 */
+const ROOM = 100 * MIB;
 const FORKD = resolve(import.meta.dirname, "..", "..", "forkd");
 
 type Told = { method: string; path: string; headers: [string, string][]; body: string };
@@ -105,7 +105,7 @@ describe("servers in a sandbox", () => {
     await sandbox.eval("let_go.clear()");
   });
 
-  it("take and give 50 MB while the daemon's memory stays as it is", { timeout: 300_000 }, async (context) => {
+  it("take and give 150 MB while the daemon's memory stays as it is", { timeout: 300_000 }, async (context) => {
     const piece = new Uint8Array(MIB);
     async function* content(): AsyncGenerator<Uint8Array> {
       for (let sent = 0; sent < SIZE; sent += piece.length) yield piece;

@@ -1,13 +1,13 @@
 // Servers that run inside guests in tests of ports.
 
 /**
- * Python. 8000: tells what it was sent; `/sink` counts what it gets, `/source` sends 50 MB, `/events` sends events until it is let go,
+ * Python. 8000: tells what it was sent; `/sink` counts what it gets, `/source` sends 150 MB, `/events` sends events until it is let go,
  * `/connections` says how many there were. 8006: the same on IPv6 loopback only. 8001: echo. 8010 and on: answers that are none
  */
 export const PYTHON_SERVERS = `
 import http.server, json, socket, socketserver, threading, time
 
-SIZE = 50 * 1024 * 1024
+SIZE = 150 * 1024 * 1024
 connections = 0
 sent = 0
 let_go = threading.Event()

@@ -206,11 +206,16 @@ export class Kernel {
     );
     for (let waited = 0; waited < INTERRUPT_FOR_MS; waited += INTERRUPT_EVERY_MS) {
       // an eval still in line behind another one must not interrupt that one
-      if (this.#evals[0] === pending && !this.#foreignEval) this.#process?.kill("SIGINT", "group");
+      if (this.#evals[0] === pending && !this.#foreignEval) this.#signal(this.#process, pending.id);
       const pause = new Promise<boolean>((resolve) => setTimeout(resolve, INTERRUPT_EVERY_MS, false));
       if (await Promise.race([ended, pause])) return true;
     }
     return false;
+  }
+
+  #signal(process: GuestProcess | undefined, id?: number): void {
+    process?.kill("SIGINT", "group");
+    if (this.language === "node") this.#send({ op: "interrupt", id });
   }
 
   /** What an earlier connection's eval still prints must not be taken for ours: nothing is sent before an empty one behind it has ended */
@@ -244,7 +249,7 @@ export class Kernel {
     const process = await this.#attached();
     const [running] = this.#evals;
     // code of an earlier connection answers to nobody here
-    if (!running || this.#foreignEval) process?.kill("SIGINT", "group");
+    if (!running || this.#foreignEval) this.#signal(process);
     else if (!(await this.#interrupt(running)))
       throw new ForkdError("EVAL_TIMEOUT", `The ${this.language} code does not react to an interrupt.`);
   }

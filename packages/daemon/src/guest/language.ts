@@ -22,6 +22,8 @@ export type KernelRequest =
       /** set while this code runs */
       env?: Record<string, string> | undefined;
     }
+  /** without an id whatever runs now is meant */
+  | { op: "interrupt"; id?: number | undefined }
   | { op: "environment"; id: number; env: Record<string, string> }
   | { op: "reseed"; id: number; seed: string };
 
@@ -39,6 +41,7 @@ export function checkRequest(language: Language, code: string, env: Record<strin
 }
 
 function bashLine(request: KernelRequest): string {
+  if (request.op === "interrupt") return "";
   if (request.op === "reseed") return `__forkd_reseed ${request.id} ${request.seed} .`;
   if (request.op === "environment") return `__forkd_environment ${pairsOf(request.env).map(wordOf).join(" ")} .`;
   const { id, warm, code, env = {} } = request;

@@ -105,6 +105,7 @@ export class KernelProcess {
   interrupt(): void {
     assert.ok(this.process.pid);
     process.kill(-this.process.pid, "SIGINT");
+    if (this.#language === "node") this.send({ op: "interrupt", id: this.#lastId });
   }
 
   /** Everything printed since the last call */

@@ -216,7 +216,7 @@ test("a download that breaks off is continued where it ended", { skip }, async (
   assert.equal(ranges.length, 4);
   const offsets = ranges.map((range) => (range === undefined ? 0 : Number(/^bytes=(\d+)-$/.exec(range)?.[1])));
   // What had arrived but was not yet handed out when the connection broke may be asked for again
-  for (const [i, offset] of offsets.entries()) assert.ok(offset <= i * 700_000 && offset >= i * 500_000, offsets.join(" "));
+  for (const [i, offset] of offsets.entries()) assert.ok(offset <= i * 700_000 && offset > (offsets[i - 1] ?? -1), offsets.join(" "));
   const out = join(await tempDir(t), "out");
   await run(["unsquashfs", "-q", "-no-progress", "-d", out, stored.rootfsPath]);
   assert.equal((await run(["sha256sum", join(out, "big")])).stdout.split(" ")[0], blobOf(content).digest.slice(7));
@@ -236,8 +236,9 @@ test("a cancelled pull keeps what it downloaded, and the next one continues it",
   };
   await assert.rejects(pullImage(home, `${cut.host}/big:v1`, { name: "big", signal: stop.signal, progress }), { code: "CANCELLED" });
   assert.deepEqual(await readdir(home.staging), []);
-  const partial = (await readdir(join(home.cache, "blobs"))).filter((name) => name.endsWith(".partial"));
-  assert.equal(partial.length, 1);
+  // the configuration is downloaded beside it, and may be begun too
+  const begun = (await readdir(join(home.cache, "blobs"))).filter((name) => name.startsWith(layer.slice(7)) && name.endsWith(".partial"));
+  assert.equal(begun.length, 1);
   const front = await startFront(t, registry.host, () => false);
   await pullImage(home, `${front.host}/big:v1`, { name: "big" });
   assert.match(front.seen.find((seen) => seen.url.endsWith(layer))?.range ?? "", /^bytes=\d{5,}-$/);
