@@ -131,7 +131,7 @@ export class Branches {
     let deltaBytes = 0;
     let ok = false;
     try {
-      return await this.#parts.sandboxes.use(id, async (sandbox: Sandbox, entry: Entry) =>
+      const work = async (sandbox: Sandbox, entry: Entry): Promise<SnapshotInfo> =>
         this.#parts.snapshots.writing(
           row,
           caller,
@@ -146,8 +146,8 @@ export class Branches {
             return { snapshot, changes: { pause_ms: pauseMs, delta_bytes: deltaBytes }, status: 201 };
           },
           capture.remember ? { remember: capture.remember } : {},
-        ),
-      );
+        );
+      return await this.#parts.sandboxes.use(id, work, { isTurning: capture.stayPaused });
     } finally {
       meter.branched(pauseMs, deltaBytes, ok);
     }

@@ -50,6 +50,11 @@ type Parts = {
 /** a name like this would stand in front of the sandbox that has the id */
 const SANDBOX_ID = /^sb-[a-z2-7]{16}$/;
 
+type HoldOpts = {
+  /** it is part of falling asleep; everything else waits until that is over */
+  isTurning?: boolean | undefined;
+};
+
 export type Hold = { sandbox: Sandbox; entry: Entry; explain: (error: unknown) => unknown; release: () => void };
 
 type ForkOptions = Pick<Admission, "availableMiB"> & {
@@ -221,8 +226,8 @@ export class Sandboxes {
   }
 
   /** Runs work on a running sandbox, which counts as used meanwhile and from then on */
-  async use<V>(id: string, work: (sandbox: Sandbox, entry: Entry) => Promise<V>): Promise<V> {
-    const { sandbox, entry, explain, release } = await this.hold(id);
+  async use<V>(id: string, work: (sandbox: Sandbox, entry: Entry) => Promise<V>, opts: HoldOpts = {}): Promise<V> {
+    const { sandbox, entry, explain, release } = await this.hold(id, opts);
     try {
       return await work(sandbox, entry);
     } catch (error) {
@@ -233,8 +238,10 @@ export class Sandboxes {
   }
 
   /** The same for work that outlives its call: a running sandbox, which counts as used until it is let go */
-  async hold(id: string): Promise<Hold> {
+  async hold(id: string, { isTurning = false }: HoldOpts = {}): Promise<Hold> {
     const entry = this.#registry.get(id);
+    // whoever turns it hears of a failure
+    while (!isTurning && entry.turning) await entry.turning.catch(() => undefined);
     if (entry.row.state === "suspended" && entry.row.auto_resume === 1 && !entry.removing) await this.#wake(entry);
     const sandbox = liveOf(entry);
     if (entry.row.state === "paused") throw new ForkdError("SANDBOX_PAUSED", `Sandbox ${id} is paused.`);

@@ -56,6 +56,23 @@ test("one that is paused is not used", async () => {
   assert.equal(entry.uses, 0);
 });
 
+test("one that falls asleep is waited for, and woken up where it may", async () => {
+  for (const autoResume of [0, 1]) {
+    const { ports, entry } = make({ autoResume });
+    const over = Promise.withResolvers<void>();
+    entry.turning = over.promise.then(() => {
+      entry.turning = undefined;
+      entry.row.state = "suspended";
+      if (autoResume === 0) entry.sandbox = undefined;
+    });
+    const opened = ports.open("web");
+    over.resolve();
+    if (autoResume === 1) (await opened).close();
+    else await assert.rejects(opened, { code: "SANDBOX_SUSPENDED" });
+    assert.deepEqual([entry.row.state, entry.uses], [autoResume === 1 ? "running" : "suspended", 0]);
+  }
+});
+
 test("one that is suspended wakes up where it may", async () => {
   const { ports, entry } = make({ state: "suspended", autoResume: 1 });
   const sandbox = await ports.open("web");
