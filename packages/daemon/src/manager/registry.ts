@@ -105,3 +105,8 @@ export class Registry {
     if (row.name !== null) this.#names.set(row.name, row.id);
   }
 }
+
+/** Resolves when it neither falls asleep nor wakes up; whoever turns it hears of a failure */
+export async function turned(entry: Entry): Promise<void> {
+  while (entry.turning) await entry.turning.catch(() => undefined);
+}

@@ -24,7 +24,7 @@ import { availableMemoryMiB, type Admission, type Limits } from "./limits.ts";
 import { policyOf } from "./network-policy.ts";
 import { hasMetadata, pageOf, type Page } from "./paging.ts";
 import { problemOf } from "./problem.ts";
-import type { Entry, Registry } from "./registry.ts";
+import { turned, type Entry, type Registry } from "./registry.ts";
 import { allowedShares, inheritedShares } from "./shares.ts";
 import { sandboxInfo, sandboxRow, type RowFacts } from "./sandbox-view.ts";
 import { sandboxStats } from "./stats.ts";
@@ -240,8 +240,7 @@ export class Sandboxes {
   /** The same for work that outlives its call: a running sandbox, which counts as used until it is let go */
   async hold(id: string, { isTurning = false }: HoldOpts = {}): Promise<Hold> {
     const entry = this.#registry.get(id);
-    // whoever turns it hears of a failure
-    while (!isTurning && entry.turning) await entry.turning.catch(() => undefined);
+    if (!isTurning) await turned(entry);
     if (entry.row.state === "suspended" && entry.row.auto_resume === 1 && !entry.removing) await this.#wake(entry);
     const sandbox = liveOf(entry);
     if (entry.row.state === "paused") throw new ForkdError("SANDBOX_PAUSED", `Sandbox ${id} is paused.`);
@@ -348,7 +347,7 @@ export class Sandboxes {
   }
 
   async #end(entry: Entry, principal: string, reason: string | null): Promise<void> {
-    await entry.turning?.catch(() => undefined); // whoever turns it hears of a failure
+    await turned(entry);
     const { id, state } = entry.row;
     // its VM is being looked for: struck out now, it would be nobody's
     if (!entry.sandbox && (state === "running" || state === "paused"))
