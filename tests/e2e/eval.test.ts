@@ -91,7 +91,7 @@ describe("python", () => {
   ] as const) {
     it(`interrupts ${what} at the time-out and stays usable`, async () => {
       const child = await vm.fork();
-      await rejection(child.eval(code, { timeoutMs: 400 }), "EVAL_TIMEOUT");
+      await rejection(child.eval(code, { timeoutMs: 2000 }), "EVAL_TIMEOUT");
       assert.equal(await value(child, "kept"), "kept");
       assert.equal(await value(child, "6 * 7"), 42);
       await child.kill();
@@ -100,7 +100,7 @@ describe("python", () => {
 
   it("does not let a waiting eval's time-out interrupt the running one", async () => {
     const started = Promise.withResolvers<void>();
-    const running = sandbox.eval("print('on')\nt = time.time()\nwhile time.time() - t < 1.5: pass\n'ran to its end'", {
+    const running = sandbox.eval("print('on')\nt = time.time()\nwhile time.time() - t < 4: pass\n'ran to its end'", {
       onStdout: () => started.resolve(),
     });
     await started.promise;
@@ -261,7 +261,7 @@ describe("node", () => {
 
   for (const code of ["globalThis.kept = 'kept'; for (;;) {}", "globalThis.kept = 'kept'; await new Promise(() => {})"]) {
     it(`interrupts ${code} at the time-out and stays usable`, async () => {
-      await rejection(sandbox.eval(code, { timeoutMs: 500 }), "EVAL_TIMEOUT");
+      await rejection(sandbox.eval(code, { timeoutMs: 2000 }), "EVAL_TIMEOUT");
       assert.equal(await value(sandbox, "kept"), "kept");
     });
   }

@@ -98,7 +98,7 @@ describe("a sandbox", () => {
 
     it("are ended with their whole group at a time-out", async () => {
       const script = "sleep 7777 & sh -c 'sleep 7778; true' & echo started; wait";
-      const result = await sandbox.exec(["sh", "-c", script], { timeoutMs: 400 });
+      const result = await sandbox.exec(["sh", "-c", script], { timeoutMs: 3000 });
       assert.equal(result.timedOut, true);
       assert.equal(result.code, null);
       assert.equal(result.stdout.toString(), "started\n");
@@ -106,7 +106,7 @@ describe("a sandbox", () => {
     });
 
     it("are killed at a time-out that they ignore", async () => {
-      const result = await sandbox.exec(["sh", "-c", "trap '' TERM; echo armed; while :; do sleep 1; done"], { timeoutMs: 300 });
+      const result = await sandbox.exec(["sh", "-c", "trap '' TERM; echo armed; while :; do sleep 1; done"], { timeoutMs: 3000 });
       assert.deepEqual(pick(result), { code: null, signal: "SIGKILL", timedOut: true });
       assert.equal(result.stdout.toString(), "armed\n");
     });

@@ -314,8 +314,8 @@ describe("bounds", { timeout: 60_000 }, () => {
     const off = sandbox.powerOff();
     await sleep(100);
     assert.equal(sandbox.alive, true);
-    t.mock.timers.tick(30_000);
-    await off;
+    // it may not wait yet
+    for (let isOff = false; !isOff; isOff = await Promise.race([off.then(() => true), sleep(10, false)])) t.mock.timers.tick(30_000);
     assert.equal(sandbox.alive, false);
   });
 });
