@@ -1,7 +1,7 @@
 # Every target does its own set-up; the second time that costs about a second.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-unit test-python test-rust test-e2e check fix bench clean
+.PHONY: help setup demo test test-unit test-python test-rust test-e2e test-recipes check fix bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -14,7 +14,7 @@ demo: setup ## boot one VM, warm it, fork it, branch a running child
 
 test: ## every check and every test
 	@scripts/setup.sh --tests
-	@scripts/test.sh check unit python rust e2e
+	@scripts/test.sh check unit python rust e2e recipes
 
 test-unit: setup ## tests that need no VM
 	@scripts/test.sh unit
@@ -28,6 +28,10 @@ test-rust: setup ## tests of the agent and the warden
 test-e2e: ## tests on real VMs
 	@scripts/setup.sh --tests
 	@scripts/test.sh e2e
+
+test-recipes: ## tests of the recipes, on real VMs
+	@scripts/setup.sh --tests
+	@scripts/test.sh recipes
 
 check: setup ## types, lint, format, dead code, docs, Rust, Python, shell
 	@scripts/check.sh

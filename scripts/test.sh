@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs the named suites, all of them even when one fails, and sums up.
-# Usage: scripts/test.sh SUITE...   (check, unit, python, rust, e2e)
+# Usage: scripts/test.sh SUITE...   (check, unit, python, rust, e2e, recipes)
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 PATH="$PWD/node_modules/.bin:$PATH"
@@ -41,6 +41,7 @@ run_suite() {
     unit) node_tests 2 packages/*/test ;;
     # Real VMs: two test files at once would measure and starve each other.
     e2e) node_tests 1 tests/e2e ;;
+    recipes) node_tests 1 tests/recipes ;;
     python) python_tests ;;
     rust) cargo test --release --locked --quiet ;;
     *)

@@ -1,4 +1,4 @@
-// Every command line and every program of the README, of docs/cli.md and of docs/mcp.md runs.
+// Every command line and every program of the README, of docs/cli.md, of docs/mcp.md and of docs/recipes.md runs.
 
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
@@ -18,10 +18,12 @@ const noPython = withoutPython();
 
 type Block = { language: string; text: string; line: number };
 
-for (const file of ["README.md", "docs/cli.md", "docs/mcp.md"]) {
+for (const file of ["README.md", "docs/cli.md", "docs/mcp.md", "docs/recipes.md"]) {
   describe(file, () => {
     let daemon: TestDaemon;
     let bin: string;
+    /** where its command lines make files; the others name files of the repository */
+    let cwd = ROOT;
     let blocks: Block[] = [];
 
     before(async () => {
@@ -29,6 +31,7 @@ for (const file of ["README.md", "docs/cli.md", "docs/mcp.md"]) {
       daemon = await TestDaemon.make();
       bin = await mkdtemp(join(tmpdir(), "forkd-test-bin-"));
       await symlink(join(ROOT, "forkd"), join(bin, "forkd"));
+      if (file === "docs/recipes.md") cwd = bin;
     });
 
     after(async () => {
@@ -71,7 +74,7 @@ for (const file of ["README.md", "docs/cli.md", "docs/mcp.md"]) {
       });
       // any port will do, and the usual one may be in use here
       const script = lines.join("\n").replaceAll("127.0.0.1:8889", "127.0.0.1:0");
-      return run("bash", ["-euo", "pipefail", "-c", script], { ...daemon.env, PATH: `${bin}:${process.env["PATH"] ?? ""}` });
+      return run("bash", ["-euo", "pipefail", "-c", script], { ...daemon.env, PATH: `${bin}:${process.env["PATH"] ?? ""}` }, cwd);
     }
 
     async function runProgram({ text }: Block): Promise<Outcome> {
@@ -91,9 +94,9 @@ for (const file of ["README.md", "docs/cli.md", "docs/mcp.md"]) {
 
 type Outcome = { code: number; output: string };
 
-async function run(program: string, args: string[], env: NodeJS.ProcessEnv): Promise<Outcome> {
+async function run(program: string, args: string[], env: NodeJS.ProcessEnv, cwd = ROOT): Promise<Outcome> {
   return new Promise((done) => {
-    execFile(program, args, { cwd: ROOT, env, timeout: BLOCK_WITHIN_MS, maxBuffer: 64 * 1024 * 1024 }, (error, stdout, stderr) => {
+    execFile(program, args, { cwd, env, timeout: BLOCK_WITHIN_MS, maxBuffer: 64 * 1024 * 1024 }, (error, stdout, stderr) => {
       done({ code: error ? (typeof error.code === "number" ? error.code : 1) : 0, output: `${stdout}${stderr}` });
     });
   });

@@ -84,6 +84,8 @@ export const VERB_GROUPS: { title: string; verbs: Verb[] }[] = [
   {
     title: "Snapshots and images:",
     verbs: [
+      verb("build", "build a recipe: a snapshot from a few lines of YAML", async () => (await import("./commands/build.ts")).buildCommand),
+      verb("recipes", "what there is to build, and its tests", async () => (await import("./commands/recipes.ts")).recipesCommand),
       verb(
         "snapshot",
         "frozen warm VMs: create, list, remove, compact",

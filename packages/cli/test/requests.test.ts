@@ -281,9 +281,12 @@ const CASES: Case[] = [
     ],
   },
   { args: ["snapshot", "create", "t", "--warm-nothing"], requests: [["POST /v1/snapshots", { tag: "t", warm_up: { kernels: [] } }]] },
-  { args: ["snapshot", "rm", "t"], requests: [["DELETE /v1/snapshots/t"]] },
-  { args: ["snapshot", "rm", "t", "--cascade"], requests: [["DELETE /v1/snapshots/t?cascade=true"]] },
-  { args: ["rmi", "t", "u", "--force"], requests: [["DELETE /v1/snapshots/t?force=true"], ["DELETE /v1/snapshots/u?force=true"]] },
+  { args: ["snapshot", "rm", "t"], requests: [["DELETE /v1/snapshots/t"], [layersOf("t")]] },
+  { args: ["snapshot", "rm", "t", "--cascade"], requests: [["DELETE /v1/snapshots/t?cascade=true"], [layersOf("t")]] },
+  {
+    args: ["rmi", "t", "u", "--force"],
+    requests: [["DELETE /v1/snapshots/t?force=true"], [layersOf("t")], ["DELETE /v1/snapshots/u?force=true"], [layersOf("u")]],
+  },
   { args: ["snapshot", "compact", "t", "to"], requests: [["POST /v1/snapshots/t/compact", { to: "to" }]] },
   { args: ["snapshot", "compact", "--from", "t", "--to", "to"], requests: [["POST /v1/snapshots/t/compact", { to: "to" }]] },
   { args: ["snapshot-compact", "--from", "t", "--to", "to"], requests: [["POST /v1/snapshots/t/compact", { to: "to" }]] },
@@ -363,4 +366,9 @@ for (const { args, requests, answers, stdin, code } of CASES) {
       requests.map(([line, body]) => [line, ...(body === undefined ? [] : [body])]),
     );
   });
+}
+
+/** What builds of a recipe keep goes with its snapshot */
+function layersOf(tag: string): string {
+  return `GET /v1/snapshots?metadata=forkd.build%3D${tag}`;
 }

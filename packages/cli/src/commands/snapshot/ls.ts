@@ -4,11 +4,12 @@ import { Command } from "commander";
 import { connect } from "../../daemon.ts";
 import { addPair } from "../../options.ts";
 import { printJson, printLine, printNote } from "../../output.ts";
+import { isLayer } from "../../recipe/layer.ts";
 import { printSnapshots } from "../../snapshot-table.ts";
 
 import type { Cli } from "../../cli.ts";
 
-type Options = { metadata?: Record<string, string>; quiet?: boolean };
+type Options = { all?: boolean; metadata?: Record<string, string>; quiet?: boolean };
 
 export function snapshotLsCommand(cli: Cli): Command {
   return listCommand("ls", "list the snapshots").action(async (opts: Options) => list(cli, opts));
@@ -24,6 +25,7 @@ export function imagesCommand(cli: Cli): Command {
 function listCommand(name: string, about: string): Command {
   return new Command(name)
     .description(about)
+    .option("-a, --all", "also what builds of recipes keep for the next build")
     .option("--metadata <key=value>", "only those with this metadata; may be repeated", addPair)
     .option("-q, --quiet", "print tags only")
     .option("--json", "print JSON");
@@ -31,7 +33,8 @@ function listCommand(name: string, about: string): Command {
 
 async function list(cli: Cli, opts: Options): Promise<void> {
   const forkd = await connect(cli);
-  const snapshots = await forkd.listSnapshots({ metadata: opts.metadata, signal: cli.signal });
+  const found = await forkd.listSnapshots({ metadata: opts.metadata, signal: cli.signal });
+  const snapshots = opts.all || opts.metadata ? found : found.filter((snapshot) => !isLayer(snapshot));
   if (cli.json) printJson(snapshots);
   else if (opts.quiet) for (const snapshot of snapshots) printLine(snapshot.tag);
   else if (snapshots.length === 0) printLine("There are no snapshots. Make one with 'forkd snapshot create'.");

@@ -3,6 +3,7 @@
 import { Command, Option } from "commander";
 import { connect } from "../../daemon.ts";
 import { forEach } from "../../each.ts";
+import { BUILD_KEY, isLayer } from "../../recipe/layer.ts";
 
 import type { Cli } from "../../cli.ts";
 
@@ -26,8 +27,12 @@ function build(cli: Cli, name: string): Command {
     .option("--json", "print JSON")
     .action(async (tags: string[], opts: Options) => {
       const forkd = await connect(cli);
-      const remove = async (tag: string): Promise<unknown> =>
-        forkd.deleteSnapshot(tag, { cascade: opts.cascade, force: opts.force, signal: cli.signal });
+      const { signal } = cli;
+      const remove = async (tag: string): Promise<void> => {
+        await forkd.deleteSnapshot(tag, { cascade: opts.cascade, force: opts.force, signal });
+        const layers = await forkd.listSnapshots({ metadata: { [BUILD_KEY]: tag }, signal });
+        for (const layer of layers.filter(isLayer)) await forkd.deleteSnapshot(layer.tag, { force: true, signal });
+      };
       await forEach(cli, tags, remove, { step: "Removing", done: "Removed %s.", quiet: opts.quiet, atATime: 1 });
     });
 }

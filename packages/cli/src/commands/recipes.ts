@@ -1,0 +1,14 @@
+// forkd recipes: those that there are, and their tests.
+
+import { Command } from "commander";
+import { recipesLsCommand } from "./recipes/ls.ts";
+import { recipesTestCommand } from "./recipes/test.ts";
+
+import type { Cli } from "../cli.ts";
+
+export function recipesCommand(cli: Cli): Command {
+  return new Command("recipes")
+    .description("recipes: what there is to build, and its tests")
+    .addCommand(recipesLsCommand(cli), { isDefault: true })
+    .addCommand(recipesTestCommand(cli));
+}
