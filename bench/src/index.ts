@@ -8,6 +8,8 @@ export { benchEval } from "./eval.ts";
 export { benchFanout } from "./fanout.ts";
 export { benchInside } from "./inside.ts";
 export { describeMachine } from "./machine.ts";
+export { median } from "./stats.ts";
+export { inTurns } from "./turns.ts";
 
 export type { BranchReport, BranchRow } from "./branch.ts";
 export type { DaemonReport } from "./daemon.ts";

@@ -13,6 +13,7 @@ import { benchE2bCommand } from "./bench/e2b.ts";
 import { benchEvalCommand } from "./bench/eval.ts";
 import { benchFanoutCommand } from "./bench/fanout.ts";
 import { benchInsideCommand } from "./bench/inside.ts";
+import { benchRecipeCommand } from "./bench/recipe.ts";
 
 import type { Cli } from "../cli.ts";
 
@@ -28,6 +29,7 @@ export function benchCommand(cli: Cli): Command {
     .addCommand(benchDaemonCommand(cli))
     .addCommand(benchInsideCommand(cli))
     .addCommand(benchE2bCommand(cli))
+    .addCommand(benchRecipeCommand(cli))
     .option("--tag <tag>", "measure spawn, exec, branch, fan-out and clean-up of this snapshot")
     .option("-n, --n <count>", "how many sandboxes", positiveInteger, 5)
     .option("--json", "print JSON");

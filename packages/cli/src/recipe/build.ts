@@ -7,7 +7,7 @@ import { codeOf, failure } from "../errors.ts";
 import { removed, temporaryName, withSandbox } from "../temporary.ts";
 import { printedBy, waitForAll } from "./checks.ts";
 import { hashOf } from "./file-hash.ts";
-import { loadRecipe } from "./find.ts";
+import { loadBase } from "./find.ts";
 import { makeRecipeImage } from "./image.ts";
 import { BUILD_KEY } from "./layer.ts";
 import { planOf } from "./plan.ts";
@@ -66,7 +66,7 @@ async function startOf(work: Work, found: FoundRecipe, above: readonly string[])
   const none: NetworkOptions = { mode: "none" };
   if (image.kind === "recipe") {
     if (above.includes(found.file)) throw found.wrong(["image", "recipe"], "leads back to itself");
-    const base = await loadRecipe(image.recipe, {}, resolve(found.folder, ".."));
+    const base = await loadBase(found, image.recipe);
     const { snapshot } = await buildRecipe(work, base, {}, [...above, found.file]);
     return startFrom(snapshot);
   }

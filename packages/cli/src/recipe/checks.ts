@@ -9,8 +9,19 @@ import type { Check, Recipe } from "./schema.ts";
 import type { Place } from "./steps.ts";
 
 const POLL_MS = 50;
+/** A try that has begun may take so long, however little time is left */
+const TRY_SECS = 10;
 /** Answers of a daemon or a guest that only mean: not yet */
-const NOT_YET = new Set(["PORT_CLOSED", "BAD_GATEWAY", "GATEWAY_TIMEOUT", "NOT_FOUND", "EXEC_FAILED", "EVAL_TIMEOUT", "AGENT_TIMEOUT"]);
+const NOT_YET = new Set([
+  "PORT_CLOSED",
+  "BAD_GATEWAY",
+  "GATEWAY_TIMEOUT",
+  "NOT_FOUND",
+  "EXEC_FAILED",
+  "EVAL_TIMEOUT",
+  "AGENT_TIMEOUT",
+  "ECONNRESET",
+]);
 
 export type Unready = { check: string; why: string; output: string };
 
@@ -28,7 +39,7 @@ export async function waitForAll(checks: readonly Check[], recipe: Recipe, at: P
 async function waitFor(check: Check, recipe: Recipe, at: Place): Promise<Unready | undefined> {
   const deadline = Date.now() + check.timeout_secs * 1000;
   for (;;) {
-    const outcome = await attempt(check, recipe, at, Math.max(1, (deadline - Date.now()) / 1000));
+    const outcome = await attempt(check, recipe, at, Math.max(TRY_SECS, (deadline - Date.now()) / 1000));
     if (outcome.ok) return undefined;
     if (outcome.final || Date.now() >= deadline) {
       const after = outcome.final ? "" : ` after ${check.timeout_secs} s`;
@@ -64,10 +75,15 @@ async function once(check: Check, recipe: Recipe, { forkd, sandbox, signal }: Pl
     }
     case "http": {
       const { port, path, status } = check.http;
-      const bounded = AbortSignal.any([signal, AbortSignal.timeout(secs * 1000)]);
-      const answer = await forkd.fetchPort(sandbox, port, path, { signal: bounded });
-      const body = await answer.text();
-      return answer.status === status ? { ok: true } : { ok: false, why: `it answers with status ${answer.status}`, output: body };
+      const late = AbortSignal.timeout(secs * 1000);
+      try {
+        const answer = await forkd.fetchPort(sandbox, port, path, { signal: AbortSignal.any([signal, late]) });
+        const body = await answer.text();
+        return answer.status === status ? { ok: true } : { ok: false, why: `it answers with status ${answer.status}`, output: body };
+      } catch (error) {
+        if (late.aborted && !signal.aborted) return { ok: false, why: "it does not answer" };
+        throw error;
+      }
     }
     case "log": {
       const { process, line } = check.log;

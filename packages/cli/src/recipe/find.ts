@@ -33,6 +33,11 @@ export async function loadRecipe(given: string, set: Record<string, string> = {}
   );
 }
 
+/** The recipe that another one begins with: beside it, or one that comes with forkd */
+export async function loadBase({ folder }: FoundRecipe, name: string): Promise<FoundRecipe> {
+  return loadRecipe(name, {}, resolve(folder, ".."));
+}
+
 /** Folders of recipes: those that come with forkd, or those of a folder */
 export async function recipeFiles(folder?: string): Promise<string[]> {
   for (const parent of folder === undefined ? SHIPPED : [resolve(folder)]) {

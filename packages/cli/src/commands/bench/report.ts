@@ -54,7 +54,7 @@ function printGoals(goals: readonly Goal[]): void {
 }
 
 /** How it was measured, and on what */
-function printMethod({ machine, method }: Report): void {
+export function printMethod({ machine, method }: Report): void {
   printLine();
   printLine(`Method: ${method}.`);
   printLine(
