@@ -25,13 +25,15 @@ describe("forkd build", () => {
   before(async () => {
     folder = await mkdtemp(join(tmpdir(), "forkd-test-recipes-"));
     daemon = await TestDaemon.start();
-    await recipe("base", [
+    // under the name of an image that every test has
+    await recipe("python-numpy", [
+      "tag: base",
       "image: { packages: [python3, python3-numpy] }",
       "machine: { memory_mib: 256 }",
       "kernels: [python]",
       'steps: [{ exec: "echo base > /srv/base" }]',
     ]);
-    await build("base");
+    await build("./python-numpy");
   });
 
   after(async () => {
