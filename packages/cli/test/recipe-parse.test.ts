@@ -34,9 +34,9 @@ describe("a recipe that is wrong", () => {
     [
       "two kinds of step",
       `${HEAD}steps:\n  - exec: "true"\n    start: [x]\n`,
-      ["5:5: steps.0: a step must have exactly one of exec, eval, file, start; it has exec and start"],
+      ["5:5: steps.0: must have exactly one of exec, eval, file, start; it has exec and start"],
     ],
-    ["no kind of check", `${HEAD}ready:\n  - prt: 1\n`, ["5:5: ready.0: a check must have exactly one of exec, port, http, log, eval"]],
+    ["no kind of check", `${HEAD}ready:\n  - prt: 1\n`, ["5:5: ready.0: must have exactly one of exec, port, http, log, eval"]],
     ["a number among words", `${HEAD}steps:\n  - exec: [sleep, 5]\n`, ["5:19: steps.0.exec.1: must be text: put it in quotes"]],
     ["an empty command", `${HEAD}steps:\n  - exec: []\n`, ["5:5: steps.0.exec: must name a program"]],
     ["a relative path", `${HEAD}files:\n  - { from: a, to: b }\n`, ["5:16: files.0.to: must be an absolute path of the guest"]],

@@ -43,7 +43,7 @@ const place = { user: word.optional(), workdir: absolute.optional(), env: env.op
 const stepFields = { name: word.optional(), once: z.boolean("must be true or false").optional() };
 const limit = { timeout_secs: number.default(STEP_SECS) };
 
-const step = oneOf("a step", {
+const step = oneOf({
   exec: { ...stepFields, ...place, ...limit, exec: command },
   eval: { ...stepFields, ...limit, eval: word, language: language.optional() },
   file: { ...stepFields, file: z.strictObject({ to: absolute, content: text, mode: mode.optional(), owner: owner.optional() }) },
@@ -51,7 +51,7 @@ const step = oneOf("a step", {
 });
 
 const patience = { timeout_secs: number.default(CHECK_SECS) };
-const check = oneOf("a check", {
+const check = oneOf({
   exec: { ...place, ...patience, exec: command },
   port: { ...patience, port },
   http: {
@@ -64,7 +64,7 @@ const check = oneOf("a check", {
 
 const expectOutput = { stdout: pattern.optional(), stderr: pattern.optional() };
 const testFields = { name: word.optional(), timeout_secs: number.default(TEST_SECS) };
-const test = oneOf("a test", {
+const test = oneOf({
   exec: {
     ...testFields,
     ...place,
@@ -80,7 +80,7 @@ const test = oneOf("a test", {
   },
 });
 
-const image = oneOf("image", {
+const image = oneOf({
   packages: { packages: z.array(word, "must be a list of packages"), run: z.array(word, "must be a list of commands").optional() },
   oci: { oci: word },
   tar: { tar: word },
@@ -156,7 +156,7 @@ type Kinds = Record<string, Shape>;
 type OneOf<K extends Kinds> = { [N in keyof K & string]: { kind: N } & z.output<z.ZodObject<K[N], z.core.$strict>> }[keyof K & string];
 
 /** An object of exactly one kind, which the name of one of its fields tells: then only what is wrong with that kind is said */
-function oneOf<K extends Kinds>(what: string, kinds: K): z.ZodType<OneOf<K>> {
+function oneOf<K extends Kinds>(kinds: K): z.ZodType<OneOf<K>> {
   const names = Object.keys(kinds);
   const schemas = new Map(names.map((kind) => [kind, z.strictObject(kinds[kind] ?? {})]));
   return z.unknown().transform((value, context) => {
@@ -169,7 +169,7 @@ function oneOf<K extends Kinds>(what: string, kinds: K): z.ZodType<OneOf<K>> {
     const given = names.filter((kind) => Object.hasOwn(value, kind));
     const [kind = ""] = given;
     if (given.length !== 1)
-      return refuse(`${what} must have exactly one of ${names.join(", ")}${given.length > 1 ? `; it has ${given.join(" and ")}` : ""}`);
+      return refuse(`must have exactly one of ${names.join(", ")}${given.length > 1 ? `; it has ${given.join(" and ")}` : ""}`);
     const parsed = schemas.get(kind)?.safeParse(value);
     if (parsed?.success) return { kind, ...parsed.data } as OneOf<K>;
     for (const issue of parsed?.error.issues ?? []) context.issues.push({ ...issue, path: [...issue.path], input: value } as never);

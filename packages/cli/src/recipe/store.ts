@@ -11,6 +11,9 @@ import type { Layer } from "./plan.ts";
 
 const MAX_TAG = 64;
 const SHORT = 12;
+/** What a build whose command was killed had almost finished goes after so long */
+const CANDIDATE_SECS = 3600;
+const PRUNE_MS = 10_000;
 
 export class BuildStore {
   readonly #cli: Cli;
@@ -52,7 +55,12 @@ export class BuildStore {
   async keep(sandbox: string, layer: Layer): Promise<void> {
     await this.drop(this.layerTag(layer));
     const metadata = this.layerMetadata(layer);
-    await this.#forkd.branchSandbox(sandbox, { tag: this.layerTag(layer), metadata, ...ABORTABLE, signal: this.#cli.signal });
+    try {
+      await this.#forkd.branchSandbox(sandbox, { tag: this.layerTag(layer), metadata, ...ABORTABLE, signal: this.#cli.signal });
+    } catch (error) {
+      // another build of the same was faster: its snapshot is as good
+      if (codeOf(error) !== "EXISTS") throw error;
+    }
   }
 
   /** A snapshot under a made-up tag for as long as `use` takes, which may publish it */
@@ -87,10 +95,14 @@ export class BuildStore {
 
   /** Removes what builds for this tag kept and this one has no use for */
   async prune(layers: readonly Layer[]): Promise<void> {
-    const signal = AbortSignal.timeout(10_000);
+    const signal = AbortSignal.timeout(PRUNE_MS);
     const keys = new Set(layers.map(({ key }) => key));
     const all = await this.#forkd.listSnapshots({ metadata: { [BUILD_KEY]: this.tag }, signal });
-    for (const { tag, metadata } of all) if (!keys.has(metadata[LAYER_KEY] ?? "")) await this.drop(tag);
+    for (const { tag, metadata, created_at_unix: made } of all) {
+      // one without a step is the candidate of a build that may be under way elsewhere, unless it is old
+      const isLeft = metadata[STEP_KEY] === undefined ? Date.now() / 1000 - made > CANDIDATE_SECS : !keys.has(metadata[LAYER_KEY] ?? "");
+      if (isLeft) await this.drop(tag);
+    }
   }
 
   async drop(tag: string): Promise<void> {
