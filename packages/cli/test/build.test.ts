@@ -6,6 +6,7 @@ import { join, resolve } from "node:path";
 import { describe, it } from "node:test";
 import { fakeDaemon, problem } from "./fake-daemon.ts";
 import { forkd, temporaryFolder } from "./helpers.ts";
+import type * as find from "../src/recipe/find.ts";
 
 const ROOT = resolve(import.meta.dirname, "..", "..", "..");
 
@@ -98,7 +99,7 @@ describe("forkd recipes", () => {
     await cp(join(ROOT, "recipes", "nodejs"), join(folder.path, "recipes", "nodejs"), { recursive: true });
     // its dependencies are wherever npm put them
     await symlink(join(ROOT, "node_modules"), join(folder.path, "node_modules"));
-    const { recipeFiles } = (await import(join(program, "find.ts"))) as typeof import("../src/recipe/find.ts");
+    const { recipeFiles } = (await import(join(program, "find.ts"))) as typeof find;
     assert.deepEqual(await recipeFiles(), [join(folder.path, "recipes", "nodejs", "recipe.yaml")]);
   });
 });
