@@ -10,7 +10,7 @@ import { Sandbox } from "forkd";
 
 const PROJECT = join(import.meta.dirname, "project");
 const REPOSITORY = "/home/agent/stats";
-const HERE = { cwd: REPOSITORY, user: "agent", timeoutSecs: 120 };
+const HERE = { cwd: REPOSITORY, user: "agent", timeoutSecs: 300 };
 
 /** What three attempts of a model might be; each is the new body of median() */
 const IDEAS = [
@@ -47,7 +47,7 @@ const IDEAS = [
 type Attempt = { name: string; passed: boolean; verdict: string; patch: string };
 
 async function main(saveTo: string | undefined): Promise<void> {
-  await using agent = await Sandbox.create("coding-agent", { ttlSecs: 600 });
+  await using agent = await Sandbox.create("coding-agent", { ttlSecs: 1800 });
   await bringProject(agent);
 
   const before = await agent.exec(["make", "test"], HERE);
@@ -57,7 +57,7 @@ async function main(saveTo: string | undefined): Promise<void> {
   // Work that all three build on: nobody commits it, and no child does it again.
   await agent.exec(["sed", "-i", "s/#include <stdlib.h>/&\\n#include <string.h>/", "stats.c"], HERE);
 
-  const children = await agent.fork(IDEAS.length, { ttlSecs: 600 });
+  const children = await agent.fork(IDEAS.length, { ttlSecs: 1800 });
   try {
     const attempts = await Promise.all(IDEAS.map((idea, index) => attempt(children[index] as Sandbox, idea)));
     for (const { name, passed, verdict } of attempts) console.log(`${passed ? "✓" : "✗"} ${name}: ${verdict}`);
