@@ -281,6 +281,10 @@ const CASES: Case[] = [
     ],
   },
   { args: ["snapshot", "create", "t", "--warm-nothing"], requests: [["POST /v1/snapshots", { tag: "t", warm_up: { kernels: [] } }]] },
+  {
+    args: ["snapshot", "create", "t", "--warm-sh", "true", "--warm-nothing"],
+    requests: [["POST /v1/snapshots", { tag: "t", warm_up: { exec: [["sh", "-c", "true"]], kernels: [] } }]],
+  },
   { args: ["snapshot", "rm", "t"], requests: [["DELETE /v1/snapshots/t"], [layersOf("t")]] },
   { args: ["snapshot", "rm", "t", "--cascade"], requests: [["DELETE /v1/snapshots/t?cascade=true"], [layersOf("t")]] },
   {

@@ -74,14 +74,13 @@ export function snapshotCreateCommand(cli: Cli): Command {
 }
 
 async function warmUpOf(opts: Options): Promise<WarmUpOptions | undefined> {
-  if (opts.warmNothing) return { kernels: [] };
   const kernels: NonNullable<WarmUpOptions["kernels"]> = [];
   const python = opts.code ?? (opts.warmPython === undefined ? undefined : await codeOf(opts.warmPython));
   if (python !== undefined) kernels.push({ language: "python", code: python });
   const node = opts.warmNodeCode ?? (opts.warmNode === undefined ? undefined : await codeOf(opts.warmNode));
   if (node !== undefined) kernels.push({ language: "node", code: node });
   const exec = [...(opts.warmExec ?? []), ...(opts.warmSh ?? []).map((command) => ["sh", "-c", command])];
-  if (kernels.length === 0 && exec.length === 0) return undefined;
+  if (kernels.length === 0 && exec.length === 0) return opts.warmNothing ? { kernels: [] } : undefined;
   return { exec, kernels, timeoutSecs: opts.warmTimeoutSecs };
 }
 

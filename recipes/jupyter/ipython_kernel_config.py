@@ -1,0 +1,3 @@
+c = get_config()  # noqa: F821
+
+c.InteractiveShellApp.exec_files = ["/etc/ipython/reseed.py"]

@@ -1,0 +1,6 @@
+# Runs in the kernel before it is frozen: every fork goes on after the last line. Put your own in place of it.
+import numpy
+
+x = numpy.linspace(-1, 1, 10_000)
+y = 3 * x**2 - 2 * x + 1
+model = numpy.polyfit(x, y, 2)
