@@ -3,12 +3,13 @@
 
 import json
 import urllib.request
+from uuid import uuid4
 
 from websocket import create_connection
 
 JUPYTER = "127.0.0.1:8888"
 MCP = "http://127.0.0.1:8931/mcp"
-HEADER = {"msg_id": "warm", "msg_type": "execute_request", "session": "warm", "username": "agent", "version": "5.3"}
+HEADER = {"msg_id": uuid4().hex, "msg_type": "execute_request", "session": uuid4().hex, "username": "agent", "version": "5.3"}
 
 
 def ask(url: str, body: object = None) -> object:
