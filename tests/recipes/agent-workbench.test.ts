@@ -49,6 +49,14 @@ describe("recipe agent-workbench", { skip: await whyNoBrowser(), timeout: 900_00
     assert.match(textOf(late.content), /^TimeoutError/);
   });
 
+  it("speaks every version of MCP that has this transport and begins with a handshake", async () => {
+    for (const version of ["2025-03-26", "2025-06-18"] as const) {
+      const client = await overHttp(`${proxyOf(sandbox, 8931)}/mcp`, token, version);
+      assert.equal((await client.listTools()).tools.length, TOOLS.length);
+      await client.close();
+    }
+  });
+
   it("has one browser, for MCP and for Playwright", async () => {
     assert.ok(daemon.bind);
     const browser = await connectBrowser(sandbox, daemon.bind, token);
