@@ -75,7 +75,7 @@ async function once(check: Check, recipe: Recipe, { forkd, sandbox, signal }: Pl
     }
     case "http": {
       const { port, path, status } = check.http;
-      const late = AbortSignal.timeout(secs * 1000);
+      const late = AbortSignal.timeout(Math.ceil(secs * 1000));
       try {
         const answer = await forkd.fetchPort(sandbox, port, path, { signal: AbortSignal.any([signal, late]) });
         const body = await answer.text();
