@@ -217,7 +217,7 @@ export type CreatedImage = {
   bytes: number;
   /** Where it comes from */
   source: {
-    kind: "packages" | "oci" | "import";
+    kind: "packages" | "oci" | "import" | "pack";
     [key: string]: unknown;
   };
   config: {
@@ -459,7 +459,7 @@ export type Image = {
   bytes: number;
   /** Where it comes from */
   source: {
-    kind: "packages" | "oci" | "import";
+    kind: "packages" | "oci" | "import" | "pack";
     [key: string]: unknown;
   };
   config: {

@@ -312,7 +312,7 @@ class CreateWorkspace(_CreateWorkspace, total=False):
 class CreatedImageInfoSource(TypedDict):
     """Where it comes from."""
 
-    kind: Literal["packages", "oci", "import"]
+    kind: Literal["packages", "oci", "import", "pack"]
 
 
 class CreatedImageInfoConfig(TypedDict):
@@ -579,7 +579,7 @@ class Health(TypedDict):
 class ImageInfoSource(TypedDict):
     """Where it comes from."""
 
-    kind: Literal["packages", "oci", "import"]
+    kind: Literal["packages", "oci", "import", "pack"]
 
 
 class ImageInfoConfig(TypedDict):
