@@ -266,7 +266,7 @@ export const SAMPLES: { [N in RouteName]: readonly [number, unknown] } = {
     },
   ],
   compactSnapshot: [200, snapshot],
-  preparePack: [200, pack],
+  preparePack: [201, pack],
   readPack: [200, "pack"],
   unpack: [201, { snapshot, added: ["sn-1"], replaced: null, signed_by: null, warnings: [] }],
   listKeys: [200, [key]],

@@ -17,7 +17,7 @@ export const packRoutes = {
     summary: "Compresses a snapshot, so that its pack can be read at once, and says what is in it",
     params: byTag,
     body: pack.preparePack,
-    responses: { 200: pack.packInfo },
+    responses: { 201: pack.packInfo },
     progress: true,
   },
   readPack: {

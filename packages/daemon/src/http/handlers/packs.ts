@@ -7,7 +7,7 @@ import type { Handlers } from "../handler.ts";
 
 export const packHandlers: Pick<Handlers, keyof typeof packRoutes> = {
   preparePack: async ({ params, body }, { services, caller }) => {
-    return { status: 200, body: await services.manager.packs.info(params.tag, body, caller) };
+    return { status: 201, body: await services.manager.packs.info(params.tag, body, caller) };
   },
   readPack: async ({ params, query }, { services, caller }) => {
     const { bytes, size } = await services.manager.packs.read(params.tag, query, caller);
