@@ -1,9 +1,10 @@
 // Cases as command lines, read as JSON.
 
 import assert from "node:assert/strict";
-import { readdirSync, readFileSync, rmSync } from "node:fs";
+import { readdirSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { packLines } from "./cli-packs.ts";
 import { as, fromTo, network, options, orNever, ownerOf, pairs, place, repeated, sharesOf, text, when } from "./words.ts";
 import type { RouteName } from "../../packages/daemon/src/api/routes.ts";
 import type { CliResult, TestDaemon } from "../helpers/daemon.ts";
@@ -22,7 +23,7 @@ type Line = {
   /** a second line whose value counts, for verbs that print less than the wire says */
   after?: Line;
 };
-type Lines = { [N in RouteName]?: (said: Said) => Line };
+export type Lines = { [N in RouteName]?: (said: Said) => Line };
 
 const LIMITS = {
   memory_limit_mib: "--memory-limit-mib",
@@ -321,28 +322,7 @@ const LINES: Lines = {
   },
   writeTar: ({ params, query }) => ({ argv: ["cp", "-r", import.meta.dirname, place(params, query["path"])] }),
 
-  readPack: ({ params, query }) => {
-    const file = join(tmpdir(), `forkd-contract-${process.pid}.forkd`);
-    return {
-      argv: ["pack", text(params["tag"]), "-o", file, ...options(query, { level: "--level", sign: "--sign", without: "--without" })],
-      value: () => {
-        const bytes = readFileSync(file);
-        rmSync(file);
-        return bytes;
-      },
-    };
-  },
-  unpack: ({ query, bytes }) => ({
-    argv: ["unpack", "-", ...options(query, { tag: "--tag" }), ...when(query["force"], "--force")],
-    stdin: bytes ?? "",
-  }),
-  listKeys: () => ({ argv: ["key", "ls"] }),
-  createKey: ({ body }) => {
-    const key = body["public_key"];
-    return { argv: key === undefined ? ["key", "new", text(body["name"])] : ["key", "trust", text(body["name"]), text(key)] };
-  },
-  getKey: ({ params }) => ({ argv: ["key", "show", text(params["name"])] }),
-  deleteKey: ({ params }) => ({ argv: ["key", "rm", text(params["name"])], value: NOTHING }),
+  ...packLines,
 
   listPorts: ({ params }) => ({ argv: ["ports", text(params["id"])] }),
   createPreview: ({ params, body }) => ({

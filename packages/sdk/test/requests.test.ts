@@ -2,19 +2,11 @@
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { routes, type RouteName } from "../../daemon/src/api/routes.ts";
+import { routes } from "../../daemon/src/api/routes.ts";
 import { Controller } from "../src/index.ts";
 import { FakeDaemon } from "./helpers/fake-daemon.ts";
+import { packCases, type Case } from "./helpers/pack-cases.ts";
 import { evalResult, SAMPLES } from "./helpers/samples.ts";
-
-type Case = {
-  route: RouteName;
-  call: (c: Controller) => unknown;
-  params?: unknown;
-  query?: unknown;
-  body?: unknown;
-  result?: unknown;
-};
 
 let daemon: FakeDaemon;
 before(async () => {
@@ -276,27 +268,7 @@ const cases: Case[] = [
     query: { path: "/srv" },
   },
   { route: "writeTar", call: (c) => c.writeTar("sb-1", "/srv", "archive", { user: "ann" }), query: { path: "/srv", user: "ann" } },
-  {
-    route: "preparePack",
-    call: (c) => c.preparePack("py", { level: 5, sign: "me", without: ["base"] }),
-    params: { tag: "py" },
-    body: { level: 5, sign: "me", without: ["base"] },
-  },
-  {
-    route: "readPack",
-    call: async (c) => Buffer.concat(await Array.fromAsync(c.readPack("py", { level: 5, without: ["a", "b"] }))).toString(),
-    params: { tag: "py" },
-    query: { level: "5", without: "a,b" },
-  },
-  { route: "unpack", call: (c) => c.unpack("pack", { tag: "py", force: true }), query: { tag: "py", force: "true" } },
-  { route: "listKeys", call: (c) => c.listKeys() },
-  {
-    route: "createKey",
-    call: (c) => c.createKey("me", { publicKey: "forkd-ed25519:x" }),
-    body: { name: "me", public_key: "forkd-ed25519:x" },
-  },
-  { route: "getKey", call: (c) => c.getKey("me"), params: { name: "me" } },
-  { route: "deleteKey", call: (c) => c.deleteKey("me"), params: { name: "me" } },
+  ...packCases,
   { route: "listWorkspaces", call: (c) => c.listWorkspaces() },
   { route: "createWorkspace", call: (c) => c.createWorkspace("w", "py"), body: { name: "w", snapshot_tag: "py" } },
   { route: "getWorkspace", call: (c) => c.getWorkspace("w"), params: { name: "w" } },

@@ -13,11 +13,9 @@ import type { Pack } from "./prepare.ts";
 import type { PackSource } from "./receive.ts";
 import { encodeSignatures, MAX_SIGNATURES_BYTES, parseSignatures } from "./signature.ts";
 
-export const PACK_MEDIA_TYPE = "application/vnd.forkd.pack";
 const BLOCK = 512;
 const CHUNK = 1024 * 1024;
 const NAME = /^(manifest|signatures|blobs)\/sha256\/([0-9a-f]{64})$/;
-/** of a blob: what fits into a tar header's twelve octal digits is 8 GiB; beyond that a pax header says it */
 type Part = "manifest" | "signatures" | "blobs";
 
 /** The bytes of a pack, as they are stored and sent */

@@ -84,7 +84,7 @@ export const packLink = z.strictObject({
 });
 export type PackLink = z.infer<typeof packLink>;
 
-export const packManifest = z.strictObject({
+const packManifest = z.strictObject({
   format: z.literal(PACK_FORMAT),
   version: z.literal(PACK_VERSION),
   head: z.string().regex(SNAPSHOT_ID),

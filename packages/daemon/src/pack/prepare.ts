@@ -82,7 +82,7 @@ export async function preparePack(stores: PackStores, snapshot: string, opts: Pr
 }
 
 /** From the one that builds on no other to the head */
-export async function chainOf(snapshots: SnapshotStore, head: Snapshot): Promise<Snapshot[]> {
+async function chainOf(snapshots: SnapshotStore, head: Snapshot): Promise<Snapshot[]> {
   const chain = [head];
   for (let current = head; current.manifest.memory.kind === "delta";) {
     if (chain.length > head.manifest.depth)

@@ -36,7 +36,7 @@ export const HOST: PackHost = {
   }),
 };
 
-export const TRUST_ANY = { policy: "any", keys: new Set<string>() } as const;
+const TRUST_ANY = { policy: "any", keys: new Set<string>() } as const;
 
 export class FakeHome implements AsyncDisposable {
   readonly dir: string;

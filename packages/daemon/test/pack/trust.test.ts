@@ -12,17 +12,16 @@ import { canonicalJson, parsePackManifest, type PackManifest } from "../../src/p
 import type { TrustPolicy } from "../../src/pack/signature.ts";
 import { FakeHome, HOST } from "./fake.ts";
 
-async function signed(): Promise<{ home: FakeHome; bytes: Buffer; plain: Buffer; keys: KeyStore }> {
-  const home = await FakeHome.make();
+async function signed(home: FakeHome): Promise<{ bytes: Buffer; plain: Buffer; keys: KeyStore }> {
   const keys = new KeyStore(home.stores.home);
   await keys.create("me");
   await home.base("warm");
-  return { home, keys, bytes: await home.pack("warm", { sign: await keys.signer("me") }), plain: await home.pack("warm") };
+  return { keys, bytes: await home.pack("warm", { sign: await keys.signer("me") }), plain: await home.pack("warm") };
 }
 
 test("what each policy asks for", async () => {
-  const { home, bytes, plain, keys } = await signed();
-  await using _home = home;
+  await using home = await FakeHome.make();
+  const { bytes, plain, keys } = await signed(home);
   const me = await keys.get("me");
   const outcome = async (pack: Buffer, policy: TrustPolicy, known: boolean): Promise<string | null> => {
     await using to = await FakeHome.make();
@@ -46,8 +45,8 @@ test("what each policy asks for", async () => {
 });
 
 test("a signature that is there must be right, whatever the policy", async () => {
-  const { home, keys } = await signed();
-  await using _home = home;
+  await using home = await FakeHome.make();
+  const { keys } = await signed(home);
   await using to = await FakeHome.make();
   await using pack = await preparePack(home.stores, "warm", { sign: await keys.signer("me") });
   const [signature] = pack.signatures;
@@ -68,8 +67,8 @@ test("a signature that is there must be right, whatever the policy", async () =>
 });
 
 test("twenty signatures with one byte changed each", async () => {
-  const { home, bytes } = await signed();
-  await using _home = home;
+  await using home = await FakeHome.make();
+  const { bytes } = await signed(home);
   await using to = await FakeHome.make();
   const at = bytes.indexOf('{"signatures"');
   const end = bytes.indexOf("\0", at);
