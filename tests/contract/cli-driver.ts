@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { readdirSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { packLines } from "./cli-packs.ts";
 import { as, fromTo, network, options, orNever, ownerOf, pairs, place, repeated, sharesOf, text, when } from "./words.ts";
 import type { RouteName } from "../../packages/daemon/src/api/routes.ts";
 import type { CliResult, TestDaemon } from "../helpers/daemon.ts";
@@ -22,7 +23,7 @@ type Line = {
   /** a second line whose value counts, for verbs that print less than the wire says */
   after?: Line;
 };
-type Lines = { [N in RouteName]?: (said: Said) => Line };
+export type Lines = { [N in RouteName]?: (said: Said) => Line };
 
 const LIMITS = {
   memory_limit_mib: "--memory-limit-mib",
@@ -43,6 +44,7 @@ export const WITHOUT_VERB: { readonly [N in RouteName]?: string } = {
   getWorkspace: "`workspace list` has all of them",
   evalStream: "`eval` prints all of it at the end",
   connectPort: "`port` listens until Ctrl-C: tests/e2e/ports.test.ts",
+  preparePack: "`pack` does both",
   proxyRequest: "for programs and browsers",
   getProcess: "`ps` has all of them",
   resizeProcess: "`exec -t` does it when the terminal changes its size",
@@ -319,6 +321,8 @@ const LINES: Lines = {
     };
   },
   writeTar: ({ params, query }) => ({ argv: ["cp", "-r", import.meta.dirname, place(params, query["path"])] }),
+
+  ...packLines,
 
   listPorts: ({ params }) => ({ argv: ["ports", text(params["id"])] }),
   createPreview: ({ params, body }) => ({

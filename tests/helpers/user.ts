@@ -44,14 +44,14 @@ export class TestUser {
     }
   }
 
-  /** Gives it the images and guest kernels of a store */
-  async fill(from: Home): Promise<void> {
+  /** Gives it the guest kernels of a store, and its images unless they are to come some other way */
+  async fill(from: Home, opts: { images: boolean } = { images: true }): Promise<void> {
     await prepareHome(from);
     await ensurePythonImage(from);
     // this makes the guest kernel of the present agent, so that it need not be fetched
     await (await Runtime.start({ home: from })).close();
     await run("install", ["-d", "-m", "700", "-o", this.name, "-g", this.name, this.home.root, this.home.run]);
-    for (const part of [from.images, from.guestKernels]) await run("cp", ["-a", part, this.home.root]);
+    for (const part of [...(opts.images ? [from.images] : []), from.guestKernels]) await run("cp", ["-a", part, this.home.root]);
     await run("chown", ["-R", `${this.name}:${this.name}`, this.home.root]);
   }
 

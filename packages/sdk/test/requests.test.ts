@@ -2,19 +2,11 @@
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { routes, type RouteName } from "../../daemon/src/api/routes.ts";
+import { routes } from "../../daemon/src/api/routes.ts";
 import { Controller } from "../src/index.ts";
 import { FakeDaemon } from "./helpers/fake-daemon.ts";
+import { packCases, type Case } from "./helpers/pack-cases.ts";
 import { evalResult, SAMPLES } from "./helpers/samples.ts";
-
-type Case = {
-  route: RouteName;
-  call: (c: Controller) => unknown;
-  params?: unknown;
-  query?: unknown;
-  body?: unknown;
-  result?: unknown;
-};
 
 let daemon: FakeDaemon;
 before(async () => {
@@ -276,6 +268,7 @@ const cases: Case[] = [
     query: { path: "/srv" },
   },
   { route: "writeTar", call: (c) => c.writeTar("sb-1", "/srv", "archive", { user: "ann" }), query: { path: "/srv", user: "ann" } },
+  ...packCases,
   { route: "listWorkspaces", call: (c) => c.listWorkspaces() },
   { route: "createWorkspace", call: (c) => c.createWorkspace("w", "py"), body: { name: "w", snapshot_tag: "py" } },
   { route: "getWorkspace", call: (c) => c.getWorkspace("w"), params: { name: "w" } },

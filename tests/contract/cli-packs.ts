@@ -1,0 +1,32 @@
+// Cases of packs and keys as command lines.
+
+import { readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { options, text, when } from "./words.ts";
+import type { Lines } from "./cli-driver.ts";
+
+export const packLines: Lines = {
+  readPack: ({ params, query }) => {
+    const file = join(tmpdir(), `forkd-contract-${process.pid}.forkd`);
+    return {
+      argv: ["pack", text(params["tag"]), "-o", file, ...options(query, { level: "--level", sign: "--sign", without: "--without" })],
+      value: () => {
+        const bytes = readFileSync(file);
+        rmSync(file);
+        return bytes;
+      },
+    };
+  },
+  unpack: ({ query, bytes }) => ({
+    argv: ["unpack", "-", ...options(query, { tag: "--tag" }), ...when(query["force"], "--force")],
+    stdin: bytes ?? "",
+  }),
+  listKeys: () => ({ argv: ["key", "ls"] }),
+  createKey: ({ body }) => {
+    const key = body["public_key"];
+    return { argv: key === undefined ? ["key", "new", text(body["name"])] : ["key", "trust", text(body["name"]), text(key)] };
+  },
+  getKey: ({ params }) => ({ argv: ["key", "show", text(params["name"])] }),
+  deleteKey: ({ params }) => ({ argv: ["key", "rm", text(params["name"])], value: () => null }),
+};
