@@ -10,6 +10,8 @@ const RENAMED: { readonly [name: string]: string } = {
   CreatedImage: "CreatedImageInfo",
   Event: "ForkdEvent",
   Image: "ImageInfo",
+  Key: "KeyInfo",
+  Pack: "PackInfo",
   Sandbox: "SandboxInfo",
   Snapshot: "SnapshotInfo",
   Token: "TokenInfo",

@@ -41,6 +41,12 @@ METHODS: Dict[str, Callable[[Controller], Callable[..., Any]]] = {
     "deleteSnapshot": lambda c: c.delete_snapshot,
     "getSnapshotDetails": lambda c: c.snapshot_info,
     "compactSnapshot": lambda c: c.compact_snapshot,
+    "preparePack": lambda c: c.prepare_pack,
+    "unpack": lambda c: c.unpack,
+    "listKeys": lambda c: c.list_keys,
+    "createKey": lambda c: c.create_key,
+    "getKey": lambda c: c.get_key,
+    "deleteKey": lambda c: c.delete_key,
     "listSandboxes": lambda c: c.list_sandboxes,
     "createSandboxes": lambda c: c.spawn_sandboxes,
     "deleteSandboxes": lambda c: c.kill_sandboxes,
@@ -122,9 +128,12 @@ def call(controller: Controller, route: str, said: Said) -> Any:
             return [wire_change(change) for change in itertools.islice(watch, said.get("take", 1))]
     if route == "readTar":
         return b"".join(controller.read_tar(params["id"], given.pop("path"), **given))
+    if route == "readPack":
+        without = given.pop("without", None)
+        return b"".join(controller.read_pack(params["tag"], without=without and without.split(","), **given))
     params.pop("path", None)  # only requests to a port have one
     places = [given.pop(name) for name in POSITIONAL.get(route, ["path"]) if name in given]
-    if "bytes" in said or route in ("writeFile", "writeStdin", "writeTar"):
+    if "bytes" in said or route in ("writeFile", "writeStdin", "writeTar", "unpack"):
         places.append(base64.b64decode(said.get("bytes", "")))
     if route.startswith("list") and "metadata" in given:
         pairs = given["metadata"] if isinstance(given["metadata"], list) else [given["metadata"]]

@@ -5,6 +5,7 @@ import { daemonCases, tokenCases } from "./daemon-cases.ts";
 import { fileCases } from "./file-cases.ts";
 import { insideCases } from "./inside-cases.ts";
 import { lineageCases, removalCases } from "./lineage-cases.ts";
+import { packCases } from "./pack-cases.ts";
 import { portCases } from "./port-cases.ts";
 import { processCases } from "./process-cases.ts";
 import { networkCases } from "./network-cases.ts";
@@ -18,6 +19,7 @@ export const GROUPS: { title: string; cases: Case[] }[] = [
   { title: "the daemon", cases: daemonCases },
   { title: "tokens", cases: tokenCases },
   { title: "snapshots", cases: snapshotCases },
+  { title: "packs", cases: packCases },
   { title: "lineage", cases: [...lineageCases, ...removalCases] },
   { title: "sandboxes", cases: sandboxCases },
   { title: "inside a sandbox", cases: insideCases },

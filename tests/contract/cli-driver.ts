@@ -1,7 +1,7 @@
 // Cases as command lines, read as JSON.
 
 import assert from "node:assert/strict";
-import { readdirSync, rmSync } from "node:fs";
+import { readdirSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { as, fromTo, network, options, orNever, ownerOf, pairs, place, repeated, sharesOf, text, when } from "./words.ts";
@@ -43,6 +43,7 @@ export const WITHOUT_VERB: { readonly [N in RouteName]?: string } = {
   getWorkspace: "`workspace list` has all of them",
   evalStream: "`eval` prints all of it at the end",
   connectPort: "`port` listens until Ctrl-C: tests/e2e/ports.test.ts",
+  preparePack: "`pack` does both",
   proxyRequest: "for programs and browsers",
   getProcess: "`ps` has all of them",
   resizeProcess: "`exec -t` does it when the terminal changes its size",
@@ -319,6 +320,29 @@ const LINES: Lines = {
     };
   },
   writeTar: ({ params, query }) => ({ argv: ["cp", "-r", import.meta.dirname, place(params, query["path"])] }),
+
+  readPack: ({ params, query }) => {
+    const file = join(tmpdir(), `forkd-contract-${process.pid}.forkd`);
+    return {
+      argv: ["pack", text(params["tag"]), "-o", file, ...options(query, { level: "--level", sign: "--sign", without: "--without" })],
+      value: () => {
+        const bytes = readFileSync(file);
+        rmSync(file);
+        return bytes;
+      },
+    };
+  },
+  unpack: ({ query, bytes }) => ({
+    argv: ["unpack", "-", ...options(query, { tag: "--tag" }), ...when(query["force"], "--force")],
+    stdin: bytes ?? "",
+  }),
+  listKeys: () => ({ argv: ["key", "ls"] }),
+  createKey: ({ body }) => {
+    const key = body["public_key"];
+    return { argv: key === undefined ? ["key", "new", text(body["name"])] : ["key", "trust", text(body["name"]), text(key)] };
+  },
+  getKey: ({ params }) => ({ argv: ["key", "show", text(params["name"])] }),
+  deleteKey: ({ params }) => ({ argv: ["key", "rm", text(params["name"])], value: NOTHING }),
 
   listPorts: ({ params }) => ({ argv: ["ports", text(params["id"])] }),
   createPreview: ({ params, body }) => ({

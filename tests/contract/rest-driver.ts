@@ -34,7 +34,7 @@ async function call(client: SpecClient, route: RouteName, args: Args): Promise<O
   }
   if (route === "evalStream") return { value: evalIn(bytes), status };
   if (route === "watchProcess") return { value: processIn(bytes), status };
-  const isBinary = /^application\/(octet-stream|x-tar)$/.test(headers["content-type"] ?? "");
+  const isBinary = /^application\/(octet-stream|x-tar|vnd\.forkd\.pack)$/.test(headers["content-type"] ?? "");
   const value = body ?? (isBinary ? bytes : bytes.length === 0 && status !== 200 ? null : bytes.toString());
   return { value, status, next: (headers["x-next-cursor"] as string | undefined) ?? null };
 }

@@ -112,6 +112,17 @@ const CALLS: Calls = {
   writeTar: async (forkd, { params, query: { path, ...rest }, bytes }) =>
     forkd.writeTar(text(params["id"]), text(path), bytes ?? Buffer.alloc(0), camel(rest)),
 
+  preparePack: async (forkd, { params, body }) => forkd.preparePack(text(params["tag"]), camel(body)),
+  readPack: async (forkd, { params, query: { without, ...rest } }) => {
+    const opts = { ...(camel(rest) as object), ...(without === undefined ? {} : { without: text(without).split(",") }) };
+    return Buffer.concat(await Array.fromAsync(forkd.readPack(text(params["tag"]), opts)));
+  },
+  unpack: async (forkd, { query, bytes }) => forkd.unpack(bytes ?? Buffer.alloc(0), camel(query)),
+  listKeys: async (forkd) => forkd.listKeys(),
+  createKey: async (forkd, { body: { name, ...rest } }) => forkd.createKey(text(name), camel(rest)),
+  getKey: async (forkd, { params }) => forkd.getKey(text(params["name"])),
+  deleteKey: async (forkd, { params }) => forkd.deleteKey(text(params["name"])),
+
   listPorts: async (forkd, { params }) => forkd.listPorts(text(params["id"])),
   createPreview: async (forkd, { params, body }) => forkd.createPreview(text(params["id"]), Number(params["port"]), camel(body)),
   connectPort: async (forkd, { params, bytes }) => {

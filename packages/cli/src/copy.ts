@@ -78,7 +78,7 @@ async function guestPath(forkd: Controller, to: GuestPlace, name: string, opts: 
 }
 
 /** Under another name until it is whole, so that a broken copy leaves nothing. Devices and pipes are written to as they are */
-async function writeWhole(target: string, content: AsyncIterable<Uint8Array>, mode: number, special: boolean): Promise<number> {
+export async function writeWhole(target: string, content: AsyncIterable<Uint8Array>, mode: number, special: boolean): Promise<number> {
   const temporary = special ? target : `${target}.${randomBytes(4).toString("hex")}.tmp`;
   try {
     await using handle = await open(temporary, special ? "w" : "wx", mode);
@@ -96,7 +96,7 @@ async function writeWhole(target: string, content: AsyncIterable<Uint8Array>, mo
   }
 }
 
-async function drain(content: AsyncIterable<Uint8Array>, write: (chunk: Uint8Array) => Promise<void>): Promise<number> {
+export async function drain(content: AsyncIterable<Uint8Array>, write: (chunk: Uint8Array) => Promise<void>): Promise<number> {
   let bytes = 0;
   for await (const chunk of content) {
     await write(chunk);
@@ -105,10 +105,10 @@ async function drain(content: AsyncIterable<Uint8Array>, write: (chunk: Uint8Arr
   return bytes;
 }
 
-async function* counted(
+export async function* counted(
   content: AsyncIterable<Uint8Array | string>,
   total: number | undefined,
-  opts: Transfer,
+  opts: Pick<Transfer, "report">,
 ): AsyncGenerator<Uint8Array, void, undefined> {
   let done = 0;
   for await (const chunk of content) {
@@ -123,7 +123,7 @@ async function isFolder(path: string): Promise<boolean> {
   return (await statOrNothing(path))?.isDirectory() === true;
 }
 
-async function isSpecial(path: string): Promise<boolean> {
+export async function isSpecial(path: string): Promise<boolean> {
   const info = await statOrNothing(path);
   return info !== undefined && !info.isFile();
 }

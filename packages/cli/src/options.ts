@@ -20,6 +20,12 @@ export function portNumber(text: string): number {
   return value;
 }
 
+export function compressionLevel(text: string): number {
+  const value = Number(text);
+  if (!/^\d+$/.test(text) || value < 1 || value > 19) throw new InvalidArgumentError("A level is a number from 1 to 19.");
+  return value;
+}
+
 export function wholeNumber(text: string): number {
   return text === "0" ? 0 : positiveInteger(text);
 }

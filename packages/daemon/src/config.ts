@@ -5,6 +5,7 @@ import { isIP } from "node:net";
 import { dirname, join, resolve } from "node:path";
 import { NAME_PATTERN } from "./api/common.ts";
 import { ForkdError, messageOf } from "./errors.ts";
+import { TRUST } from "./pack/signature.ts";
 import { DEFAULT_PARALLELISM } from "./util/parallelism.ts";
 import type { ParseArgsOptionDescriptor } from "node:util";
 import type { Config as ConfigAnswer } from "./api/daemon.ts";
@@ -47,6 +48,10 @@ export type Config = Readonly<{
   /** whether VMs may run where the host does not let VMMs be confined */
   confinement: (typeof CONFINEMENT)[number];
   defaultImage: string;
+  /** whose packs are taken in */
+  packTrust: (typeof TRUST)[number];
+  /** limit of the compressed blobs that are kept */
+  packCacheMiB: number;
   drainSecs: number;
   /** 0: never */
   exitWhenIdleSecs: number;
@@ -96,6 +101,8 @@ const SETTINGS: { [K in Key]: Setting<Config[K]> } = {
   minFreeMiB: { name: "min_free_mib", parse: integer(0, 1 << 30), fallback: () => 512 },
   confinement: { name: "confinement", parse: oneOf(CONFINEMENT), fallback: () => "preferred" },
   defaultImage: { name: "default_image", parse: imageName, fallback: () => "python-numpy" },
+  packTrust: { name: "pack_trust", parse: oneOf(TRUST), fallback: () => "any" },
+  packCacheMiB: { name: "pack_cache_mib", parse: integer(0, 1 << 30), fallback: () => 4096 },
   drainSecs: { name: "drain_secs", parse: integer(0, 3600), fallback: () => 30 },
   exitWhenIdleSecs: { name: "exit_when_idle_secs", parse: integer(0, 31_536_000), fallback: () => 0 },
   logLevel: { name: "log_level", parse: oneOf(LOG_LEVELS), fallback: () => "info" },

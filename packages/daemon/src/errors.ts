@@ -21,6 +21,11 @@ export const ERROR_CODES = {
   VMM_EXITED: { status: 410, hint: "The sandbox is gone; fork another one." },
   SNAPSHOT_INCOMPATIBLE: { status: 409, hint: "Make the snapshot again on this host." },
   SNAPSHOT_INVALID: { status: 409, hint: "Remove the snapshot and make it again." },
+  PACK_INVALID: { status: 422, hint: "Nothing was stored. It was not made by forkd, or was changed; get it from its source again." },
+  PACK_CORRUPT: { status: 422, hint: "Nothing was stored. It was damaged on its way; get it again." },
+  PACK_VERSION: { status: 422, hint: "Use a newer forkd here, or pack the snapshot again with this one." },
+  PACK_INCOMPLETE: { status: 409, hint: "Unpack what it builds on first, or pack it whole." },
+  PACK_UNTRUSTED: { status: 403, hint: "'forkd key trust' makes a key known; pack_trust says what is asked of packs." },
   CONFINEMENT_UNAVAILABLE: {
     status: 503,
     hint: "'forkd doctor' says how to allow it; with --confinement preferred VMs run without.",

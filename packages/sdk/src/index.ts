@@ -45,6 +45,7 @@ export type {
   WatchFilesOptions,
   WriteFileOptions,
 } from "./file-options.ts";
+export type { CreateKeyOptions, PreparePackOptions, ReadPackOptions, UnpackOptions } from "./pack-options.ts";
 export type { CreateContextOptions, EvalHandlers, EvalOptions } from "./eval-options.ts";
 export type {
   BranchOptions,
@@ -107,6 +108,7 @@ export type {
   GarbageCollected,
   Health,
   Image as ImageInfo,
+  Key as KeyInfo,
   Network as NetworkInfo,
   NetworkConnection,
   NetworkMode,
@@ -114,6 +116,7 @@ export type {
   ListedFile,
   NewToken,
   OutputLost,
+  Pack as PackInfo,
   Pong,
   Port as PortInfo,
   Preview,
@@ -137,6 +140,7 @@ export type {
   Tree,
   TreeNode,
   TreeSandbox,
+  Unpacked,
   UnpackResult,
   Version,
   Workspace as WorkspaceInfo,

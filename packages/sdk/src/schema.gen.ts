@@ -122,6 +122,12 @@ export type CreateImage = {
   max_bytes?: number | undefined;
 };
 
+export type CreateKey = {
+  name: Name;
+  /** Somebody's public key, which is known from then on; without it, a key of the daemon's own is made */
+  public_key?: string | undefined;
+};
+
 export type CreatePreview = {
   /** @default 3600 */
   expires_in_secs?: number | undefined;
@@ -217,7 +223,7 @@ export type CreatedImage = {
   bytes: number;
   /** Where it comes from */
   source: {
-    kind: "packages" | "oci" | "import";
+    kind: "packages" | "oci" | "import" | "pack";
     [key: string]: unknown;
   };
   config: {
@@ -439,7 +445,7 @@ export type ForkedSandboxes = {
 
 export type GarbageCollected = {
   removed: Array<{
-    kind: "snapshot" | "flat-image" | "guest-kernel" | "staging" | "run-folder" | "vmm";
+    kind: "snapshot" | "flat-image" | "guest-kernel" | "image" | "pack" | "staging" | "run-folder" | "vmm";
     name: string;
     bytes: number;
   }>;
@@ -459,7 +465,7 @@ export type Image = {
   bytes: number;
   /** Where it comes from */
   source: {
-    kind: "packages" | "oci" | "import";
+    kind: "packages" | "oci" | "import" | "pack";
     [key: string]: unknown;
   };
   config: {
@@ -471,6 +477,16 @@ export type Image = {
     entrypoint: string[];
     cmd: string[];
   };
+};
+
+export type Key = {
+  name: string;
+  /** Fingerprint of the public key */
+  id: string;
+  /** own: it can sign */
+  kind: "own" | "trusted";
+  public_key: string;
+  created_at_unix: number;
 };
 
 export type Language = "python" | "node" | "bash";
@@ -598,6 +614,31 @@ export type OutputLost = {
   bytes: number;
 };
 
+export type Pack = {
+  tag: string;
+  id: string;
+  /** sha256:… */
+  manifest_digest: string;
+  level: number;
+  /** Ids of keys */
+  signed_by: string[];
+  /** Ids of its chain, the snapshot itself last */
+  snapshots: string[];
+  /** Of the file */
+  bytes: number;
+  /** Of what is in it, before it was compressed */
+  content_bytes: number;
+  blobs: Array<{
+    kind: string;
+    /** sha256:… */
+    digest: string;
+    bytes: number;
+    content_bytes: number;
+    /** false: the receiver has it */
+    included: boolean;
+  }>;
+};
+
 export type Pong = {
   pong: true;
   ms: number;
@@ -615,6 +656,15 @@ export type Port = {
     pid: number;
     name: string;
   } | null;
+};
+
+export type PreparePack = {
+  /** Of zstd: 1 is fast, 19 is small; without it, 3 */
+  level?: number | undefined;
+  /** Name of one of the daemon's own keys */
+  sign?: Name | undefined;
+  /** Tags or ids of snapshots that the receiver has: their data is left out */
+  without?: Name[] | undefined;
 };
 
 export type Preview = {
@@ -974,6 +1024,17 @@ export type UnpackResult = {
   entries: number;
   /** Of the content of files */
   bytes: number;
+};
+
+export type Unpacked = {
+  snapshot: Snapshot;
+  /** Ids of the snapshots that were not here before */
+  added: string[];
+  /** Id of the snapshot that had the tag */
+  replaced: string | null;
+  /** Id of the known key that signed it */
+  signed_by: string | null;
+  warnings: string[];
 };
 
 export type UpdateSandbox = {

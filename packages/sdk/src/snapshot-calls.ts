@@ -1,6 +1,6 @@
 // Calls about what sandboxes are made from: images and snapshots.
 
-import { DaemonCalls } from "./daemon-calls.ts";
+import { PackCalls } from "./pack-calls.ts";
 import { pairs, path, split, toWire, withKey } from "./wire.ts";
 import type {
   CallOptions,
@@ -18,7 +18,7 @@ import type * as wire from "./schema.gen.ts";
 /** A boot with a long warm-up, or a large download */
 const LONG_MS = 60 * 60_000;
 
-export class SnapshotCalls extends DaemonCalls {
+export class SnapshotCalls extends PackCalls {
   /** Images, the root file systems that snapshots boot from. */
   async listImages(opts: CallOptions = {}): Promise<wire.Image[]> {
     return await this.client.json("GET", "/v1/images", opts);

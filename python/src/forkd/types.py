@@ -210,6 +210,15 @@ class CreateImageFile(_CreateImageFile, total=False):
     max_bytes: int
 
 
+class _CreateKey(TypedDict):
+    name: "Name"
+
+
+class CreateKey(_CreateKey, total=False):
+    # Somebody's public key, which is known from then on; without it, a key of the daemon's own is made
+    public_key: str
+
+
 class CreatePreview(TypedDict, total=False):
     # (default 3600)
     expires_in_secs: int
@@ -312,7 +321,7 @@ class CreateWorkspace(_CreateWorkspace, total=False):
 class CreatedImageInfoSource(TypedDict):
     """Where it comes from."""
 
-    kind: Literal["packages", "oci", "import"]
+    kind: Literal["packages", "oci", "import", "pack"]
 
 
 class CreatedImageInfoConfig(TypedDict):
@@ -561,7 +570,7 @@ class ForkedSandboxes(TypedDict):
 
 
 class GarbageCollectedRemoved(TypedDict):
-    kind: Literal["snapshot", "flat-image", "guest-kernel", "staging", "run-folder", "vmm"]
+    kind: Literal["snapshot", "flat-image", "guest-kernel", "image", "pack", "staging", "run-folder", "vmm"]
     name: str
     bytes: int
 
@@ -579,7 +588,7 @@ class Health(TypedDict):
 class ImageInfoSource(TypedDict):
     """Where it comes from."""
 
-    kind: Literal["packages", "oci", "import"]
+    kind: Literal["packages", "oci", "import", "pack"]
 
 
 class ImageInfoConfig(TypedDict):
@@ -599,6 +608,16 @@ class ImageInfo(TypedDict):
     # Where it comes from
     source: "ImageInfoSource"
     config: "ImageInfoConfig"
+
+
+class KeyInfo(TypedDict):
+    name: str
+    # Fingerprint of the public key
+    id: str
+    # own: it can sign
+    kind: Literal["own", "trusted"]
+    public_key: str
+    created_at_unix: int
 
 
 class _ListedFile(TypedDict):
@@ -724,6 +743,33 @@ class OutputLost(TypedDict):
     bytes: int
 
 
+class PackInfoBlobs(TypedDict):
+    kind: str
+    # sha256:…
+    digest: str
+    bytes: int
+    content_bytes: int
+    # false: the receiver has it
+    included: bool
+
+
+class PackInfo(TypedDict):
+    tag: str
+    id: str
+    # sha256:…
+    manifest_digest: str
+    level: int
+    # Ids of keys
+    signed_by: List[str]
+    # Ids of its chain, the snapshot itself last
+    snapshots: List[str]
+    # Of the file
+    bytes: int
+    # Of what is in it, before it was compressed
+    content_bytes: int
+    blobs: List["PackInfoBlobs"]
+
+
 class Pong(TypedDict):
     pong: Literal[True]
     ms: float
@@ -743,6 +789,15 @@ class Port(TypedDict):
     protocol: Literal["tcp"]
     # The first process that has it open, where it could be found
     process: Optional["PortProcess"]
+
+
+class PreparePack(TypedDict, total=False):
+    # Of zstd: 1 is fast, 19 is small; without it, 3
+    level: int
+    # Name of one of the daemon's own keys
+    sign: "Name"
+    # Tags or ids of snapshots that the receiver has: their data is left out
+    without: List["Name"]
 
 
 class Preview(TypedDict):
@@ -1116,6 +1171,17 @@ class UnpackResult(TypedDict):
     entries: int
     # Of the content of files
     bytes: int
+
+
+class Unpacked(TypedDict):
+    snapshot: "SnapshotInfo"
+    # Ids of the snapshots that were not here before
+    added: List[str]
+    # Id of the snapshot that had the tag
+    replaced: Optional[str]
+    # Id of the known key that signed it
+    signed_by: Optional[str]
+    warnings: List[str]
 
 
 class UpdateSandbox(TypedDict, total=False):

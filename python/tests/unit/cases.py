@@ -340,6 +340,27 @@ CASES: List[Case] = [
     ),
     Case("writeTar", lambda c: c.write_tar("sb-1", "/x", b"tar", user="nobody"), query={"path": "/x", "user": "nobody"}, body=b"tar"),
     Case(
+        "preparePack",
+        lambda c: c.prepare_pack("py", level=5, sign="me", without=["base"]),
+        params={"tag": "py"},
+        body={"level": 5, "sign": "me", "without": ["base"]},
+    ),
+    Case(
+        "readPack",
+        lambda c: collect(c.read_pack("py", level=5, sign="me", without=["a", "b"])),
+        params={"tag": "py"},
+        query={"level": "5", "sign": "me", "without": "a,b"},
+    ),
+    Case("unpack", lambda c: c.unpack(b"pack", tag="py", force=True), query={"tag": "py", "force": "true"}, body=b"pack"),
+    Case("listKeys", lambda c: c.list_keys()),
+    Case(
+        "createKey",
+        lambda c: c.create_key("me", public_key="forkd-ed25519:x"),
+        body={"name": "me", "public_key": "forkd-ed25519:x"},
+    ),
+    Case("getKey", lambda c: c.get_key("me"), params={"name": "me"}),
+    Case("deleteKey", lambda c: c.delete_key("me"), params={"name": "me"}),
+    Case(
         "startProcess",
         lambda c: c.start_process(
             "sb-1",

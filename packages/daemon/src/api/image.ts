@@ -10,7 +10,7 @@ export const imageInfo = z
     created_at: z.string(),
     architecture: z.string(),
     bytes: z.int(),
-    source: z.looseObject({ kind: z.enum(["packages", "oci", "import"]) }).meta({ description: "Where it comes from" }),
+    source: z.looseObject({ kind: z.enum(["packages", "oci", "import", "pack"]) }).meta({ description: "Where it comes from" }),
     config: z.strictObject({
       env: z.record(z.string(), z.string()),
       cwd: z.string(),

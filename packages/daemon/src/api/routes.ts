@@ -4,6 +4,7 @@ import type * as z from "zod";
 import { contextRoutes } from "./routes/contexts.ts";
 import { daemonRoutes } from "./routes/daemon.ts";
 import { fileRoutes } from "./routes/files.ts";
+import { packRoutes } from "./routes/packs.ts";
 import { portRoutes } from "./routes/ports.ts";
 import { processRoutes } from "./routes/processes.ts";
 import { sandboxRoutes } from "./routes/sandboxes.ts";
@@ -13,6 +14,7 @@ import { workspaceRoutes } from "./routes/workspaces.ts";
 export const routes = {
   ...daemonRoutes,
   ...snapshotRoutes,
+  ...packRoutes,
   ...sandboxRoutes,
   ...contextRoutes,
   ...fileRoutes,

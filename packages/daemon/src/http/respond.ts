@@ -93,6 +93,8 @@ function sendStream(reply: FastifyReply, stream: Readable, flush: boolean, descr
 
 /** For clients that understand it: a stream that breaks says why, behind what was sent. For others the connection breaks with it */
 function sendWithTrailer(reply: FastifyReply, stream: Readable, describe: (error: unknown) => Problem): FastifyReply {
+  // what has trailers says its length by ending
+  reply.removeHeader("content-length");
   const { raw } = reply.hijack();
   raw.writeHead(reply.statusCode, { ...(reply.getHeaders() as OutgoingHttpHeaders), trailer: PROBLEM_TRAILER });
   raw.flushHeaders();

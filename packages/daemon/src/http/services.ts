@@ -7,6 +7,7 @@ import type * as files from "../api/files.ts";
 import type { ContextInfo, CreateContext } from "../api/contexts.ts";
 import type { CreatedImage, CreateImage, ImageInfo } from "../api/image.ts";
 import type { NetworkInfo, SetNetwork } from "../api/network.ts";
+import type * as pack from "../api/pack.ts";
 import type { PortInfo } from "../api/ports.ts";
 import type * as process from "../api/process.ts";
 import type * as sandbox from "../api/sandbox.ts";
@@ -150,6 +151,16 @@ export type SnapshotsApi = {
   compact(tag: string, to: string, caller: Caller): Promise<snapshot.SnapshotInfo>;
 };
 
+export type PacksApi = {
+  info(tag: string, request: pack.PreparePack, caller: Caller): Promise<pack.PackInfo>;
+  read(tag: string, request: pack.PreparePack, caller: Caller): Promise<{ bytes: AsyncIterable<Buffer>; size: number }>;
+  unpack(bytes: AsyncIterable<Uint8Array>, query: pack.UnpackQuery, caller: Caller): Promise<pack.Unpacked>;
+  keys(): Promise<pack.KeyInfo[]>;
+  key(name: string): Promise<pack.KeyInfo>;
+  createKey(request: pack.CreateKey): Promise<pack.KeyInfo>;
+  removeKey(name: string): Promise<void>;
+};
+
 export type ImagesApi = {
   list(): Promise<ImageInfo[]>;
   get(name: string): Promise<ImageInfo>;
@@ -184,6 +195,7 @@ export type ManagerApi = {
   readonly files: FilesApi;
   readonly branches: BranchesApi;
   readonly snapshots: SnapshotsApi;
+  readonly packs: PacksApi;
   readonly images: ImagesApi;
   readonly workspaces: WorkspacesApi;
 };

@@ -36,6 +36,11 @@ export const ImageSource = z.discriminatedUnion("kind", [
     file: z.string(),
     format: z.enum(["docker-archive", "oci-layout", "rootfs"]),
   }),
+  z.object({
+    kind: z.literal("pack"),
+    /** id of the snapshot with which it came */
+    snapshot: z.string(),
+  }),
 ]);
 export type ImageSource = z.infer<typeof ImageSource>;
 

@@ -76,11 +76,31 @@ export class ImageStore {
   /** Takes a finished root file system into the store and gives it the name, away from the image that had it before */
   async add(image: NewImage): Promise<StoredImage> {
     checkName("Image name", image.name);
+    const manifest = await this.#manifestOf(image);
+    await mkdir(this.#names, { recursive: true, mode: 0o700 });
+    // Twice at most: a removal by another process may take the data away between publishing and naming
+    for (let attempt = 0; attempt < 2; attempt++) {
+      await this.#publish(image.rootfsTmpPath, manifest);
+      await this.tag(image.name, manifest.id);
+      if (await this.#exists(hexOf(manifest.id))) break;
+    }
+    await rm(image.rootfsTmpPath, { force: true });
+    return this.get(image.name);
+  }
+
+  /** Takes one in without a name: it stays as long as a snapshot needs it */
+  async place(image: Omit<NewImage, "name">): Promise<StoredImage> {
+    const manifest = await this.#manifestOf(image);
+    await this.#publish(image.rootfsTmpPath, manifest);
+    await rm(image.rootfsTmpPath, { force: true });
+    return this.get(manifest.id);
+  }
+
+  async #manifestOf(image: Omit<NewImage, "name">): Promise<ImageManifest> {
     const { hex: sha256, bytes } = await sha256File(image.rootfsTmpPath, image.signal);
-    const id = imageId(sha256, image.config);
     const manifest = ImageManifest.parse({
       version: 1,
-      id,
+      id: imageId(sha256, image.config),
       created_at: new Date().toISOString(),
       architecture: "amd64",
       rootfs: { bytes, sha256 },
@@ -88,15 +108,7 @@ export class ImageStore {
       source: image.source,
     });
     image.signal?.throwIfAborted();
-    await mkdir(this.#names, { recursive: true, mode: 0o700 });
-    // Twice at most: a removal by another process may take the data away between publishing and naming
-    for (let attempt = 0; attempt < 2; attempt++) {
-      await this.#publish(image.rootfsTmpPath, manifest);
-      await this.tag(image.name, id);
-      if (await this.#exists(hexOf(id))) break;
-    }
-    await rm(image.rootfsTmpPath, { force: true });
-    return this.get(image.name);
+    return manifest;
   }
 
   /** Points a name to an image */

@@ -1,6 +1,7 @@
 // What the parts of the manager share.
 
 import type { Home } from "../home.ts";
+import type { TrustPolicy } from "../pack/signature.ts";
 import type { ConfinementPolicy } from "../sandbox/ground.ts";
 import type { Runtime } from "../sandbox/runtime.ts";
 import type { Db } from "../store/db.ts";
@@ -19,6 +20,10 @@ export type Settings = {
   /** whether VMs may run where the host does not let VMMs be confined */
   confinement: ConfinementPolicy;
   defaultImage: string;
+  /** what is asked of packs that come in */
+  packTrust: TrustPolicy;
+  /** limit of what was compressed before and is kept */
+  packCacheMiB: number;
   /** who is asked for names; null: whom the host asks */
   dnsServers: string | null;
   /** folders below which shares are allowed over the network, separated by commas; null: none */

@@ -6,6 +6,7 @@ import type { GcResult } from "../api/daemon.ts";
 import { statIfThere } from "../disk/layer.ts";
 import { folderAgeMs } from "../host/owner.ts";
 import { sweepStaging } from "../host/staging.ts";
+import { PackCache } from "../pack/cache.ts";
 import type { Snapshot } from "../snapshot/store.ts";
 import type { Core } from "./core.ts";
 import type { Lineage } from "./lineage.ts";
@@ -16,17 +17,23 @@ const IN_USE_MS = 24 * 3600 * 1000;
 type Garbage = GcResult["removed"][number];
 
 export async function collectGarbage(core: Core, lineage: Lineage, dryRun: boolean): Promise<GcResult> {
-  const snapshots = await snapshotGarbage(await lineage.unneeded());
+  const unneeded = await lineage.unneeded();
+  const snapshots = await snapshotGarbage(unneeded);
   const flats: Garbage[] = (await core.runtime.flats.unused()).map(({ id, bytes }) => ({ kind: "flat-image", name: id, bytes }));
   const kernels = await unusedGuestKernels(core);
+  const images = await unneededImages(core, unneeded);
+  const cache = new PackCache(core.home);
+  const packs = (await cache.trim(0, { dryRun })).map(({ digest, bytes }): Garbage => ({ kind: "pack", name: digest, bytes }));
   if (!dryRun) {
     await lineage.collect();
     await core.runtime.flats.evict(0);
+    for (const { name } of images) await core.runtime.images.remove(name, { inUse: async (id) => isImageNeeded(core, id) });
+    await cache.sweep(new Set(await core.runtime.snapshots.ids()));
     for (const { name } of kernels) await rm(join(core.home.guestKernels, name), { recursive: true, force: true });
     await sweepStaging(core.home);
     await core.runtime.snapshots.sweep();
   }
-  const removed = [...snapshots, ...flats, ...kernels];
+  const removed = [...snapshots, ...flats, ...kernels, ...images, ...packs];
   return { removed, bytes: removed.reduce((sum, { bytes }) => sum + bytes, 0), dry_run: dryRun };
 }
 
@@ -57,6 +64,21 @@ async function unusedGuestKernels({ home, runtime }: Core): Promise<Garbage[]> {
     garbage.push({ kind: "guest-kernel", name: entry.name, bytes: await folderBytes(join(home.guestKernels, entry.name)) });
   }
   return garbage;
+}
+
+/** Came in packs, without a name: they are there for the sake of snapshots only */
+async function unneededImages({ runtime, tables }: Core, doomed: readonly Snapshot[]): Promise<Garbage[]> {
+  // one that is being booted is known by whatever it was asked for with
+  if (tables.snapshots.where("status", "writing").length > 0) return [];
+  const gone = new Set(doomed.map(({ manifest }) => manifest.id));
+  const staying = (await runtime.snapshots.everything()).filter(({ manifest }) => !gone.has(manifest.id));
+  const needed = new Set(staying.map(({ manifest }) => manifest.imageId));
+  const nameless = (await runtime.images.list()).filter(({ id, names }) => names.length === 0 && !needed.has(id));
+  return nameless.map(({ id, manifest }) => ({ kind: "image", name: id, bytes: manifest.rootfs.bytes }));
+}
+
+async function isImageNeeded({ runtime }: Core, id: string): Promise<boolean> {
+  return (await runtime.snapshots.everything()).some(({ manifest }) => manifest.imageId === id);
 }
 
 async function folderBytes(dir: string): Promise<number> {

@@ -29,6 +29,7 @@ import { limitName } from "./limit-fields.ts";
 import { availableMemoryMiB, Limits } from "./limits.ts";
 import { connectionEntry, Networks } from "./networks.ts";
 import { Lineage } from "./lineage.ts";
+import { Packs } from "./packs.ts";
 import { Ports } from "./ports.ts";
 import { Processes } from "./processes.ts";
 import { Reaper } from "./reaper.ts";
@@ -75,6 +76,7 @@ export class Manager {
   readonly files: Files;
   readonly branches: Branches;
   readonly snapshots: Snapshots;
+  readonly packs: Packs;
   readonly images: Images;
   readonly workspaces: Workspaces;
   readonly suspension: Suspension;
@@ -111,6 +113,7 @@ export class Manager {
     this.files = new Files({ sandboxes: this.sandboxes, registry });
     const parts = { registry, sandboxes: this.sandboxes, snapshots: this.snapshots, lineage };
     this.branches = new Branches(core, parts);
+    this.packs = new Packs(core, parts);
     this.images = new Images(core);
     this.workspaces = new Workspaces(core, { ...parts, branches: this.branches });
     this.suspension = new Suspension(core, { ...parts, branches: this.branches });

@@ -3,6 +3,7 @@
 import type { CreateSnapshot, DeleteSnapshot, ListSnapshots, SnapshotDetails, SnapshotInfo, UpdateSnapshot } from "../api/snapshot.ts";
 import { ForkdError, messageOf } from "../errors.ts";
 import type { WarmUp } from "../sandbox/boot.ts";
+import type { Received } from "../pack/receive.ts";
 import type { Snapshot } from "../snapshot/store.ts";
 import { newId } from "../util/id.ts";
 import { Semaphore } from "../util/semaphore.ts";
@@ -145,6 +146,28 @@ export class Snapshots {
       const snapshot = await this.#core.runtime.compact(from, { tag: to, id: row.id });
       return { snapshot, changes: {}, status: 200 };
     });
+  }
+
+  /** Writes down what came in a pack, with the answer; what it took the tag from goes unless something needs it */
+  async received<V>({ tag, head, snapshots, replaced }: Received, caller: Caller, answer: (info: SnapshotInfo) => V): Promise<V> {
+    const { db, tables, events, runtime } = this.#core;
+    const context = await this.#viewContext();
+    if (replaced !== null) await runtime.pool.drop(replaced);
+    const result = db.transaction(() => {
+      this.#forgetFailed(tag);
+      if (replaced !== null) {
+        tables.snapshots.delete(replaced);
+        events.append({ type: "snapshot.deleted", snapshot: tag, principal: caller.principal, reason: "its tag was given to another one" });
+      }
+      if (!tables.snapshots.get(head.manifest.id)) tables.snapshots.insert(this.#rowOf(head, caller));
+      if (snapshots.length > 0) events.append({ type: "snapshot.ready", snapshot: tag, principal: caller.principal });
+      const value = answer(snapshotInfo(context, head, tables.snapshots.get(head.manifest.id)));
+      caller.remember?.(201, value);
+      return value;
+    });
+    for (const id of snapshots) this.#syncSoon(await runtime.snapshots.byId(id));
+    if (replaced !== null) await this.#lineage.collect();
+    return result;
   }
 
   async remove(tag: string, query: DeleteSnapshot, caller: Caller): Promise<void> {

@@ -10,6 +10,7 @@ import { ProcessHub } from "../guest/hub.ts";
 import { Kernel } from "../guest/kernel.ts";
 import type { Language } from "../guest/language.ts";
 import { switchNetwork } from "../guest/network.ts";
+import { PROTOCOL_VERSION } from "../guest/protocol.ts";
 import { startResync } from "../guest/resync.ts";
 import { runProgram } from "../guest/run.ts";
 import type { Home } from "../home.ts";
@@ -153,6 +154,7 @@ async function bootWarmFreeze(
     imageId: image.id,
     guestKernelId: guestKernel.id,
     agentKey: key.toString("hex"),
+    agentProtocol: PROTOCOL_VERSION,
     memory: { kind: "base", bytes: (await stat(memory)).blocks * 512 },
     disk: disk && layers ? { sizeMiB: disk.sizeMiB, layers } : null,
     deviceStateBytes: (await stat(deviceState)).size,

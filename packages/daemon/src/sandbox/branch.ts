@@ -100,6 +100,7 @@ async function captureAll(context: BranchContext, sandbox: Sandbox, opts: Branch
       version: SNAPSHOT_VERSION,
       id: opts.id ?? newId("sn"),
       tag: opts.tag,
+      name: undefined,
       createdAt: new Date().toISOString(),
       // the device state was written by the engine of now
       shape: { ...source.manifest.shape, engineVersion: context.engineVersion },

@@ -39,6 +39,7 @@ export async function compactSnapshot(
         ...from.manifest,
         id: opts.id ?? newId("sn"),
         tag: opts.tag,
+        name: undefined,
         createdAt: new Date().toISOString(),
         memory: { kind: "base", bytes: (await stat(memory)).blocks * 512 },
         disk: disk && { ...disk, layers },

@@ -19,6 +19,7 @@ import { SnapshotStore, type Snapshot } from "../snapshot/store.ts";
 import { DEFAULT_PARALLELISM } from "../util/parallelism.ts";
 import { Semaphore } from "../util/semaphore.ts";
 import type { ConfinementState } from "../vmm/driver.ts";
+import { qemuCapabilities, type Capabilities } from "../vmm/qemu/capabilities.ts";
 import { checkCompatible } from "../vmm/qemu/compatible.ts";
 import { QemuEngine } from "../vmm/qemu/engine.ts";
 import type { AcceleratorChoice } from "../vmm/qemu/probe.ts";
@@ -76,6 +77,8 @@ export class Runtime {
   readonly #rootfs = new Map<string, string>();
   readonly #sandboxes = new Map<string, Sandbox>();
   readonly #holds = new Holds();
+  readonly #qemu: string;
+  #capabilities: Promise<Capabilities> | undefined;
   #requests = 0;
   #idleSince = performance.now();
   #closing: Promise<void> | undefined;
@@ -87,6 +90,7 @@ export class Runtime {
     this.confinement = confinement;
     this.checkConfinement = checkConfinement;
     this.qemuVersion = qemu.version;
+    this.#qemu = qemu.path;
     this.guestKernel = guestKernel;
     this.runDir = parts.workplace.runDir;
     this.#workplace = parts.workplace;
@@ -229,6 +233,17 @@ export class Runtime {
   async renameSnapshot(tag: string, to: string): Promise<Snapshot> {
     const id = await this.snapshots.idOf(tag);
     return this.#holds.whileRemoving(id, tag, async () => this.snapshots.rename(tag, to));
+  }
+
+  /** What the engine can emulate here */
+  async capabilities(): Promise<Capabilities> {
+    this.#capabilities ??= qemuCapabilities(this.#qemu, this.accelerator.accelerator);
+    try {
+      return await this.#capabilities;
+    } catch (error) {
+      this.#capabilities = undefined;
+      throw error;
+    }
   }
 
   /** whether something is being made from it, or it is being removed */

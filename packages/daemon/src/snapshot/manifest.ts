@@ -35,12 +35,16 @@ export const snapshotManifest = z.strictObject({
   version: z.literal(SNAPSHOT_VERSION),
   id: z.string(),
   tag: z.string(),
+  /** what it was called where it came from, of one that came in a pack: its own packs go on calling it so */
+  name: z.string().optional(),
   createdAt: z.iso.datetime(),
   shape,
   imageId: z.string(),
   guestKernelId: z.string(),
   /** key of the agent's channel, hex */
   agentKey: z.string().regex(/^[0-9a-f]{32}$/),
+  /** what the agent in its memory speaks; snapshots from before this was written down speak 2 */
+  agentProtocol: z.int().optional(),
   memory,
   /** null: what the guest writes is in its memory; so it is in snapshots from before there were disks */
   disk: disk.nullable().default(null),

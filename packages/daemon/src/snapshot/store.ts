@@ -37,9 +37,9 @@ export class SnapshotStore {
     this.#tags = new Tags(join(home.snapshots, "tags"));
   }
 
-  /** Throws EXISTS when the tag is taken or being given */
-  async reserve(tag: string): Promise<void> {
-    await this.#tags.reserve(tag);
+  /** Throws EXISTS when the tag is being given, or taken, unless it is to be taken away */
+  async reserve(tag: string, opts: { replace?: boolean | undefined } = {}): Promise<void> {
+    await this.#tags.reserve(tag, opts);
   }
 
   async release(tag: string): Promise<void> {
@@ -64,17 +64,29 @@ export class SnapshotStore {
 
   /** Makes a staged folder the snapshot of its tag: first the folder, then the tag, so that a tag never names half a thing */
   async publish(staged: string, manifest: SnapshotManifest): Promise<Snapshot> {
-    await this.#writeManifest(staged, manifest);
-    await markUnsynced(staged);
-    const dir = join(this.#home.snapshots, checkName("Snapshot id", manifest.id));
-    await rename(staged, dir);
+    const snapshot = await this.place(staged, manifest);
     try {
-      await this.#tags.set(manifest.tag, manifest.id);
+      await this.name(manifest.tag, manifest.id);
     } catch (error) {
-      await rm(dir, { recursive: true, force: true });
+      await rm(snapshot.dir, { recursive: true, force: true });
       throw error;
     }
+    return snapshot;
+  }
+
+  /** Makes a staged folder a snapshot that has no name yet: what nothing needs and no reserved tag is for goes at the next occasion */
+  async place(staged: string, manifest: SnapshotManifest): Promise<Snapshot> {
+    await this.#writeManifest(staged, manifest);
+    await markUnsynced(staged);
+    const dir = this.#dirOf(manifest.id);
+    await rename(staged, dir);
+    this.#known.delete(manifest.id);
     return this.partsIn(dir, manifest);
+  }
+
+  /** Gives a snapshot a tag that is reserved, away from the one that had it */
+  async name(tag: string, id: string): Promise<void> {
+    await this.#tags.set(tag, id);
   }
 
   /** Waits until a snapshot is on disk; one that is not is refused after a power cut */

@@ -10,7 +10,7 @@ import { checkName } from "../util/name.ts";
 import { isAlive, startTimeOf } from "../util/process-id.ts";
 
 const RESERVED = ".reserved.tmp";
-const SNAPSHOT_ID = /^sn-[a-z2-7]{16}$/;
+export const SNAPSHOT_ID = /^sn-[a-z2-7]{16}$/;
 /** A tag is written in a moment */
 const UNFINISHED_MS = 60_000;
 
@@ -22,7 +22,7 @@ export class Tags {
   }
 
   /** Throws EXISTS when it is taken, so that two branches never write the same one */
-  async reserve(tag: string): Promise<void> {
+  async reserve(tag: string, opts: { replace?: boolean | undefined } = {}): Promise<void> {
     checkName("Tag", tag);
     // a tag that looks like an id would stand in front of the snapshot that has it
     if (SNAPSHOT_ID.test(tag)) throw new ForkdError("BAD_NAME", `Tag ${tag} is not a valid name: it looks like the id of a snapshot.`);
@@ -34,7 +34,7 @@ export class Tags {
       if (!abandoned || !(await this.#claim(tag, reservation)))
         throw new ForkdError("EXISTS", `Cannot make snapshot ${tag}: another one of that name is being made.`);
     }
-    if ((await this.idOf(tag)) !== undefined) {
+    if (!opts.replace && (await this.idOf(tag)) !== undefined) {
       await this.release(tag);
       throw new ForkdError("EXISTS", `Cannot make snapshot ${tag}: it exists already.`);
     }

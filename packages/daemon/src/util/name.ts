@@ -2,7 +2,7 @@
 
 import { ForkdError } from "../errors.ts";
 
-const NAME = /^[A-Za-z0-9_][A-Za-z0-9._-]{0,63}$/;
+export const NAME = /^[A-Za-z0-9_][A-Za-z0-9._-]{0,63}$/;
 
 /** Returns the name, or throws BAD_NAME: images, tags, sandbox ids and everything else that becomes a file name */
 export function checkName(kind: string, name: string): string {

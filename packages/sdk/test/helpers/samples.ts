@@ -175,6 +175,18 @@ export const PROCESS_EVENTS = [
   'id: 5-3\nevent: exit\ndata: {"exit_code":3,"signal":null,"timed_out":false}\n\n',
 ] as const;
 
+const key = { name: "me", id: "ab", kind: "own", public_key: "forkd-ed25519:x", created_at_unix: 1 };
+const pack = {
+  tag: "py",
+  id: "sn-1",
+  manifest_digest: "sha256:0",
+  level: 3,
+  signed_by: [],
+  snapshots: ["sn-1"],
+  bytes: 9,
+  content_bytes: 99,
+  blobs: [{ kind: "memory", digest: "sha256:1", bytes: 8, content_bytes: 99, included: true }],
+};
 const file = { kind: "file", mode: "0644", uid: 0, gid: 0, owner: "root", group: "root", size: 7, mtime_ms: 1, target: null };
 
 /** Status and body; undefined is an empty answer */
@@ -254,6 +266,13 @@ export const SAMPLES: { [N in RouteName]: readonly [number, unknown] } = {
     },
   ],
   compactSnapshot: [200, snapshot],
+  preparePack: [201, pack],
+  readPack: [200, "pack"],
+  unpack: [201, { snapshot, added: ["sn-1"], replaced: null, signed_by: null, warnings: [] }],
+  listKeys: [200, [key]],
+  createKey: [201, key],
+  getKey: [200, key],
+  deleteKey: [204, undefined],
   listSandboxes: [200, [sandbox]],
   createSandboxes: [201, [sandbox]],
   deleteSandboxes: [200, ["sb-1"]],

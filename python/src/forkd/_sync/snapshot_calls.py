@@ -9,13 +9,13 @@ from .. import types
 from .._call import Call
 from .._wire import UNSET, Key, Page, fields, key_of, pairs_of, path
 from .client import ProgressListener
-from .daemon_calls import DaemonCalls
+from .pack_calls import PackCalls
 
 #: A boot with a long warm-up, or a large download
 _LONG_SECS = 3600.0
 
 
-class SnapshotCalls(DaemonCalls):
+class SnapshotCalls(PackCalls):
     def list_images(self, *, request_timeout: Optional[float] = None) -> List[types.ImageInfo]:
         """Images, the root file systems that snapshots boot from."""
         return self._client.json(Call[List[types.ImageInfo]]("GET", "/v1/images", timeout=request_timeout))

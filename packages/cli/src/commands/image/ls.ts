@@ -37,5 +37,7 @@ function sourceOf({ source }: ImageInfo): string {
       return String(reference);
     case "import":
       return String(file);
+    case "pack":
+      return "a pack";
   }
 }

@@ -3,6 +3,7 @@
 import { contextHandlers } from "./contexts.ts";
 import { daemonHandlers } from "./daemon.ts";
 import { fileHandlers } from "./files.ts";
+import { packHandlers } from "./packs.ts";
 import { portHandlers } from "./ports.ts";
 import { processHandlers } from "./processes.ts";
 import { sandboxHandlers } from "./sandboxes.ts";
@@ -13,6 +14,7 @@ import type { Handlers } from "../handler.ts";
 export const handlers: Handlers = {
   ...daemonHandlers,
   ...snapshotHandlers,
+  ...packHandlers,
   ...sandboxHandlers,
   ...contextHandlers,
   ...fileHandlers,

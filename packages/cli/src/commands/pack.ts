@@ -1,0 +1,44 @@
+// forkd pack
+
+import { Command } from "commander";
+import { counted, drain, isSpecial, writeWhole } from "../copy.ts";
+import { connect } from "../daemon.ts";
+import { addWords, compressionLevel } from "../options.ts";
+import { formatBytes, printJson, printPlain, writeBytes } from "../output.ts";
+import { withoutProgress, working } from "../progress.ts";
+
+import type { Cli } from "../cli.ts";
+
+type Options = { output?: string; level?: number; sign?: string; without?: string[] };
+
+export function packCommand(cli: Cli): Command {
+  return new Command("pack")
+    .description("make one file of a snapshot, with everything it needs to be forked on another machine")
+    .argument("<tag>", "tag of the snapshot")
+    .option("-o, --output <file>", "where it goes, - for standard output (default: TAG.forkd)")
+    .option("--level <n>", "of zstd: 1 is fast, 19 is small (default: 3)", compressionLevel)
+    .option("--sign <key>", "sign it with one of the daemon's own keys ('forkd key new')")
+    .option("--without <tags>", "leave out the data of snapshots that the receiver has; may be repeated", addWords)
+    .option("--json", "print JSON")
+    .action(async (tag: string, { output = `${tag}.forkd`, level, sign, without }: Options) => {
+      const forkd = await connect(cli);
+      const choice = { level, sign, without, signal: cli.signal };
+      const show = output === "-" ? withoutProgress : working;
+      const pack = await show(`Packing ${tag}`, async (progress) => {
+        const info = await forkd.preparePack(tag, { ...choice, onProgress: progress });
+        const report = (done: number): void => progress({ step: `Writing ${output}`, done, total: info.bytes, unit: "bytes" });
+        const content = counted(forkd.readPack(tag, choice), info.bytes, { report });
+        if (output === "-") await drain(content, async (chunk) => writeBytes("stdout", chunk));
+        else await writeWhole(output, content, 0o600, await isSpecial(output));
+        return info;
+      });
+      if (output === "-") return;
+      if (cli.json) printJson({ ...pack, file: output });
+      else
+        printPlain(`${output}: ${formatBytes(pack.bytes)}, ${formatBytes(pack.content_bytes)} when unpacked${signedBy(pack.signed_by)}.`);
+    });
+}
+
+function signedBy(keys: readonly string[]): string {
+  return keys.length === 0 ? "" : `, signed by ${keys.map((id) => id.slice(0, 16)).join(", ")}`;
+}

@@ -1,0 +1,53 @@
+// forkd unpack
+
+import { createReadStream } from "node:fs";
+import { stat } from "node:fs/promises";
+import { Command } from "commander";
+import { counted } from "../copy.ts";
+import { connect } from "../daemon.ts";
+import { printJson, printLine, printWarnings } from "../output.ts";
+import { working } from "../progress.ts";
+
+import type { Unpacked } from "forkd";
+import type { Cli } from "../cli.ts";
+
+type Options = { tag?: string; force?: boolean; quiet?: boolean };
+
+export function unpackCommand(cli: Cli): Command {
+  return new Command("unpack")
+    .description("take in a snapshot that 'forkd pack' made: it is checked as a whole, and appears at once or not at all")
+    .argument("<file>", "the pack, or - for standard input")
+    .option("--tag <tag>", "its tag here (default: the name in the pack)")
+    .option("--force", "take the tag away from the snapshot that has it")
+    .option("-q, --quiet", "print the tag only")
+    .option("--json", "print JSON")
+    .action(async (file: string, opts: Options) => {
+      const source = file === "-" ? undefined : await stat(file);
+      const forkd = await connect(cli);
+      const unpacked = await working(`Unpacking ${file}`, async (progress) => {
+        const total = source?.isFile() ? source.size : undefined;
+        const report = (done: number): void =>
+          progress({ step: `Unpacking ${file}`, done, unit: "bytes", ...(total === undefined ? {} : { total }) });
+        const content = counted(source ? createReadStream(file, { highWaterMark: 1 << 20 }) : process.stdin, total, { report });
+        return forkd.unpack(content, { tag: opts.tag, force: opts.force, signal: cli.signal });
+      });
+      show(cli, unpacked, opts);
+    });
+}
+
+function show(cli: Cli, unpacked: Unpacked, { quiet }: Options): void {
+  if (cli.json) {
+    printJson(unpacked);
+    return;
+  }
+  const { snapshot, added, signed_by: signer } = unpacked;
+  printWarnings([unpacked]);
+  if (quiet) printLine(snapshot.tag);
+  else if (added.length === 0) printLine(`Snapshot ${snapshot.tag} was here already.`);
+  else {
+    const chain = added.length > 1 ? `, with ${added.length - 1} that it builds on` : "";
+    printLine(
+      `Snapshot ${snapshot.tag}: ${snapshot.memory_mib} MiB${chain}${signer === null ? "" : `, signed by ${signer.slice(0, 16)}`}.`,
+    );
+  }
+}

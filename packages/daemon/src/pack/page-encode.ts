@@ -1,0 +1,188 @@
+// Writes pages as a stream of runs.
+
+import { open, type FileHandle } from "node:fs/promises";
+import { SEGMENT } from "./compress.ts";
+import { BLOCK_PAGES, encodeHeader, PAGE, RUN, RUN_BYTES, writeRun, type Extent, type Run, type RunKind } from "./page-format.ts";
+
+const ZERO_BLOCK = Buffer.alloc(BLOCK_PAGES * PAGE);
+/** Of so many different pages it is known where they are: 4 GiB of them. What comes after may be there twice */
+const MAX_KNOWN = 1024 * 1024;
+
+/** `absent`: a page that is not there is zero; `stored`: a page that is not there is that of the base */
+export type Zeroes = "absent" | "stored";
+
+/** How many pages were written, other than absent ones; complete when the stream is */
+export type Counted = { pages: number };
+
+/** A whole file, whose zero pages are left out */
+export async function* encodeFile(path: string, counted: Counted): AsyncGenerator<Buffer> {
+  await using file = await open(path, "r");
+  const { size } = await file.stat();
+  const count = Math.ceil(size / PAGE);
+  yield* encodePages(file, size, [{ first: 0, count, offset: 0 }], "absent", counted);
+}
+
+/** Extents in the order of their pages */
+export async function* encodePages(
+  file: FileHandle,
+  bytes: number,
+  extents: Iterable<Extent>,
+  zeroes: Zeroes,
+  counted: Counted,
+): AsyncGenerator<Buffer> {
+  const out = new Output();
+  out.add(encodeHeader(bytes));
+  const known = new KnownPages(file);
+  const room = Buffer.allocUnsafeSlow(BLOCK_PAGES * PAGE);
+  for (const block of blocksOf(extents)) {
+    for (const piece of block.pieces) await fill(file, placeOf(piece, block, room), piece.offset);
+    const isAllZero = block.pieces.every((piece) => isZero(placeOf(piece, block, room)));
+    if (isAllZero && zeroes === "absent") continue;
+    for (const run of await runsOf(room, block, zeroes, known)) {
+      counted.pages += run.count;
+      out.run(run);
+      if (run.kind === RUN.data) out.add(placeOf(run, block, room));
+    }
+    yield* out.full();
+  }
+  out.run({ kind: RUN.end, count: 0, first: 0, source: 0 });
+  yield* out.rest();
+}
+
+/** What there is of the pages from a multiple of the block's size on */
+type Block = { start: number; pieces: Extent[] };
+
+/** The same for the same pages, however they lie in the file */
+function* blocksOf(extents: Iterable<Extent>): Generator<Block> {
+  let block: Block = { start: 0, pieces: [] };
+  for (const { first, count, offset } of extents) {
+    for (let at = 0; at < count;) {
+      const page = first + at;
+      const within = page % BLOCK_PAGES;
+      const size = Math.min(BLOCK_PAGES - within, count - at);
+      if (page - within !== block.start) {
+        if (block.pieces.length > 0) yield block;
+        block = { start: page - within, pieces: [] };
+      }
+      block.pieces.push({ first: page, count: size, offset: offset + at * PAGE });
+      at += size;
+    }
+  }
+  if (block.pieces.length > 0) yield block;
+}
+
+function placeOf({ first, count }: { first: number; count: number }, block: Block, room: Buffer): Buffer {
+  return room.subarray((first - block.start) * PAGE, (first - block.start + count) * PAGE);
+}
+
+function isZero(data: Buffer): boolean {
+  return data.equals(data.length === ZERO_BLOCK.length ? ZERO_BLOCK : ZERO_BLOCK.subarray(0, data.length));
+}
+
+/** What is behind the end of the file is zero */
+async function fill(file: FileHandle, data: Buffer, offset: number): Promise<void> {
+  for (let at = 0; at < data.length;) {
+    const { bytesRead } = await file.read(data, at, data.length - at, offset + at);
+    if (bytesRead === 0) {
+      data.fill(0, at);
+      return;
+    }
+    at += bytesRead;
+  }
+}
+
+async function runsOf(room: Buffer, block: Block, zeroes: Zeroes, known: KnownPages): Promise<Run[]> {
+  const words = new Uint32Array(room.buffer, room.byteOffset, room.length / 4);
+  const runs: Run[] = [];
+  const add = (kind: RunKind, first: number, source: number): void => {
+    const last = runs.at(-1);
+    const goesOn = last?.kind === kind && last.first + last.count === first;
+    if (goesOn && (kind !== RUN.copy || last.source + last.count === source)) last.count++;
+    else runs.push({ kind, count: 1, first, source });
+  };
+  for (const piece of block.pieces) {
+    for (let at = 0; at < piece.count; at++) {
+      const page = piece.first + at;
+      const place = page - block.start;
+      if (words[place * (PAGE / 4)] === 0 && room.compare(ZERO_BLOCK, 0, PAGE, place * PAGE, (place + 1) * PAGE) === 0) {
+        if (zeroes === "stored") add(RUN.zero, page, 0);
+        continue;
+      }
+      const source = await known.find(room, words, place, page, piece.offset + at * PAGE);
+      if (source === undefined) add(RUN.data, page, 0);
+      else add(RUN.copy, page, source);
+    }
+  }
+  return runs;
+}
+
+/** Where the first page of each content is. A fingerprint only says where to look: what is taken for the same was compared */
+class KnownPages {
+  readonly #file: FileHandle;
+  readonly #pages = new Map<number, { page: number; offset: number }>();
+  readonly #last = { offset: -1, data: Buffer.alloc(PAGE) };
+
+  constructor(file: FileHandle) {
+    this.#file = file;
+  }
+
+  async find(data: Buffer, words: Uint32Array, at: number, page: number, offset: number): Promise<number | undefined> {
+    const print = fingerprint(words, at * (PAGE / 4));
+    const found = this.#pages.get(print);
+    if (!found) {
+      if (this.#pages.size < MAX_KNOWN) this.#pages.set(print, { page, offset });
+      return undefined;
+    }
+    if (this.#last.offset !== found.offset) {
+      await fill(this.#file, this.#last.data, found.offset);
+      this.#last.offset = found.offset;
+    }
+    return this.#last.data.compare(data, at * PAGE, (at + 1) * PAGE) === 0 ? found.page : undefined;
+  }
+}
+
+/** 53 bits of a page */
+function fingerprint(words: Uint32Array, from: number): number {
+  let a = 1;
+  let b = 7;
+  for (let at = from, end = from + PAGE / 4; at < end; at += 2) {
+    a = Math.imul(a ^ (words[at] ?? 0), 0x9e37_79b1) ^ (a >>> 15);
+    b = Math.imul(b ^ (words[at + 1] ?? 0), 0x85eb_ca6b) ^ (b >>> 13);
+  }
+  return (a >>> 0) * 2 ** 21 + (b >>> 11);
+}
+
+/** Small pieces make segments */
+class Output {
+  #data = Buffer.allocUnsafeSlow(SEGMENT);
+  #used = 0;
+  readonly #full: Buffer[] = [];
+
+  run(run: Run): void {
+    const record = Buffer.allocUnsafe(RUN_BYTES);
+    writeRun(run, record, 0);
+    this.add(record);
+  }
+
+  add(piece: Buffer): void {
+    for (let at = 0; at < piece.length;) {
+      const size = Math.min(piece.length - at, SEGMENT - this.#used);
+      piece.copy(this.#data, this.#used, at, at + size);
+      this.#used += size;
+      at += size;
+      if (this.#used < SEGMENT) continue;
+      this.#full.push(this.#data);
+      this.#data = Buffer.allocUnsafeSlow(SEGMENT);
+      this.#used = 0;
+    }
+  }
+
+  *full(): Generator<Buffer> {
+    for (let piece = this.#full.shift(); piece; piece = this.#full.shift()) yield piece;
+  }
+
+  *rest(): Generator<Buffer> {
+    yield* this.full();
+    yield this.#data.subarray(0, this.#used);
+  }
+}

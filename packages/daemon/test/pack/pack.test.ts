@@ -1,0 +1,116 @@
+// Packs of small snapshots: there and back.
+
+import assert from "node:assert/strict";
+import { readFile, readdir, stat } from "node:fs/promises";
+import { join } from "node:path";
+import { test } from "node:test";
+import { PackCache } from "../../src/pack/cache.ts";
+import { preparePack } from "../../src/pack/prepare.ts";
+import { packSize } from "../../src/pack/container.ts";
+import { FakeHome, PAGE } from "./fake.ts";
+
+test("a snapshot is the same after its journey, and so is its pack", async () => {
+  await using a = await FakeHome.make();
+  await using b = await FakeHome.make();
+  const made = await a.base("warm", { disk: true });
+  const bytes = await a.pack("warm");
+  assert.ok(bytes.equals(await a.pack("warm")), "packed twice");
+  const { tag, snapshots, head } = await b.unpack(bytes, { tag: "other" });
+  assert.equal(tag, "other");
+  assert.deepEqual(snapshots, [made.manifest.id]);
+  assert.ok((await readFile(head.memory)).equals(await readFile(made.memory)), "memory");
+  assert.ok((await readFile(head.deviceState)).equals(await readFile(made.deviceState)), "device state");
+  assert.ok((await readFile(head.layers[0]?.path ?? "")).equals(await readFile(made.layers[0]?.path ?? "")), "disk");
+  assert.deepEqual(
+    { ...head.manifest, tag: "", name: undefined, memory: null },
+    { ...made.manifest, tag: "", name: undefined, memory: null },
+  );
+  const [from, to] = [await a.stores.images.get(made.manifest.imageId), await b.stores.images.get(made.manifest.imageId)];
+  assert.ok((await readFile(from.rootfsPath)).equals(await readFile(to.rootfsPath)), "image");
+  assert.ok(bytes.equals(await b.pack("other")), "packed again where it came to, under another name");
+  await new PackCache(b.stores.home).trim(0);
+  assert.ok(bytes.equals(await b.pack("other")), "and without a cache");
+});
+
+test("zero pages are in no file and no pack, and a page that is there twice is in the pack once", async () => {
+  await using a = await FakeHome.make();
+  await using b = await FakeHome.make();
+  await a.base("warm");
+  await using pack = await preparePack(a.stores, "warm");
+  const [memory] = pack.manifest.blobs;
+  assert.equal(memory?.kind, "memory");
+  const runs = 9; // 1, 3-5, 9-10, 300-301 (a block of its own), 600, 700, end
+  assert.ok(memory.contentSize < 7 * PAGE + 16 + 24 * runs, String(memory.contentSize));
+  assert.equal(pack.manifest.links[0]?.memory.pages, 10);
+  const { head } = await b.unpack(await a.pack("warm"));
+  assert.ok((await stat(head.memory)).blocks * 512 <= 16 * PAGE);
+});
+
+test("a chain travels whole, and as what the receiver has not", async () => {
+  await using a = await FakeHome.make();
+  await using b = await FakeHome.make();
+  await using c = await FakeHome.make();
+  const base = await a.base("base", { disk: true });
+  const middle = await a.branch("middle", base);
+  const head = await a.branch("head", middle);
+  const whole = await a.pack("head");
+  const got = await b.unpack(whole);
+  assert.deepEqual(got.snapshots, [base.manifest.id, middle.manifest.id, head.manifest.id]);
+  assert.deepEqual([...(await b.stores.snapshots.tags()).keys()], ["head"]);
+  for (const made of [base, middle, head]) {
+    const copy = await b.stores.snapshots.byId(made.manifest.id);
+    for (const { path, id } of made.layers) {
+      const other = copy.layers.find((layer) => layer.id === id)?.path ?? "";
+      assert.ok((await readFile(other)).equals(await readFile(path)));
+    }
+  }
+  const links = await Promise.all(got.head.layers.map(async ({ path }) => (await stat(path)).nlink));
+  assert.deepEqual(links, [3, 2, 1], "layers are shared");
+  assert.ok((await b.pack("head")).equals(whole));
+
+  await c.unpack(await a.pack("base"));
+  const delta = await a.pack("head", { without: new Set([base.manifest.id]) });
+  assert.ok(delta.length < whole.length - 8 * PAGE);
+  const { snapshots } = await c.unpack(delta);
+  assert.deepEqual(snapshots, [middle.manifest.id, head.manifest.id]);
+  assert.ok((await c.pack("head")).equals(whole));
+  // what is here already is not needed, and may be there
+  await using d = await FakeHome.make();
+  await d.unpack(await a.pack("middle"));
+  assert.deepEqual((await d.unpack(whole)).snapshots, [head.manifest.id]);
+  await using e = await FakeHome.make();
+  const before = await e.left();
+  await assert.rejects(e.unpack(delta), { code: "PACK_INCOMPLETE" });
+  assert.deepEqual(await e.left(), before);
+});
+
+test("what is here already is found and not made twice", async () => {
+  await using a = await FakeHome.make();
+  const made = await a.base("warm");
+  const bytes = await a.pack("warm");
+  const again = await a.unpack(bytes);
+  assert.deepEqual([again.tag, again.snapshots], ["warm", []]);
+  await assert.rejects(a.unpack(bytes, { tag: "other" }), { code: "EXISTS", message: /as warm/ });
+  await using b = await FakeHome.make();
+  const other = await b.base("warm");
+  await assert.rejects(b.unpack(bytes), { code: "EXISTS" });
+  const forced = await b.unpack(bytes, { force: true });
+  assert.equal(forced.replaced, other.manifest.id);
+  assert.equal((await b.stores.snapshots.get("warm")).manifest.id, made.manifest.id);
+});
+
+test("a pack's size is known before it is sent", async () => {
+  await using a = await FakeHome.make();
+  await a.base("warm");
+  await using pack = await preparePack(a.stores, "warm");
+  assert.equal(packSize(pack), (await a.pack("warm")).length);
+});
+
+test("packing that is ended leaves nothing", async () => {
+  await using a = await FakeHome.make();
+  await a.base("warm");
+  const before = await a.left();
+  await assert.rejects(a.pack("warm", { signal: AbortSignal.abort() }), { name: "AbortError" });
+  assert.deepEqual(await a.left(), before);
+  assert.deepEqual(await readdir(join(a.stores.home.cache, "packs", "blobs")), []);
+});
