@@ -16,7 +16,7 @@ from forkd import AsyncSandbox
 
 MODEL = os.environ.get("OPENAI_MODEL", "scripted-repair")
 MODEL_INFO = {"vision": False, "function_calling": True, "json_output": False, "structured_output": False, "family": "unknown"}
-LIFE_SECS = 600  # of a machine, should nobody end it
+LIFE = {"timeout": 600, "idempotency_key": None}  # of a machine, should nobody end it; a call that is interrupted makes none
 
 SLUG = 'def slug(title):\n    return title.replace(" ", "-")\n'
 TASK = """slug(title) in /srv/slug.py is wrong for many titles. A slug has only a-z and 0-9 with single hyphens between them; accents are
@@ -40,18 +40,25 @@ def agent_in(machine: AsyncSandbox, client: OpenAIChatCompletionClient) -> Assis
         done = await machine.eval(code, check=False)
         return done.traceback or f"{done.stdout}{done.result or ''}"
 
-    return AssistantAgent("mechanic", client, tools=[run_python], max_tool_iterations=20, system_message="You work in a Linux machine.")
+    return AssistantAgent(
+        "mechanic",
+        client,
+        tools=[run_python],
+        max_tool_iterations=20,
+        model_client_stream=True,
+        system_message="You work in a Linux machine of your own, with your tools.",
+    )
 
 
 async def main() -> None:
     client = OpenAIChatCompletionClient(model=MODEL, model_info=MODEL_INFO)
-    async with await AsyncSandbox.create(timeout=LIFE_SECS) as machine:
+    async with await AsyncSandbox.create(**LIFE) as machine:
         await machine.files.write("/srv/slug.py", SLUG)
         agent = agent_in(machine, client)
         await agent.run(task=TASK)
         thought = await agent.save_state()
         print(f"branching after {len(thought['llm_context']['messages'])} messages, {len(WAYS)} ways")
-        tips = await machine.fork(len(WAYS), timeout=LIFE_SECS)
+        tips = await machine.fork(len(WAYS), **LIFE)
         try:
             passed = await asyncio.gather(*(go_on(agent_in(tip, client), thought, tip, way) for tip, way in zip(tips, WAYS)))
         finally:

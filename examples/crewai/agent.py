@@ -21,7 +21,7 @@ from crewai.tools import tool
 from forkd import Sandbox
 
 MODEL = os.environ.get("OPENAI_MODEL", "scripted-repair")
-LIFE_SECS = 600  # of a machine, should nobody end it
+LIFE = {"timeout": 600, "idempotency_key": None}  # of a machine, should nobody end it; a call that is interrupted makes none
 
 SLUG = 'def slug(title):\n    return title.replace(" ", "-")\n'
 TASK = """slug(title) in /srv/slug.py is wrong for many titles. A slug has only a-z and 0-9 with single hyphens between them; accents are
@@ -58,11 +58,11 @@ def agent_in(machine: Sandbox) -> Agent:
 async def main() -> None:
     set_suppress_console_output(True)  # its frames around every step
     logging.getLogger("crewai").setLevel(logging.ERROR)
-    with Sandbox.create(timeout=LIFE_SECS) as machine:
+    with Sandbox.create(**LIFE) as machine:
         machine.files.write("/srv/slug.py", SLUG)
         before = await agent_in(machine).kickoff_async(TASK)
         print(f"branching after {len(before.messages)} messages, {len(WAYS)} ways")
-        tips = machine.fork(len(WAYS), timeout=LIFE_SECS)
+        tips = machine.fork(len(WAYS), **LIFE)
         try:
             passed = await asyncio.gather(*(go_on(before, tip, way) for tip, way in zip(tips, WAYS)))
         finally:

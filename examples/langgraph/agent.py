@@ -23,7 +23,7 @@ from langgraph.types import StateSnapshot, interrupt
 from forkd import AsyncSandbox
 
 MODEL = os.environ.get("OPENAI_MODEL", "scripted-tour")
-LIFE_SECS = 600  # of a machine, should nobody end it
+LIFE = {"timeout": 600, "idempotency_key": None}  # of a machine, should nobody end it; a call that is interrupted makes none
 
 TASK = """The cities in /srv/cities.json are places [x, y]. We look for a short round trip through all of them.
 Prepare it: load them as `cities`, define length(tour) for a list of their indexes, put a random order into `tour` and its length into
@@ -63,14 +63,14 @@ def build_graph() -> CompiledStateGraph:
 async def main() -> None:
     graph = build_graph()
     thread = {"configurable": {"thread_id": "traveller"}}
-    async with await AsyncSandbox.create(timeout=LIFE_SECS) as machine:
+    async with await AsyncSandbox.create(**LIFE) as machine:
         spots = random.Random(7)
         await machine.files.write("/srv/cities.json", json.dumps([[spots.randint(0, 99), spots.randint(0, 99)] for _ in range(20)]))
         await graph.ainvoke({"messages": [("user", TASK)]}, thread, context=machine)
         here = await graph.aget_state(thread)
         ways = here.interrupts[0].value
         print(f"branching in the middle of its thought, at a checkpoint with {len(here.values['messages'])} messages, {len(ways)} ways")
-        tips = await machine.fork(len(ways), timeout=LIFE_SECS)
+        tips = await machine.fork(len(ways), **LIFE)
         try:
             lengths = await asyncio.gather(*(go_on(graph, here, tip, way) for tip, way in zip(tips, ways)))
         finally:

@@ -16,7 +16,7 @@ from agents import Agent, RunContextWrapper, Runner, RunResult, function_tool
 from forkd import AsyncSandbox
 
 MODEL = os.environ.get("OPENAI_MODEL", "scripted-tour")
-LIFE_SECS = 600  # of a machine, should nobody end it
+LIFE = {"timeout": 600, "idempotency_key": None}  # of a machine, should nobody end it; a call that is interrupted makes none
 
 TASK = """The cities in /srv/cities.json are places [x, y]. We look for a short round trip through all of them.
 Prepare it: load them as `cities`, define length(tour) for a list of their indexes, put a random order into `tour` and its length into
@@ -45,13 +45,13 @@ async def main() -> None:
         tools=[run_python, branch],
         tool_use_behavior={"stop_at_tool_names": ["branch"]},
     )
-    async with await AsyncSandbox.create(timeout=LIFE_SECS) as machine:
+    async with await AsyncSandbox.create(**LIFE) as machine:
         spots = random.Random(7)
         await machine.files.write("/srv/cities.json", json.dumps([[spots.randint(0, 99), spots.randint(0, 99)] for _ in range(20)]))
         before = await Runner.run(agent, TASK, context=machine)
         ways = json.loads(before.final_output)
         print(f"branching in the middle of its thought, after {len(before.raw_responses)} answers of the model, {len(ways)} ways")
-        tips = await machine.fork(len(ways), timeout=LIFE_SECS)
+        tips = await machine.fork(len(ways), **LIFE)
         try:
             lengths = await asyncio.gather(*(go_on(agent, before, tip, way) for tip, way in zip(tips, ways)))
         finally:

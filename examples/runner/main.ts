@@ -13,7 +13,7 @@ const FORKD = join(ROOT, "forkd");
 const NODE = [process.execPath, "--disable-warning=ExperimentalWarning"];
 const IMAGE = "python-numpy";
 /** Long enough to end every sandbox of an example */
-const PATIENCE_MS = 20_000;
+const PATIENCE_MS = 60_000;
 
 const [name = "", ...rest] = process.argv.slice(2);
 const tag = process.env["FORKD_TAG"] ?? "python";

@@ -23,7 +23,7 @@ const attempts = await attemptsToLeave();
 console.log(
   attempts === 0
     ? "offline: nothing tried to reach another machine"
-    : `offline: ${attempts} attempts to reach another machine, all in vain`,
+    : `offline: attempts to reach another machine, all in vain: ${attempts}`,
 );
 process.exitCode = code ?? 128 + constants.signals[signal ?? "SIGKILL"];
 

@@ -8,8 +8,10 @@ import { Sandbox } from "forkd";
 import { z } from "zod";
 
 const MODEL = process.env["OPENAI_MODEL"] ?? "scripted-repair";
-/** Of a machine, should nobody end it */
-const LIFE = { ttlSecs: 600 };
+const interrupted = new AbortController();
+process.once("SIGINT", () => interrupted.abort(new Error("interrupted")));
+/** Of a machine, should nobody end it; a call that is interrupted makes none */
+const LIFE = { ttlSecs: 600, idempotencyKey: null, signal: interrupted.signal };
 
 const SLUG = 'def slug(title):\n    return title.replace(" ", "-")\n';
 const TASK = `slug(title) in /srv/slug.py is wrong for many titles. A slug has only a-z and 0-9 with single hyphens between them; accents are
@@ -21,9 +23,6 @@ from slug import slug
 cases = {"Hello World": "hello-world", " a  b ": "a-b", "C++ & you": "c-you", "Où est l'été?": "ou-est-l-ete", "Straße": "strasse", "!": "untitled"}
 print(sum(slug(title) == right for title, right in cases.items()), "of", len(cases))
 `;
-
-const interrupted = new AbortController();
-process.once("SIGINT", () => interrupted.abort(new Error("interrupted")));
 
 await using machine = await Sandbox.create(process.env["FORKD_TAG"] ?? "python", LIFE);
 await machine.files.write("/srv/slug.py", SLUG);
