@@ -1,7 +1,7 @@
 # Every target does its own set-up; the second time that costs about a second.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-unit test-python test-rust test-e2e test-recipes check fix bench clean
+.PHONY: help setup demo test test-unit test-python test-rust test-e2e test-recipes example check fix bench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,16 +29,19 @@ test-e2e: ## tests on real VMs
 	@scripts/setup.sh --tests
 	@scripts/test.sh e2e
 
-test-recipes: ## tests of the recipes, on real VMs
+test-recipes: ## tests of the recipes and the examples, on real VMs
 	@scripts/setup.sh --tests
 	@scripts/test.sh recipes
+
+example: setup ## run an example: make example NAME=langgraph
+	@examples/run $(NAME)
 
 check: setup ## types, lint, format, dead code, docs, Rust, Python, shell
 	@scripts/check.sh
 
 fix: setup ## format and mend what can be mended
 	@PATH="$(CURDIR)/node_modules/.bin:$$PATH" && oxfmt && oxlint --type-aware --fix && cargo fmt --all
-	@if [ -e dist/python-tools/installed ]; then cd python && ../dist/python-tools/bin/ruff check --fix --quiet && ../dist/python-tools/bin/ruff format --quiet; fi
+	@if [ -e dist/python-tools/installed ]; then cd python && ../dist/python-tools/bin/ruff check --fix --quiet . ../examples && ../dist/python-tools/bin/ruff format --quiet . ../examples; fi
 	@python3 python/tools/unasync.py
 
 bench: setup ## measure this machine

@@ -59,7 +59,7 @@ else
   skip rust-lint "cargo clippy is not installed"
 fi
 if command -v shellcheck >/dev/null; then
-  check shell shellcheck forkd .ci/run scripts/*.sh deploy/docker/*.sh
+  check shell shellcheck forkd .ci/run scripts/*.sh examples/run deploy/docker/*.sh
 else
   skip shell "shellcheck is not installed"
 fi
@@ -69,8 +69,8 @@ else
   skip python-halves "python3 is not installed"
 fi
 if [ -e dist/python-tools/installed ]; then
-  check python-format python_tool ruff format --check --quiet --diff
-  check python-lint python_tool ruff check --quiet
+  check python-format python_tool ruff format --check --quiet --diff . ../examples
+  check python-lint python_tool ruff check --quiet . ../examples
   check python-types python_tool mypy --no-error-summary
 else
   for name in python-format python-lint python-types; do skip "$name" "ruff and mypy come with 'scripts/setup.sh --tests'"; done

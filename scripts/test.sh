@@ -38,7 +38,7 @@ python_tests() {
 run_suite() {
   case "$1" in
     check) scripts/check.sh ;;
-    unit) node_tests 2 packages/*/test ;;
+    unit) node_tests 2 packages/*/test examples/model/test ;;
     # Real VMs: two test files at once would measure and starve each other.
     e2e) node_tests 1 tests/e2e ;;
     recipes) node_tests 1 tests/recipes ;;
