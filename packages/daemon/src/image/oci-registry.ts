@@ -78,12 +78,12 @@ export async function pullImage(home: Home, reference: string, opts: PullOpts): 
       const source = { kind: "oci" as const, reference: ref.canonical, digest };
       return new ImageStore(home).add({ rootfsTmpPath: rootfs, name: opts.name, config: imageConfig, source, signal: opts.signal });
     });
-    await forgetBlobs(home, blobs);
+    await forgetBlobs(blobsDir(home), blobs);
     return image;
   } catch (error) {
     const isAborted = opts.signal?.aborted === true;
     const isNetwork = error instanceof ForkdError && (error.code === "REGISTRY_FAILED" || error.code === "REGISTRY_AUTH");
-    if (!isAborted && !isNetwork) await forgetBlobs(home, blobs);
+    if (!isAborted && !isNetwork) await forgetBlobs(blobsDir(home), blobs);
     if (isAborted && !(error instanceof ForkdError)) throw new ForkdError("CANCELLED", "The download was cancelled.", { cause: error });
     throw error;
   }
@@ -144,7 +144,7 @@ async function downloadAll(
   const work = async (): Promise<void> => {
     for (let blob = queue.shift(); blob !== undefined && !signal.aborted; blob = queue.shift()) {
       try {
-        await downloadBlob(home, client, blob, pathOf(blob), { signal, onBytes });
+        await downloadBlob(blobsDir(home), client, blob, pathOf(blob), { signal, onBytes });
       } catch (error) {
         failure ??= error instanceof Error ? error : new Error(String(error));
         failed.abort();
@@ -154,6 +154,10 @@ async function downloadAll(
   await Promise.all(Array.from({ length: PARALLEL_DOWNLOADS }, work));
   if (failure !== undefined) throw failure;
   if (opts.signal?.aborted) throw new ForkdError("CANCELLED", "The download was cancelled.");
+}
+
+function blobsDir(home: Home): string {
+  return join(home.cache, "blobs");
 }
 
 function uniqueBlobs(blobs: readonly Descriptor[]): Descriptor[] {
