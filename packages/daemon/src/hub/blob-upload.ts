@@ -1,18 +1,16 @@
 // Sends one blob to an OCI registry: not at all when it is there, mounted when a neighbour has it, else continued where it broke off.
 
-import { createReadStream } from "node:fs";
 import { ForkdError } from "../errors.ts";
 import type { RegistryClient } from "../image/registry-client.ts";
 import { whyFailed } from "../image/web.ts";
+import type { LocalBlob } from "./local-blob.ts";
 import { refusalOf } from "./refusal.ts";
 
 /** Large enough that its round trip is nothing, small enough to lose */
 const CHUNK_BYTES = 32 * 1024 ** 2;
 /** Attempts in a row that bring nothing before an upload is given up */
 const MAX_FRUITLESS = 5;
-const READ_BYTES = 256 * 1024;
 
-export type LocalBlob = { digest: string; size: number; path: string };
 export type Sent = "there" | "mounted" | "sent";
 
 export type UploadOpts = {
@@ -86,7 +84,7 @@ class BlobUpload {
   async #begin(): Promise<boolean> {
     const { mountFrom } = this.#opts;
     const query = mountFrom === undefined ? "" : `?mount=${this.#blob.digest}&from=${encodeURIComponent(mountFrom)}`;
-    const response = await this.#client.ask("POST", `blobs/uploads/${query}`, { "content-length": "0" });
+    const response = await this.#client.ask("POST", `blobs/uploads/${query}`, { headers: { "content-length": "0" } });
     await this.#expect(response, [201, 202], "begin");
     if (response.status === 201) return true;
     this.#keep({ url: this.#client.locationOf(response), offset: 0 });
@@ -123,7 +121,7 @@ class BlobUpload {
   }
 
   async #send(method: "PATCH" | "PUT", url: URL, start: number, end: number, headers: Record<string, string>): Promise<Response> {
-    const open = (): AsyncIterable<Uint8Array> => partOf(this.#blob.path, start, end, (position) => this.#report(position));
+    const open = (): AsyncIterable<Uint8Array> => partOf(this.#blob, start, end, (position) => this.#report(position));
     const body = { bytes: end - start, open };
     return this.#client.send(method, url, { headers: { ...headers, "content-type": "application/octet-stream" }, body });
   }
@@ -162,13 +160,12 @@ class BlobUpload {
   }
 }
 
-async function* partOf(path: string, start: number, end: number, onPosition: (position: number) => void): AsyncGenerator<Uint8Array> {
+async function* partOf(blob: LocalBlob, start: number, end: number, onPosition: (position: number) => void): AsyncGenerator<Uint8Array> {
   let position = start;
   onPosition(position);
-  if (start >= end) return;
-  for await (const chunk of createReadStream(path, { start, end: end - 1, highWaterMark: READ_BYTES })) {
-    yield chunk as Buffer;
-    position += (chunk as Buffer).length;
+  for await (const chunk of blob.open(start, end)) {
+    yield chunk;
+    position += chunk.length;
     onPosition(position);
   }
 }

@@ -1,11 +1,10 @@
 // One address of a web server: read from anywhere in it, or written.
 
 import { ForkdError } from "../errors.ts";
-import { Web, whyFailed } from "../image/web.ts";
+import { readBounded } from "../image/registry-client.ts";
+import { Web, checkPassing } from "../image/web.ts";
 import type { Upload, WebRequest } from "../image/web.ts";
 import { withoutQuery } from "./place.ts";
-
-const RETRIES = 4;
 
 export type HttpOpts = {
   username?: string | undefined;
@@ -39,6 +38,11 @@ export class HttpClient {
     throw this.#refused(response.status, "read");
   }
 
+  /** A small document, whole */
+  async read(limit: number): Promise<Buffer> {
+    return this.#web.persist(`Cannot read ${this.shown}`, async () => readBounded(await this.get(), limit));
+  }
+
   async put(body: Upload): Promise<void> {
     // a server that wants a login is asked before everything is sent in vain
     if (this.#opts.username !== undefined) await this.#discard(await this.#repeated({ method: "HEAD" }));
@@ -56,18 +60,8 @@ export class HttpClient {
   }
 
   async #repeated(request: WebRequest): Promise<Response> {
-    for (let attempt = 0; ; attempt++) {
-      try {
-        const response = await this.#authorized(request);
-        if (attempt >= RETRIES || (response.status !== 429 && response.status < 500)) return response;
-        await this.#discard(response);
-      } catch (error) {
-        this.#web.checkAborted();
-        if (error instanceof ForkdError) throw error;
-        if (attempt >= RETRIES) throw this.failure(`Cannot reach ${this.shown}: ${whyFailed(error)}.`, error);
-      }
-      await this.pause(attempt);
-    }
+    const work = async (): Promise<Response> => checkPassing(await this.#authorized(request));
+    return this.#web.persist(`Cannot reach ${this.shown}`, work);
   }
 
   /** The login goes to who asks for it: signed addresses break when there is one */

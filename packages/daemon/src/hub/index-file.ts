@@ -2,7 +2,6 @@
 
 import * as z from "zod";
 import { ForkdError, messageOf } from "../errors.ts";
-import { readBounded } from "../image/registry-client.ts";
 import { HttpClient } from "./http-client.ts";
 import type { HttpOpts } from "./http-client.ts";
 import { parsePlace, webAddress, withoutQuery } from "./place.ts";
@@ -55,7 +54,7 @@ export async function readIndex(hub: string | undefined, opts: Pick<HttpOpts, "i
   if (hub === undefined) throw new ForkdError("HUB_MISSING", "No hub is known: there is none unless you name one.");
   const url = webAddress(hub);
   const client = new HttpClient(url, opts);
-  const data = await readBounded(await client.get(), MAX_INDEX_BYTES);
+  const data = await client.read(MAX_INDEX_BYTES);
   try {
     return { ...hubIndex.parse(JSON.parse(data.toString("utf8"))), url };
   } catch (error) {

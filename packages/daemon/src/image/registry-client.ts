@@ -5,11 +5,10 @@ import { ForkdError } from "../errors.ts";
 import type { BlobSource } from "./blob-download.ts";
 import type { Descriptor } from "./oci-schema.ts";
 import { isLoopback } from "./reference.ts";
-import { Web, whyFailed } from "./web.ts";
+import { Web, checkPassing } from "./web.ts";
 import type { Upload, WebRequest } from "./web.ts";
 
 const MAX_TOKEN_BYTES = 1024 * 1024;
-const RETRIES = 4;
 
 const TokenAnswer = z.object({ token: z.string().optional(), access_token: z.string().optional() });
 
@@ -45,24 +44,20 @@ export class RegistryClient implements BlobSource {
 
   /** GET below /v2/<repository>/; the body of the answer must be read or cancelled */
   async get(path: string, headers: Record<string, string> = {}): Promise<Response> {
-    return this.ask("GET", path, headers);
+    return this.ask("GET", path, { headers });
   }
 
-  /** A request that changes nothing, or nothing that matters, repeated until the registry answers something sensible */
-  async ask(method: "GET" | "HEAD" | "POST", path: string, headers: Record<string, string> = {}): Promise<Response> {
-    for (let attempt = 0; ; attempt++) {
-      try {
-        const response = await this.send(method, new URL(path, this.#base), { headers });
-        if (response.status !== 429 && response.status < 500) return response;
-        await response.body?.cancel();
-        if (attempt >= RETRIES) throw this.failure(`The registry ${this.#opts.host} answered ${response.status} to ${pathOnly(path)}.`);
-      } catch (error) {
-        this.#web.checkAborted();
-        if (error instanceof ForkdError) throw error;
-        if (attempt >= RETRIES) throw this.#unreachable(pathOnly(path), error);
-      }
-      await this.pause(attempt);
-    }
+  /** A request that may be repeated, until the registry answers something sensible */
+  async ask(method: WebRequest["method"], path: string, request: RegistryRequest = {}): Promise<Response> {
+    return this.#persist(method, path, async () => checkPassing(await this.send(method, this.#urlOf(path), request)));
+  }
+
+  /** A small document, whole */
+  async read(path: string, limit: number, headers: Record<string, string> = {}): Promise<{ response: Response; data: Buffer }> {
+    return this.#persist("GET", path, async () => {
+      const response = await checkPassing(await this.send("GET", this.#urlOf(path), { headers }));
+      return { response, data: await readBounded(response, limit) };
+    });
   }
 
   /** One request, to an address that the registry named; the login goes along if it is the registry's own */
@@ -90,10 +85,6 @@ export class RegistryClient implements BlobSource {
     return this.#web.resolve(location, this.#base);
   }
 
-  urlOf(path: string): URL {
-    return new URL(path, this.#base);
-  }
-
   async open(blob: Descriptor, offset: number): Promise<{ response: Response; at: number | undefined }> {
     const response = await this.get(`blobs/${blob.digest}`, offset > 0 ? { range: `bytes=${offset}-` } : {});
     const isFrom = (response.headers.get("content-range") ?? "").startsWith(`bytes ${offset}-`);
@@ -109,9 +100,14 @@ export class RegistryClient implements BlobSource {
     return this.#web.failure(message, cause);
   }
 
-  #unreachable(path: string, error: unknown): ForkdError {
+  async #persist<T>(method: string, path: string, work: () => Promise<T>): Promise<T> {
     const { host, repository } = this.#opts;
-    return this.failure(`Cannot get ${path} of ${repository} from ${host}: ${whyFailed(error)}.`, error);
+    const verb = method === "GET" || method === "HEAD" ? "get" : "write";
+    return this.#web.persist(`Cannot ${verb} ${path.split("?")[0]} of ${repository} at ${host}`, work);
+  }
+
+  #urlOf(path: string): URL {
+    return new URL(path, this.#base);
   }
 
   async #answer(challenge: string): Promise<string> {
@@ -160,10 +156,6 @@ function challengeFields(challenge: string): Map<string, string> {
   for (const match of challenge.matchAll(/([a-zA-Z_]+)=(?:"([^"]*)"|([^\s,]+))/g))
     fields.set((match[1] ?? "").toLowerCase(), match[2] ?? match[3] ?? "");
   return fields;
-}
-
-function pathOnly(path: string): string {
-  return path.split("?")[0] ?? "";
 }
 
 /** A whole body that must not be larger than `limit` */

@@ -8,6 +8,7 @@ const MAX_REDIRECTS = 5;
 /** until an answer begins, or until the next part of what is sent is taken */
 const REQUEST_TIMEOUT_MS = 60_000;
 const BACKOFF_MS = 300;
+const RETRIES = 4;
 
 export type WebOpts = {
   /** who is asked, as messages name it: "the registry example.org" */
@@ -70,6 +71,20 @@ export class Web {
     throw this.failure(`Refused: ${this.#opts.who} ${verb} ${url.protocol}//${url.host}, which is not encrypted.`);
   }
 
+  /** Repeats work that failed for a reason that may pass, which is anything but a ForkdError */
+  async persist<T>(what: string, work: () => Promise<T>): Promise<T> {
+    for (let attempt = 0; ; attempt++) {
+      try {
+        return await work();
+      } catch (error) {
+        this.checkAborted();
+        if (error instanceof ForkdError) throw error;
+        if (attempt >= RETRIES) throw this.failure(`${what}: ${whyFailed(error)}.`, error);
+      }
+      await this.pause(attempt);
+    }
+  }
+
   /** Waits before the next attempt, longer each time */
   async pause(attempt: number): Promise<void> {
     try {
@@ -117,6 +132,13 @@ export class Web {
 /** Why a request got no answer; what fetch throws says only that it failed */
 export function whyFailed(error: unknown): string {
   return error instanceof Error && error.cause instanceof Error ? `${error.message}: ${error.cause.message}` : messageOf(error);
+}
+
+/** Throws what `persist` repeats when the server had no time, or no luck */
+export async function checkPassing(response: Response): Promise<Response> {
+  if (response.status !== 429 && response.status < 500) return response;
+  await response.body?.cancel();
+  throw new Error(`the server answered ${response.status}`);
 }
 
 async function* refreshing(chunks: AsyncIterable<Uint8Array>, timer: NodeJS.Timeout): AsyncGenerator<Uint8Array> {

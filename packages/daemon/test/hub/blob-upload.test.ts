@@ -5,7 +5,8 @@ import { join } from "node:path";
 import { test } from "node:test";
 import type { TestContext } from "node:test";
 import { uploadBlob } from "../../src/hub/blob-upload.ts";
-import type { LocalBlob } from "../../src/hub/blob-upload.ts";
+import { fileBlob } from "../../src/hub/local-blob.ts";
+import type { LocalBlob } from "../../src/hub/local-blob.ts";
 import { RegistryClient } from "../../src/image/registry-client.ts";
 import { PASSWORD, USER, hasRegistry, startRegistry } from "../image/helpers/registry.ts";
 import { tempDir } from "../image/helpers/temp-home.ts";
@@ -18,7 +19,7 @@ async function makeBlob(t: TestContext, size: number): Promise<LocalBlob> {
   const data = randomBytes(size);
   const path = join(await tempDir(t), "blob");
   await writeFile(path, data);
-  return { digest: `sha256:${createHash("sha256").update(data).digest("hex")}`, size, path };
+  return fileBlob(path, { digest: `sha256:${createHash("sha256").update(data).digest("hex")}`, size });
 }
 
 async function stored(host: string, repository: string, blob: LocalBlob): Promise<boolean> {
@@ -91,7 +92,7 @@ test("an upload that was cancelled goes on where it was", { skip }, async (t) =>
 test("a registry that takes no chunks gets the whole in one request", { skip }, async (t) => {
   const registry = await startRegistry(t);
   const blob = await makeBlob(t, 3 * MIB);
-  const gate = await startGate(t, registry.host, { answer: ({ method }) => (method === "PATCH" ? 405 : undefined) });
+  const gate = await startGate(t, registry.host, { answer: ({ method }) => (method === "PATCH" ? { status: 405 } : undefined) });
   const client = new RegistryClient({ host: gate.host, repository: "big", push: true });
   assert.equal(await uploadBlob(client, blob, { chunkBytes: MIB }), "sent");
   assert.ok(await stored(registry.host, "big", blob));
@@ -107,8 +108,7 @@ test("writing needs the right password, and a refusal says so", { skip }, async 
 
 test("a blob that is not what its digest says is refused by the registry", { skip }, async (t) => {
   const registry = await startRegistry(t);
-  const blob = await makeBlob(t, 1000);
-  await writeFile(blob.path, randomBytes(1000));
+  const blob = { ...(await makeBlob(t, 1000)), open: (await makeBlob(t, 1000)).open };
   const client = new RegistryClient({ host: registry.host, repository: "app", push: true });
   await assert.rejects(uploadBlob(client, blob), { code: "REGISTRY_FAILED", message: /400 DIGEST_INVALID/ });
 });

@@ -11,8 +11,8 @@ export type GateRequest = { method: string; url: string; nth: number; authorizat
 export type GateOpts = {
   /** "at once": nothing reaches the registry; "half way": half of the body does */
   drop?: (request: GateRequest) => "at once" | "half way" | undefined;
-  /** a status to answer with instead of the registry */
-  answer?: (request: GateRequest) => number | undefined;
+  /** what to answer instead of the registry */
+  answer?: (request: GateRequest) => { status: number; headers?: Record<string, string> } | undefined;
 };
 
 export type Gate = {
@@ -36,9 +36,9 @@ export async function startGate(t: TestContext, upstream: string, opts: GateOpts
     seen.push(one);
     const range = req.headers["content-range"];
     if (range !== undefined) ranges.push(range);
-    const status = opts.answer?.(one);
-    if (status !== undefined) {
-      req.resume().on("end", () => res.writeHead(status).end());
+    const answer = opts.answer?.(one);
+    if (answer !== undefined) {
+      req.resume().on("end", () => res.writeHead(answer.status, answer.headers).end());
       return;
     }
     const drop = opts.drop?.(one);
