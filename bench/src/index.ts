@@ -6,6 +6,7 @@ export { benchDaemon } from "./daemon.ts";
 export { benchE2b } from "./e2b.ts";
 export { benchEval } from "./eval.ts";
 export { benchFanout } from "./fanout.ts";
+export { benchHub } from "./hub.ts";
 export { benchInside } from "./inside.ts";
 export { describeMachine } from "./machine.ts";
 
@@ -15,6 +16,7 @@ export type { E2bReport } from "./e2b.ts";
 export type { EvalReport } from "./eval.ts";
 export type { FanoutReport } from "./fanout.ts";
 export type { Goal } from "./goals.ts";
+export type { HubReport } from "./hub.ts";
 export type { InsideReport } from "./inside.ts";
 export type { Machine } from "./machine.ts";
 export type { BenchOptions } from "./setup.ts";

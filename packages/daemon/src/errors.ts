@@ -15,7 +15,6 @@ export const ERROR_CODES = {
   DIGEST_MISMATCH: { status: 502, hint: "Nothing was stored. Download it again; if it repeats, do not trust this source." },
   REGISTRY_FAILED: { status: 502, hint: "Check the reference and that the registry is reachable." },
   REGISTRY_AUTH: { status: 502, hint: "Give a user name and password (FORKD_REGISTRY_USER, FORKD_REGISTRY_PASSWORD)." },
-  PACK_INVALID: { status: 422, hint: "x" },
   HUB_FAILED: { status: 502, hint: "Check the address and that its server is reachable; what came already is not fetched again." },
   HUB_MISSING: { status: 422, hint: "Set FORKD_HUB_URL to the address of an index, give --hub, or name a file, https:// or oci:// place." },
   GUEST_KERNEL_MISSING: { status: 500, hint: "Run 'make setup', or name one with --guest-kernel or FORKD_GUEST_KERNEL." },

@@ -457,6 +457,30 @@ export type Health = {
   ok: boolean;
 };
 
+export type HubListing = {
+  /** Without a query */
+  hub: string;
+  packages: Array<{
+    name: string;
+    description: string | null;
+    /** The version that is taken when none is named */
+    latest: string | null;
+    versions: Array<{
+      version: string;
+      /** Without a query */
+      url: string;
+      sha256: string | null;
+      manifest_sha256: string | null;
+      /** Fingerprint of the key that must have signed it */
+      key: string | null;
+      size_bytes: number | null;
+      memory_mib: number | null;
+      base_image: string | null;
+      created_at: string | null;
+    }>;
+  }>;
+};
+
 export type Image = {
   id: string;
   names: string[];
@@ -747,6 +771,45 @@ export type Progress = {
   done?: number | undefined;
   total?: number | undefined;
   unit?: "bytes" | "items" | undefined;
+};
+
+export type PullSnapshot = {
+  /** oci://HOST/NAME[:TAG][@sha256:DIGEST], an https address, or OWNER/NAME[@VERSION] of a hub */
+  from: string;
+  /** Without it, what the snapshot was called where it was made */
+  tag?: Name | undefined;
+  /** Address of the index in which aliases are looked up; without it, the daemon's setting hub_url */
+  hub?: string | undefined;
+  username?: string | undefined;
+  password?: string | undefined;
+  /** Plain http to a server that is not the daemon's machine */
+  insecure_http?: boolean | undefined;
+};
+
+export type PushSnapshot = {
+  /** oci://HOST/NAME[:TAG], or an https address that takes PUT */
+  to: string;
+  username?: string | undefined;
+  password?: string | undefined;
+  /** Plain http to a server that is not the daemon's machine */
+  insecure_http?: boolean | undefined;
+};
+
+export type PushedSnapshot = {
+  /** Where it is now, without a query */
+  to: string;
+  /** Id of the snapshot */
+  snapshot: string;
+  /** Of the manifest in the registry, if it is one */
+  digest: string | null;
+  /** For an index: of the file, or of the manifest in the registry */
+  sha256: string;
+  /** For an index: of the pack's own manifest */
+  manifest_sha256: string;
+  /** Of all that it is made of */
+  bytes: number;
+  /** Of what the other side did not have */
+  sent_bytes: number;
 };
 
 export type Readiness = {

@@ -585,6 +585,34 @@ class Health(TypedDict):
     ok: bool
 
 
+class HubListingPackagesVersions(TypedDict):
+    version: str
+    # Without a query
+    url: str
+    sha256: Optional[str]
+    manifest_sha256: Optional[str]
+    # Fingerprint of the key that must have signed it
+    key: Optional[str]
+    size_bytes: Optional[int]
+    memory_mib: Optional[float]
+    base_image: Optional[str]
+    created_at: Optional[str]
+
+
+class HubListingPackages(TypedDict):
+    name: str
+    description: Optional[str]
+    # The version that is taken when none is named
+    latest: Optional[str]
+    versions: List["HubListingPackagesVersions"]
+
+
+class HubListing(TypedDict):
+    # Without a query
+    hub: str
+    packages: List["HubListingPackages"]
+
+
 class ImageInfoSource(TypedDict):
     """Where it comes from."""
 
@@ -882,6 +910,55 @@ class Progress(_Progress, total=False):
     done: float
     total: float
     unit: Literal["bytes", "items"]
+
+
+_PullSnapshot = TypedDict(  # one of its fields is a keyword
+    "_PullSnapshot",
+    {
+        # oci://HOST/NAME[:TAG][@sha256:DIGEST], an https address, or OWNER/NAME[@VERSION] of a hub
+        "from": str,
+    },
+)
+
+
+class PullSnapshot(_PullSnapshot, total=False):
+    # Without it, what the snapshot was called where it was made
+    tag: "Name"
+    # Address of the index in which aliases are looked up; without it, the daemon's setting hub_url
+    hub: str
+    username: str
+    password: str
+    # Plain http to a server that is not the daemon's machine
+    insecure_http: bool
+
+
+class _PushSnapshot(TypedDict):
+    # oci://HOST/NAME[:TAG], or an https address that takes PUT
+    to: str
+
+
+class PushSnapshot(_PushSnapshot, total=False):
+    username: str
+    password: str
+    # Plain http to a server that is not the daemon's machine
+    insecure_http: bool
+
+
+class PushedSnapshot(TypedDict):
+    # Where it is now, without a query
+    to: str
+    # Id of the snapshot
+    snapshot: str
+    # Of the manifest in the registry, if it is one
+    digest: Optional[str]
+    # For an index: of the file, or of the manifest in the registry
+    sha256: str
+    # For an index: of the pack's own manifest
+    manifest_sha256: str
+    # Of all that it is made of
+    bytes: int
+    # Of what the other side did not have
+    sent_bytes: int
 
 
 class Readiness(TypedDict):

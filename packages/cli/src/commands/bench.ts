@@ -12,6 +12,7 @@ import { benchDaemonCommand } from "./bench/daemon.ts";
 import { benchE2bCommand } from "./bench/e2b.ts";
 import { benchEvalCommand } from "./bench/eval.ts";
 import { benchFanoutCommand } from "./bench/fanout.ts";
+import { benchHubCommand } from "./bench/hub.ts";
 import { benchInsideCommand } from "./bench/inside.ts";
 
 import type { Cli } from "../cli.ts";
@@ -27,6 +28,7 @@ export function benchCommand(cli: Cli): Command {
     .addCommand(benchEvalCommand(cli))
     .addCommand(benchDaemonCommand(cli))
     .addCommand(benchInsideCommand(cli))
+    .addCommand(benchHubCommand(cli))
     .addCommand(benchE2bCommand(cli))
     .option("--tag <tag>", "measure spawn, exec, branch, fan-out and clean-up of this snapshot")
     .option("-n, --n <count>", "how many sandboxes", positiveInteger, 5)

@@ -125,6 +125,7 @@ const eventType = z
     "snapshot.failed",
     "snapshot.updated",
     "snapshot.deleted",
+    "snapshot.pushed",
     "image.created",
     "image.deleted",
     "workspace.created",

@@ -5,15 +5,20 @@ import type { BlobSource } from "../image/blob-download.ts";
 import type { Descriptor } from "../image/oci-schema.ts";
 import { readBounded } from "../image/registry-client.ts";
 import type { HttpClient } from "./http-client.ts";
+import { digestOf } from "./local-blob.ts";
 import type { Limits, RemotePack } from "./oci-pull.ts";
 
 const BLOCK = 512;
+/** What follows the last blob */
+const END_BYTES = 2 * BLOCK;
+/** Beyond it a header needs two blocks more to say it */
+const MAX_SIMPLE_SIZE = 8 * 1024 ** 3 - 1;
 /** Enough for the manifest of most packs */
 const HEAD_BYTES = 64 * 1024;
 
-type Member = { name: string; size: number; data: Buffer };
+type Member = { size: number; data: Buffer };
 
-/** Undefined when the server only gives all of it at once */
+/** Undefined when the server gives all of it or nothing, or when blobs were left out and nobody knows where the others are */
 export async function openHttpPack(
   client: HttpClient,
   limits: Limits,
@@ -21,17 +26,19 @@ export async function openHttpPack(
 ): Promise<RemotePack | undefined> {
   const head = new Head(client);
   if (!(await head.begin())) return undefined;
-  const manifest = await head.member("manifest.json", 0, limits.maxManifestBytes);
+  const manifest = await head.member("manifest", 0, limits.maxManifestBytes);
   if (manifest === undefined) throw head.noPack();
   const blobs = blobsOf(manifest.data);
   let offset = BLOCK + padded(manifest.size);
-  const signatures = await head.member("signatures.json", offset, limits.maxSignaturesBytes);
+  const signatures = await head.member("signatures", offset, limits.maxSignaturesBytes);
   if (signatures !== undefined) offset += BLOCK + padded(signatures.size);
   const offsets = new Map<string, number>();
   for (const { digest, size } of blobs) {
-    offsets.set(digest, offset + BLOCK);
-    offset += BLOCK + padded(size);
+    offset += size > MAX_SIMPLE_SIZE ? 3 * BLOCK : BLOCK;
+    offsets.set(digest, offset);
+    offset += padded(size);
   }
+  if (head.total !== offset + END_BYTES) return undefined;
   return { manifest: manifest.data, signatures: signatures?.data, source: partsOf(client, offsets) };
 }
 
@@ -44,9 +51,9 @@ export function wholeOf(client: HttpClient): BlobSource {
 export async function sizeOf(client: HttpClient): Promise<number> {
   const response = await client.get(0, 1);
   await response.body?.cancel();
-  const text = response.status === 206 ? response.headers.get("content-range")?.split("/")[1] : response.headers.get("content-length");
-  if (!/^\d{1,15}$/.test(text ?? "")) throw client.failure(`The server of ${client.shown} does not say how large it is.`);
-  return Number(text);
+  const total = response.status === 206 ? totalOf(response) : Number(response.headers.get("content-length") ?? Number.NaN);
+  if (!Number.isSafeInteger(total)) throw client.failure(`The server of ${client.shown} does not say how large it is.`);
+  return total;
 }
 
 /** @param offsets of blobs in the file; without them, it is one blob by itself */
@@ -72,6 +79,8 @@ function partsOf(client: HttpClient, offsets: ReadonlyMap<string, number> | unde
 class Head {
   readonly #client: HttpClient;
   #data: Buffer = Buffer.alloc(0);
+  /** size of the file */
+  total = Number.NaN;
 
   constructor(client: HttpClient) {
     this.#client = client;
@@ -81,6 +90,7 @@ class Head {
   async begin(): Promise<boolean> {
     const response = await this.#client.get(0, HEAD_BYTES);
     if (startsAt(response, 0)) {
+      this.total = totalOf(response);
       this.#data = await readBounded(response, HEAD_BYTES);
       return true;
     }
@@ -90,15 +100,19 @@ class Head {
   }
 
   /** A small file of the archive, if it is the one that is at `offset` */
-  async member(name: string, offset: number, limit: number): Promise<Member | undefined> {
+  async member(kind: "manifest" | "signatures", offset: number, limit: number): Promise<Member | undefined> {
     await this.#need(offset + BLOCK);
     const header = this.#data.subarray(offset, offset + BLOCK);
-    if (text(header, 0, 100) !== name) return undefined;
+    const [, hex] = new RegExp(`^${kind}/sha256/([0-9a-f]{64})$`).exec(text(header, 0, 100)) ?? [];
+    if (hex === undefined) return undefined;
     const size = Number.parseInt(text(header, 124, 12), 8);
     if (!(size >= 0)) throw this.noPack();
-    if (size > limit) throw new ForkdError("PACK_INVALID", `Refused ${this.#client.shown}: its ${name} has ${size} bytes, more than ${limit}.`);
+    if (size > limit) throw new ForkdError("PACK_INVALID", `Refused ${this.#client.shown}: its ${kind} has ${size} bytes, more than ${limit}.`);
     await this.#need(offset + BLOCK + size);
-    return { name, size, data: this.#data.subarray(offset + BLOCK, offset + BLOCK + size) };
+    const data = this.#data.subarray(offset + BLOCK, offset + BLOCK + size);
+    if (digestOf(data) !== `sha256:${hex}`)
+      throw new ForkdError("DIGEST_MISMATCH", `Refused ${this.#client.shown}: its ${kind} has another digest than its name.`);
+    return { size, data };
   }
 
   noPack(): ForkdError {
@@ -117,6 +131,12 @@ class Head {
     this.#data = Buffer.concat([this.#data, await readBounded(response, to - start)]);
     if (this.#data.length < end) throw this.noPack();
   }
+}
+
+/** Not a number when the server does not say */
+function totalOf(response: Response): number {
+  const [, total] = /\/(\d{1,15})$/.exec(response.headers.get("content-range") ?? "") ?? [];
+  return Number(total ?? Number.NaN);
 }
 
 function startsAt(response: Response, start: number): boolean {

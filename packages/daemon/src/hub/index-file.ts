@@ -1,6 +1,7 @@
 // The index of a hub: one JSON file that says where the packs of names and versions are, and what they must be.
 
 import * as z from "zod";
+import type { HubListing } from "../api/hub.ts";
 import { ForkdError, messageOf } from "../errors.ts";
 import { HttpClient } from "./http-client.ts";
 import type { HttpOpts } from "./http-client.ts";
@@ -88,6 +89,34 @@ export function findInIndex(index: HubIndex, alias: { name: string; version: str
     sha256: entry.sha256 ?? undefined,
     manifestSha256: entry.manifest_sha256 ?? undefined,
     key: entry.key ?? undefined,
+  };
+}
+
+/** For people and programs to choose from */
+export function listingOf(index: HubIndex): HubListing {
+  const packages = Object.entries(index.packages).map(([name, { description, versions }]) => {
+    const { version: latest, entry } = versionOf(versions, "latest");
+    return {
+      name,
+      description: description ?? null,
+      latest: entry === undefined ? null : latest,
+      versions: Object.entries(versions).flatMap(([version, one]) => (typeof one === "string" ? [] : [versionInfo(version, one, index.url)])),
+    };
+  });
+  return { hub: withoutQuery(index.url), packages: packages.toSorted((a, b) => (a.name < b.name ? -1 : 1)) };
+}
+
+function versionInfo(version: string, entry: IndexEntry, base: URL): HubListing["packages"][number]["versions"][number] {
+  return {
+    version,
+    url: placeOf(entry.url, base).shown,
+    sha256: entry.sha256 ?? null,
+    manifest_sha256: entry.manifest_sha256 ?? null,
+    key: entry.key ?? null,
+    size_bytes: entry.size_bytes ?? null,
+    memory_mib: entry.memory_mib ?? null,
+    base_image: entry.base_image ?? null,
+    created_at: entry.created_at ?? null,
   };
 }
 

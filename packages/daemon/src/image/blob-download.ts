@@ -85,6 +85,9 @@ async function fill(source: BlobSource, blob: Descriptor, path: string, opts: Bl
       } catch (error) {
         if (opts.signal?.aborted) throw new ForkdError("CANCELLED", "The download was cancelled.");
         if (error instanceof ForkdError) throw error;
+        const { code } = error as NodeJS.ErrnoException;
+        if (code === "ENOSPC" || code === "EDQUOT")
+          throw new ForkdError("NO_SPACE", "Cannot download: the disk is full.", { cause: error });
         fruitless = (await file.stat()).size > before ? 0 : fruitless + 1;
         if (fruitless >= MAX_FRUITLESS)
           throw source.failure(`The download of ${blob.digest.slice(0, 19)} broke off ${fruitless} times: ${messageOf(error)}.`, error);
