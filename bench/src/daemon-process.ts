@@ -2,9 +2,9 @@
 
 import { spawn, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
-import { mkdir, mkdtemp, readdir, readFile, rm, symlink } from "node:fs/promises";
+import { cp, mkdir, mkdtemp, readdir, readFile, rm, symlink } from "node:fs/promises";
 import { tmpdir } from "node:os";
-import { join, resolve } from "node:path";
+import { basename, join, resolve } from "node:path";
 import { text } from "node:stream/consumers";
 import { setTimeout as sleep } from "node:timers/promises";
 import { ForkdError, prepareHome, resolveHome } from "@forkd/daemon";
@@ -56,6 +56,9 @@ export class OwnDaemon implements AsyncDisposable {
     try {
       await mkdir(daemon.home.root, { mode: 0o700 });
       for (const part of opts.borrow ?? ALL) await symlink(machine[part], daemon.home[part]);
+      // what the machine can is found out once
+      const isProbe = (path: string): boolean => path === machine.cache || basename(path).startsWith("accelerator");
+      if (opts.borrow?.includes("cache") === false) await cp(machine.cache, daemon.home.cache, { recursive: true, filter: isProbe });
       await daemon.#up(opts);
       return daemon;
     } catch (error) {

@@ -17,7 +17,7 @@ const MEMORY_MIB = 512;
 const WARM = "import numpy; warm = numpy.arange(100_000)";
 /** What the branch adds: data that does not compress */
 const WORK = "import os; blob = os.urandom(8 << 20)";
-const CHECK = "int(warm.sum()), len(blob)";
+const CHECK = "[int(warm.sum()), len(blob)]";
 
 type Push = { ms: number; bytes: number; sent_bytes: number };
 
@@ -119,7 +119,13 @@ const METHOD = [
   "the branch unpacked from a file, and pulled from the registry, each by a daemon whose store has no image and no snapshot, until the first fork has evaluated what base and branch have left in its memory",
 ].join("; ");
 
-function goalsOf({ branch, unpack_ms: unpackMs, pull_ms: pullMs, mounted, repeated }: Omit<HubReport, "machine" | "method" | "goals">): Goal[] {
+function goalsOf({
+  branch,
+  unpack_ms: unpackMs,
+  pull_ms: pullMs,
+  mounted,
+  repeated,
+}: Omit<HubReport, "machine" | "method" | "goals">): Goal[] {
   return [
     atMost("second push of a branch, of its delta", round(branch.sent_bytes / branch.delta_bytes), 1.2, "×"),
     atMost("pull and first fork, more than unpacking by", round(pullMs - unpackMs), 1000, "ms"),

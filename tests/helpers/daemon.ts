@@ -4,9 +4,9 @@ import assert from "node:assert/strict";
 import { spawn, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import { existsSync, openSync } from "node:fs";
-import { mkdir, mkdtemp, rm, symlink } from "node:fs/promises";
+import { cp, mkdir, mkdtemp, rm, symlink } from "node:fs/promises";
 import { tmpdir } from "node:os";
-import { join, resolve } from "node:path";
+import { basename, join, resolve } from "node:path";
 import { buffer, text } from "node:stream/consumers";
 import { prepareHome, resolveHome } from "@forkd/daemon";
 import { Controller } from "forkd";
@@ -57,6 +57,9 @@ export class TestDaemon implements AsyncDisposable {
     const daemon = new TestDaemon(await mkdtemp(join(tmpdir(), "forkd-test-daemon-")));
     await mkdir(daemon.home.root, { recursive: true, mode: 0o700 });
     for (const part of borrow) await symlink(machine[part], daemon.home[part]);
+    // what the machine can is found out once
+    const isProbe = (path: string): boolean => path === machine.cache || basename(path).startsWith("accelerator");
+    if (!borrow.includes("cache")) await cp(machine.cache, daemon.home.cache, { recursive: true, filter: isProbe });
     return daemon;
   }
 

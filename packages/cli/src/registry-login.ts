@@ -49,7 +49,12 @@ async function readConfig(file: string): Promise<DockerConfig> {
     return JSON.parse(await readFile(file, "utf8")) as DockerConfig;
   } catch (error) {
     if (codeOf(error) === "ENOENT") return {};
-    throw failure("BAD_CONFIG", `Cannot read the logins in ${file}: it is not readable JSON.`, "Mend or remove it, or set DOCKER_CONFIG.", error);
+    throw failure(
+      "BAD_CONFIG",
+      `Cannot read the logins in ${file}: it is not readable JSON.`,
+      "Mend or remove it, or set DOCKER_CONFIG.",
+      error,
+    );
   }
 }
 
@@ -60,7 +65,14 @@ async function askHelper(helper: string, host: string, env: NodeJS.ProcessEnv): 
     const child = execFile(`docker-credential-${helper}`, ["get"], { env, timeout: HELPER_MS }, (error, stdout) => {
       // it says that it has none by failing
       if (error && codeOf(error) === "ENOENT")
-        reject(failure("HOST_TOOL_MISSING", `Cannot ask for the login of ${host}: docker-credential-${helper} is not installed.`, "Set FORKD_REGISTRY_USER and FORKD_REGISTRY_PASSWORD.", error));
+        reject(
+          failure(
+            "HOST_TOOL_MISSING",
+            `Cannot ask for the login of ${host}: docker-credential-${helper} is not installed.`,
+            "Set FORKD_REGISTRY_USER and FORKD_REGISTRY_PASSWORD.",
+            error,
+          ),
+        );
       else resolve(error ? "" : stdout);
     });
     child.stdin?.on("error", () => {}); // one that ends without reading has said all it will

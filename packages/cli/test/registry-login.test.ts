@@ -43,6 +43,12 @@ test("no settings are no login; settings that cannot be read, and a helper that 
 
 test("the registry of a reference", () => {
   const hub = "https://index.docker.io/v1/";
-  const cases = { python: hub, "owner/py:1": hub, "docker.io/x/y": hub, "r.example/x": "r.example", "oci://127.0.0.1:5000/a/b:c": "127.0.0.1:5000" };
+  const cases = {
+    python: hub,
+    "owner/py:1": hub,
+    "docker.io/x/y": hub,
+    "r.example/x": "r.example",
+    "oci://127.0.0.1:5000/a/b:c": "127.0.0.1:5000",
+  };
   for (const [reference, host] of Object.entries(cases)) assert.equal(registryOf(reference), host, reference);
 });

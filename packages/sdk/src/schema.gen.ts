@@ -323,7 +323,7 @@ export type Event = {
   metadata: Metadata | null;
 };
 
-export type EventType = "sandbox.created" | "sandbox.adopted" | "sandbox.updated" | "sandbox.network" | "sandbox.paused" | "sandbox.suspended" | "sandbox.resumed" | "sandbox.ended" | "sandbox.lost" | "sandbox.deleted" | "snapshot.writing" | "snapshot.ready" | "snapshot.failed" | "snapshot.updated" | "snapshot.deleted" | "image.created" | "image.deleted" | "workspace.created" | "workspace.suspended" | "workspace.resumed" | "workspace.deleted" | "daemon.started" | "daemon.stopping";
+export type EventType = "sandbox.created" | "sandbox.adopted" | "sandbox.updated" | "sandbox.network" | "sandbox.paused" | "sandbox.suspended" | "sandbox.resumed" | "sandbox.ended" | "sandbox.lost" | "sandbox.deleted" | "snapshot.writing" | "snapshot.ready" | "snapshot.failed" | "snapshot.updated" | "snapshot.deleted" | "snapshot.pushed" | "image.created" | "image.deleted" | "workspace.created" | "workspace.suspended" | "workspace.resumed" | "workspace.deleted" | "daemon.started" | "daemon.stopping";
 
 export type Exec = {
   /** The program and its arguments; no shell */
@@ -776,8 +776,10 @@ export type Progress = {
 export type PullSnapshot = {
   /** oci://HOST/NAME[:TAG][@sha256:DIGEST], an https address, or OWNER/NAME[@VERSION] of a hub */
   from: string;
-  /** Without it, what the snapshot was called where it was made */
+  /** Without it, the name in the pack */
   tag?: Name | undefined;
+  /** Take the tag away from the snapshot that has it */
+  force?: boolean | undefined;
   /** Address of the index in which aliases are looked up; without it, the daemon's setting hub_url */
   hub?: string | undefined;
   username?: string | undefined;
@@ -789,6 +791,10 @@ export type PullSnapshot = {
 export type PushSnapshot = {
   /** oci://HOST/NAME[:TAG], or an https address that takes PUT */
   to: string;
+  /** Of zstd: 1 is fast, 19 is small; without it, 3 */
+  level?: number | undefined;
+  /** Name of one of the daemon's own keys */
+  sign?: Name | undefined;
   username?: string | undefined;
   password?: string | undefined;
   /** Plain http to a server that is not the daemon's machine */

@@ -17,7 +17,7 @@ Env = Dict[str, str]
 #: The data of the events stdout and stderr, result, end, error
 EvalEvent = Union["EvalOutput", "DisplayResult", "EvalEnd", "Problem"]
 
-EventType = Literal["sandbox.created", "sandbox.adopted", "sandbox.updated", "sandbox.network", "sandbox.paused", "sandbox.suspended", "sandbox.resumed", "sandbox.ended", "sandbox.lost", "sandbox.deleted", "snapshot.writing", "snapshot.ready", "snapshot.failed", "snapshot.updated", "snapshot.deleted", "image.created", "image.deleted", "workspace.created", "workspace.suspended", "workspace.resumed", "workspace.deleted", "daemon.started", "daemon.stopping"]
+EventType = Literal["sandbox.created", "sandbox.adopted", "sandbox.updated", "sandbox.network", "sandbox.paused", "sandbox.suspended", "sandbox.resumed", "sandbox.ended", "sandbox.lost", "sandbox.deleted", "snapshot.writing", "snapshot.ready", "snapshot.failed", "snapshot.updated", "snapshot.deleted", "snapshot.pushed", "image.created", "image.deleted", "workspace.created", "workspace.suspended", "workspace.resumed", "workspace.deleted", "daemon.started", "daemon.stopping"]
 
 ForkOutcome = Union["ForkOutcomeSandbox", "ForkOutcomeError"]
 
@@ -922,8 +922,10 @@ _PullSnapshot = TypedDict(  # one of its fields is a keyword
 
 
 class PullSnapshot(_PullSnapshot, total=False):
-    # Without it, what the snapshot was called where it was made
+    # Without it, the name in the pack
     tag: "Name"
+    # Take the tag away from the snapshot that has it
+    force: bool
     # Address of the index in which aliases are looked up; without it, the daemon's setting hub_url
     hub: str
     username: str
@@ -938,6 +940,10 @@ class _PushSnapshot(TypedDict):
 
 
 class PushSnapshot(_PushSnapshot, total=False):
+    # Of zstd: 1 is fast, 19 is small; without it, 3
+    level: int
+    # Name of one of the daemon's own keys
+    sign: "Name"
     username: str
     password: str
     # Plain http to a server that is not the daemon's machine

@@ -20,7 +20,9 @@ export function packCommand(cli: Cli): Command {
     .option("--sign <key>", "sign it with one of the daemon's own keys ('forkd key new')")
     .option("--without <tags>", "leave out the data of snapshots that the receiver has; may be repeated", addWords)
     .option("--json", "print JSON")
-    .action(async (tag: string, { output = `${tag}.forkd`, ...choice }: Options & { output?: string }) => packInto(cli, tag, output, choice));
+    .action(async (tag: string, { output = `${tag}.forkd`, ...choice }: Options & { output?: string }) =>
+      packInto(cli, tag, output, choice),
+    );
 }
 
 /** @param output a file, or - */
@@ -38,8 +40,7 @@ export async function packInto(cli: Cli, tag: string, output: string, opts: Opti
   });
   if (output === "-") return;
   if (cli.json) printJson({ ...pack, file: output });
-  else
-    printPlain(`${output}: ${formatBytes(pack.bytes)}, ${formatBytes(pack.content_bytes)} when unpacked${signedBy(pack.signed_by)}.`);
+  else printPlain(`${output}: ${formatBytes(pack.bytes)}, ${formatBytes(pack.content_bytes)} when unpacked${signedBy(pack.signed_by)}.`);
 }
 
 function signedBy(keys: readonly string[]): string {

@@ -5,7 +5,10 @@ import { preparePack, unpackQuery } from "./pack.ts";
 
 const login = {
   username: z.string().max(1024).optional(),
-  password: z.string().max(64 * 1024).optional(),
+  password: z
+    .string()
+    .max(64 * 1024)
+    .optional(),
   insecure_http: z.boolean().optional().meta({ description: "Plain http to a server that is not the daemon's machine" }),
 };
 
@@ -38,7 +41,11 @@ export const pushedSnapshot = z
 
 export const pullSnapshot = z
   .strictObject({
-    from: z.string().min(1).max(8192).meta({ description: "oci://HOST/NAME[:TAG][@sha256:DIGEST], an https address, or OWNER/NAME[@VERSION] of a hub" }),
+    from: z
+      .string()
+      .min(1)
+      .max(8192)
+      .meta({ description: "oci://HOST/NAME[:TAG][@sha256:DIGEST], an https address, or OWNER/NAME[@VERSION] of a hub" }),
     tag: unpackQuery.shape.tag,
     force: z.boolean().optional().meta({ description: "Take the tag away from the snapshot that has it" }),
     hub,

@@ -171,7 +171,7 @@ export type ImagesApi = {
 
 export type HubApi = {
   push(tag: string, request: PushSnapshot, caller: Caller): Promise<PushedSnapshot>;
-  pull(request: PullSnapshot, caller: Caller): Promise<Unpacked>;
+  pull(request: PullSnapshot, caller: Caller): Promise<pack.Unpacked>;
   list(query: HubQuery, caller: Caller): Promise<HubListing>;
 };
 

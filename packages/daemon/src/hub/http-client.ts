@@ -80,7 +80,8 @@ export class HttpClient {
   }
 
   #refused(status: number, verb: string): ForkdError {
-    if (status === 404 || status === 410) return new ForkdError("NOT_FOUND", `There is nothing at ${this.shown}.`, { hint: "Check the address." });
+    if (status === 404 || status === 410)
+      return new ForkdError("NOT_FOUND", `There is nothing at ${this.shown}.`, { hint: "Check the address." });
     const isLogin = status === 401 || status === 403;
     return new ForkdError("HUB_FAILED", `Cannot ${verb} ${this.shown}: its server answered ${status}.`, {
       ...(isLogin && { hint: "Give a login (FORKD_REGISTRY_USER, FORKD_REGISTRY_PASSWORD), or sign the address again." }),

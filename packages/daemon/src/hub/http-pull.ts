@@ -107,7 +107,8 @@ class Head {
     if (hex === undefined) return undefined;
     const size = Number.parseInt(text(header, 124, 12), 8);
     if (!(size >= 0)) throw this.noPack();
-    if (size > limit) throw new ForkdError("PACK_INVALID", `Refused ${this.#client.shown}: its ${kind} has ${size} bytes, more than ${limit}.`);
+    if (size > limit)
+      throw new ForkdError("PACK_INVALID", `Refused ${this.#client.shown}: its ${kind} has ${size} bytes, more than ${limit}.`);
     await this.#need(offset + BLOCK + size);
     const data = this.#data.subarray(offset + BLOCK, offset + BLOCK + size);
     if (digestOf(data) !== `sha256:${hex}`)

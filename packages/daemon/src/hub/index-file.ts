@@ -100,7 +100,9 @@ export function listingOf(index: HubIndex): HubListing {
       name,
       description: description ?? null,
       latest: entry === undefined ? null : latest,
-      versions: Object.entries(versions).flatMap(([version, one]) => (typeof one === "string" ? [] : [versionInfo(version, one, index.url)])),
+      versions: Object.entries(versions).flatMap(([version, one]) =>
+        typeof one === "string" ? [] : [versionInfo(version, one, index.url)],
+      ),
     };
   });
   return { hub: withoutQuery(index.url), packages: packages.toSorted((a, b) => (a.name < b.name ? -1 : 1)) };

@@ -16,7 +16,12 @@ export type RemotePack = { manifest: Buffer; signatures: Buffer | undefined; sou
 export type Limits = { configMediaType: string; maxManifestBytes: number; maxSignaturesBytes: number };
 
 /** @param sha256 of the registry's manifest, if somebody vouches for it */
-export async function openRegistryPack(from: ImageReference, sha256: string | undefined, limits: Limits, opts: HttpOpts): Promise<RemotePack> {
+export async function openRegistryPack(
+  from: ImageReference,
+  sha256: string | undefined,
+  limits: Limits,
+  opts: HttpOpts,
+): Promise<RemotePack> {
   const client = new RegistryClient({ ...opts, host: from.host, repository: from.repository });
   const { data, digest } = await fetchManifest(client, from.digest ?? from.tag, from.canonical);
   if (sha256 !== undefined && digest !== `sha256:${sha256}`)

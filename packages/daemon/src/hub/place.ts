@@ -24,7 +24,9 @@ export function parsePlace(text: string): Place {
   }
   const [, name, version = "latest"] = ALIAS.exec(text) ?? [];
   if (name !== undefined) return { kind: "alias", name, version, shown: `${name}@${version}` };
-  throw new ForkdError("BAD_REQUEST", `There is no such place as ${JSON.stringify(safe(text))}: it is no address and no name.`, { hint: HINT });
+  throw new ForkdError("BAD_REQUEST", `There is no such place as ${JSON.stringify(safe(text))}: it is no address and no name.`, {
+    hint: HINT,
+  });
 }
 
 /** An address of a web server; a login in it would be seen by whoever sees the address */

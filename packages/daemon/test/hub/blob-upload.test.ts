@@ -55,7 +55,14 @@ test("progress counts each byte that arrived once, also when chunks go again", {
   assert.equal(await uploadBlob(client, blob, { chunkBytes: MIB, onBytes: (more) => (bytes += more) }), "sent");
   assert.equal(bytes, blob.size);
   assert.ok(await stored(registry.host, "big", blob));
-  assert.deepEqual(gate.ranges(), ["0-1048575", "1048576-2097151", "2097152-3145727", "2097152-3145727", "3145728-4194303", "4194304-5242879"]);
+  assert.deepEqual(gate.ranges(), [
+    "0-1048575",
+    "1048576-2097151",
+    "2097152-3145727",
+    "2097152-3145727",
+    "3145728-4194303",
+    "4194304-5242879",
+  ]);
 });
 
 test("a registry that forgets a broken upload gets the blob anew", { skip }, async (t) => {

@@ -56,7 +56,11 @@ test("what an index does not have, or does not vouch for, is refused", async (t)
 
 test("an index of another version, or none at all, is refused without its query", async (t) => {
   await assert.rejects(readIndex(undefined, {}), { code: "HUB_MISSING", hint: /FORKD_HUB_URL/ });
-  for (const index of [{ schema_version: 2, packages: {} }, "<html>", { schema_version: 1, packages: { a: { versions: { v1: { url: "" } } } } }]) {
+  for (const index of [
+    { schema_version: 2, packages: {} },
+    "<html>",
+    { schema_version: 1, packages: { a: { versions: { v1: { url: "" } } } } },
+  ]) {
     await assert.rejects(
       readIndex(await serve(t, index), {}),
       (error: Error) => "code" in error && error.code === "HUB_FAILED" && !error.message.includes("s3cret"),

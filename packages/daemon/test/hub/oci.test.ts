@@ -118,7 +118,8 @@ test("a token server is asked for this repository and what is mounted from, and 
   });
   const challenge = `Bearer realm="http://${tokens.host}/token",service="test"`;
   const gate = await startGate(t, registry.host, {
-    answer: ({ authorization }) => (authorization === "Bearer t0ken" ? undefined : { status: 401, headers: { "www-authenticate": challenge } }),
+    answer: ({ authorization }) =>
+      authorization === "Bearer t0ken" ? undefined : { status: 401, headers: { "www-authenticate": challenge } },
   });
   const opts = { memory: new PushMemory(), username: USER, password: PASSWORD };
   const parcel = parcelOf(BASE);

@@ -28,7 +28,12 @@ async function push(home: FakeHome, tag: string, to: string, opts: PrepareOption
   return await pushPack(pack, parsePlace(to), { memory: new PushMemory() });
 }
 
-async function pull(home: FakeHome, from: string, vouched: Partial<Vouched> = {}, signal = new AbortController().signal): Promise<Received> {
+async function pull(
+  home: FakeHome,
+  from: string,
+  vouched: Partial<Vouched> = {},
+  signal = new AbortController().signal,
+): Promise<Received> {
   const staging = await mkdtemp(join(home.dir, "staging-"));
   const place = parsePlace(from);
   assert.ok(place.kind !== "alias");
