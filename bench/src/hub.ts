@@ -1,7 +1,7 @@
 // Snapshots from one store to another through a real registry: what is sent, what is fetched, and how long it takes.
 
 import { createReadStream } from "node:fs";
-import { mkdtemp, rm, stat, writeFile } from "node:fs/promises";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { Runtime } from "@forkd/daemon";
@@ -94,8 +94,7 @@ async function makeSnapshots({ controller }: OwnDaemon, signal: AbortSignal): Pr
 async function packedFile({ controller }: OwnDaemon, signal: AbortSignal): Promise<{ path: string; close: () => Promise<void> }> {
   const dir = await mkdtemp(join(tmpdir(), "forkd-bench-"));
   const path = join(dir, "branch.forkd");
-  await writeFile(path, await controller.readPack("branch", { signal }), { signal });
-  await stat(path);
+  await writeFile(path, controller.readPack("branch", { signal }), { signal });
   return { path, close: async () => rm(dir, { recursive: true, force: true }) };
 }
 

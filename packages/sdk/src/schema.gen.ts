@@ -445,7 +445,7 @@ export type ForkedSandboxes = {
 
 export type GarbageCollected = {
   removed: Array<{
-    kind: "snapshot" | "flat-image" | "guest-kernel" | "image" | "pack" | "staging" | "run-folder" | "vmm";
+    kind: "snapshot" | "flat-image" | "guest-kernel" | "image" | "pack" | "download" | "staging" | "run-folder" | "vmm";
     name: string;
     bytes: number;
   }>;

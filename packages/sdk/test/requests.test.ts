@@ -5,6 +5,7 @@ import { after, before, test } from "node:test";
 import { routes } from "../../daemon/src/api/routes.ts";
 import { Controller } from "../src/index.ts";
 import { FakeDaemon } from "./helpers/fake-daemon.ts";
+import { hubCases } from "./helpers/hub-cases.ts";
 import { packCases, type Case } from "./helpers/pack-cases.ts";
 import { evalResult, SAMPLES } from "./helpers/samples.ts";
 
@@ -54,18 +55,7 @@ const cases: Case[] = [
     call: (c) => c.createImage({ name: "py", file: "/srv/py.tar", maxBytes: 9 }),
     body: { name: "py", file: "/srv/py.tar", max_bytes: 9 },
   },
-  {
-    route: "pushSnapshot",
-    call: (c) => c.pushSnapshot("py", "oci://r.example/py:1", { level: 9, sign: "k", username: "u", password: "p", insecureHttp: true }),
-    params: { tag: "py" },
-    body: { to: "oci://r.example/py:1", level: 9, sign: "k", username: "u", password: "p", insecure_http: true },
-  },
-  {
-    route: "pullSnapshot",
-    call: (c) => c.pullSnapshot("o/n@v1", { tag: "py", force: true, hub: "https://h.example/r.json", username: "u", password: "p" }),
-    body: { from: "o/n@v1", tag: "py", force: true, hub: "https://h.example/r.json", username: "u", password: "p" },
-  },
-  { route: "listHub", call: (c) => c.listHub({ hub: "https://h.example/r.json" }), query: { hub: "https://h.example/r.json" } },
+  ...hubCases,
   { route: "deleteImage", call: (c) => c.deleteImage("py"), params: { name: "py" } },
   {
     route: "listSnapshots",

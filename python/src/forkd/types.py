@@ -570,7 +570,7 @@ class ForkedSandboxes(TypedDict):
 
 
 class GarbageCollectedRemoved(TypedDict):
-    kind: Literal["snapshot", "flat-image", "guest-kernel", "image", "pack", "staging", "run-folder", "vmm"]
+    kind: Literal["snapshot", "flat-image", "guest-kernel", "image", "pack", "download", "staging", "run-folder", "vmm"]
     name: str
     bytes: int
 

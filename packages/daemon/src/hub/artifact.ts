@@ -4,7 +4,7 @@ import * as z from "zod";
 import { ForkdError, messageOf } from "../errors.ts";
 import { Descriptor } from "../image/oci-schema.ts";
 
-export const ARTIFACT_TYPE = "application/vnd.forkd.snapshot.v1";
+const ARTIFACT_TYPE = "application/vnd.forkd.snapshot.v1";
 export const SIGNATURES_MEDIA_TYPE = "application/vnd.forkd.snapshot.signatures.v1+json";
 export const OCI_MANIFEST_MEDIA_TYPE = "application/vnd.oci.image.manifest.v1+json";
 

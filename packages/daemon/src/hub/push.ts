@@ -3,6 +3,7 @@
 import { createHash } from "node:crypto";
 import { ForkdError } from "../errors.ts";
 import { packBytes, packSize } from "../pack/container.ts";
+import type { ImageReference } from "../image/reference.ts";
 import { MANIFEST_MEDIA_TYPE } from "../pack/manifest.ts";
 import type { Pack } from "../pack/prepare.ts";
 import { encodeSignatures } from "../pack/signature.ts";
@@ -10,21 +11,26 @@ import { HttpClient } from "./http-client.ts";
 import { fileBlob } from "./local-blob.ts";
 import { pushToRegistry } from "./oci-push.ts";
 import type { Parcel, PushOpts } from "./oci-push.ts";
-import type { Place } from "./place.ts";
+import { parsePlace } from "./place.ts";
 
 /** `sha256`: of the file, or of the registry's manifest; `digest`: the latter by itself */
 export type Sent = { digest: string | null; sha256: string; bytes: number; sentBytes: number };
 
-export async function pushPack(pack: Pack, to: Place, opts: PushOpts): Promise<Sent> {
-  if (to.kind === "oci") {
-    const { digest, bytes, sentBytes } = await pushToRegistry(to.reference, parcelOf(pack), opts);
-    return { digest, sha256: digest.slice("sha256:".length), bytes, sentBytes };
-  }
+/** A place to push to, opened: what is wrong with it is said before anything is compressed */
+export function openPush(text: string, opts: PushOpts): { shown: string; send: (pack: Pack) => Promise<Sent> } {
+  const to = parsePlace(text);
   if (to.kind === "alias")
     throw new ForkdError("BAD_REQUEST", `Cannot push to ${to.shown}: a hub is an index of packs that are elsewhere.`, {
       hint: "Push to oci:// or https://, and name that in the index.",
     });
-  return putFile(pack, new HttpClient(to.url, opts), opts);
+  if (to.kind === "oci") return { shown: to.shown, send: async (pack) => sendToRegistry(pack, to.reference, opts) };
+  const client = new HttpClient(to.url, opts);
+  return { shown: to.shown, send: async (pack) => putFile(pack, client, opts) };
+}
+
+async function sendToRegistry(pack: Pack, to: ImageReference, opts: PushOpts): Promise<Sent> {
+  const { digest, bytes, sentBytes } = await pushToRegistry(to, parcelOf(pack), opts);
+  return { digest, sha256: digest.slice("sha256:".length), bytes, sentBytes };
 }
 
 async function putFile(pack: Pack, client: HttpClient, opts: PushOpts): Promise<Sent> {

@@ -2,7 +2,7 @@
 
 import { createHash } from "node:crypto";
 import { createReadStream } from "node:fs";
-import { link, mkdir, open, readdir, rename, rm } from "node:fs/promises";
+import { link, mkdir, open, readdir, rename, rm, stat } from "node:fs/promises";
 import type { FileHandle } from "node:fs/promises";
 import { join } from "node:path";
 import { ForkdError, messageOf } from "../errors.ts";
@@ -59,18 +59,24 @@ export async function downloadBlob(dir: string, source: BlobSource, blob: Descri
 export async function forgetBlobs(dir: string, blobs: readonly Descriptor[]): Promise<void> {
   const digits = new Set(blobs.map(hexOf));
   const self = await ownProcessId();
-  let names: string[];
-  try {
-    names = await readdir(dir);
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === "ENOENT") return;
-    throw error;
-  }
-  for (const name of names) {
+  for (const name of await namesIn(dir)) {
     if (!digits.has(name.slice(0, 64))) continue;
     if (name.length > 64 && !(await isFree(join(dir, name), name, self))) continue;
     await rm(join(dir, name), { force: true });
   }
+}
+
+/** What was begun and is not being written now, and what nobody took; removed unless `dryRun` */
+export async function sweepDownloads(dir: string, opts: { dryRun: boolean }): Promise<{ name: string; bytes: number }[]> {
+  const self = await ownProcessId();
+  const swept: { name: string; bytes: number }[] = [];
+  for (const name of await namesIn(dir)) {
+    const path = join(dir, name);
+    if (name.length > 64 && !(await isFree(path, name, self))) continue;
+    swept.push({ name, bytes: (await stat(path)).blocks * 512 });
+    if (!opts.dryRun) await rm(path, { force: true });
+  }
+  return swept;
 }
 
 async function fill(source: BlobSource, blob: Descriptor, path: string, opts: BlobOpts): Promise<void> {
@@ -208,6 +214,15 @@ async function linkIfThere(from: string, to: string): Promise<boolean> {
     return true;
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === "ENOENT") return false;
+    throw error;
+  }
+}
+
+async function namesIn(dir: string): Promise<string[]> {
+  try {
+    return await readdir(dir);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === "ENOENT") return [];
     throw error;
   }
 }

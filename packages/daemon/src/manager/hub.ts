@@ -9,7 +9,7 @@ import { parsePlace } from "../hub/place.ts";
 import { openRemotePack } from "../hub/pull.ts";
 import type { Vouched } from "../hub/pull.ts";
 import { PushMemory } from "../hub/push-memory.ts";
-import { pushPack } from "../hub/push.ts";
+import { openPush } from "../hub/push.ts";
 import { PackCache } from "../pack/cache.ts";
 import type { Caller } from "./caller.ts";
 import type { Core } from "./core.ts";
@@ -28,10 +28,9 @@ export class Hub {
   }
 
   async push(tag: string, request: PushSnapshot, caller: Caller): Promise<PushedSnapshot> {
-    const to = parsePlace(request.to);
-    const remote = remoteOf(request, caller);
+    const to = openPush(request.to, { ...remoteOf(request, caller), memory: this.#memory, progress: caller.progress });
     await using pack = await this.#packs.prepare(tag, { level: request.level, sign: request.sign }, caller);
-    const { digest, sha256, bytes, sentBytes } = await pushPack(pack, to, { ...remote, memory: this.#memory, progress: caller.progress });
+    const { digest, sha256, bytes, sentBytes } = await to.send(pack);
     const pushed = {
       to: to.shown,
       snapshot: pack.manifest.head,

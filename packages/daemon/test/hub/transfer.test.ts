@@ -9,7 +9,7 @@ import { parsePlace } from "../../src/hub/place.ts";
 import { openRemotePack } from "../../src/hub/pull.ts";
 import type { Vouched } from "../../src/hub/pull.ts";
 import { PushMemory } from "../../src/hub/push-memory.ts";
-import { pushPack } from "../../src/hub/push.ts";
+import { openPush } from "../../src/hub/push.ts";
 import { PackCache } from "../../src/pack/cache.ts";
 import { preparePack } from "../../src/pack/prepare.ts";
 import type { PrepareOptions } from "../../src/pack/prepare.ts";
@@ -25,7 +25,7 @@ const skip = (await hasRegistry()) ? false : "docker-registry is not installed";
 
 async function push(home: FakeHome, tag: string, to: string, opts: PrepareOptions = {}) {
   await using pack = await preparePack(home.stores, tag, opts);
-  return await pushPack(pack, parsePlace(to), { memory: new PushMemory() });
+  return await openPush(to, { memory: new PushMemory() }).send(pack);
 }
 
 async function pull(
