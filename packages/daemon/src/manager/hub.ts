@@ -42,7 +42,7 @@ export class Hub {
     };
     this.#core.db.transaction(() => {
       this.#core.events.append({ type: "snapshot.pushed", snapshot: tag, principal: caller.principal, metadata: { to: to.shown } });
-      caller.remember?.(200, pushed);
+      caller.remember?.(201, pushed);
     });
     return pushed;
   }

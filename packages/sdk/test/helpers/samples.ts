@@ -239,7 +239,7 @@ export const SAMPLES: { [N in RouteName]: readonly [number, unknown] } = {
   getImage: [200, image],
   deleteImage: [204, undefined],
   pushSnapshot: [
-    200,
+    201,
     { to: "oci://r.example/py:1", snapshot: "sn-a", digest: null, sha256: "00", manifest_sha256: "11", bytes: 2, sent_bytes: 1 },
   ],
   pullSnapshot: [201, { snapshot, added: ["sn-1"], replaced: null, signed_by: null, warnings: [] }],

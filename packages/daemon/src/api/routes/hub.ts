@@ -14,7 +14,7 @@ export const hubRoutes = {
     summary: "Sends a snapshot with all it builds on to an OCI registry or a web server; what is there is not sent again",
     params: z.strictObject({ tag: name }),
     body: hub.pushSnapshot,
-    responses: { 200: hub.pushedSnapshot },
+    responses: { 201: hub.pushedSnapshot },
     progress: true,
   },
   pullSnapshot: {
