@@ -174,9 +174,6 @@ const LINES: Lines = {
     argv: ["snapshot", "rm", text(params["tag"]), ...when(query["cascade"], "--cascade"), ...when(query["force"], "--force")],
     value: NOTHING,
   }),
-  pushSnapshot: ({ params, body }) => ({ argv: ["push", text(params["tag"]), text(body["to"])] }),
-  pullSnapshot: ({ body }) => ({ argv: ["pull", text(body["from"]), ...options(body, { tag: "--tag", hub: "--hub" })] }),
-  listHub: ({ query }) => ({ argv: ["hub", "ls", ...options(query, { hub: "--hub" })] }),
   compactSnapshot: ({ params, body }) => ({ argv: ["snapshot", "compact", text(params["tag"]), text(body["to"])] }),
 
   listSandboxes: ({ query }) => ({

@@ -17,7 +17,7 @@ import { receivePack } from "../../src/pack/receive.ts";
 import type { Received } from "../../src/pack/receive.ts";
 import { signerOf } from "../../src/pack/signature.ts";
 import { hasRegistry, startRegistry } from "../image/helpers/registry.ts";
-import { FakeHome, HOST, TRUST_ANY } from "../pack/fake.ts";
+import { FakeHome, HOST } from "../pack/fake.ts";
 import { startFileServer } from "./helpers/file-server.ts";
 import { startGate } from "./helpers/gate.ts";
 
@@ -41,7 +41,7 @@ async function pull(
     const known = { place, sha256: undefined, manifestSha256: undefined, key: undefined, ...vouched };
     const source = await openRemotePack(home.stores.home, known, { staging, signal });
     try {
-      return await receivePack(home.stores, source, { trust: TRUST_ANY, host: HOST, signal });
+      return await receivePack(home.stores, source, { trust: { policy: "any", keys: new Set() }, host: HOST, signal });
     } finally {
       await source.close();
     }
