@@ -2,9 +2,9 @@
 
 import { spawn, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
-import { mkdir, mkdtemp, readdir, readFile, rm, symlink } from "node:fs/promises";
+import { cp, mkdir, mkdtemp, readdir, readFile, rm, symlink } from "node:fs/promises";
 import { tmpdir } from "node:os";
-import { join, resolve } from "node:path";
+import { basename, join, resolve } from "node:path";
 import { text } from "node:stream/consumers";
 import { setTimeout as sleep } from "node:timers/promises";
 import { ForkdError, prepareHome, resolveHome } from "@forkd/daemon";
@@ -25,8 +25,12 @@ const STOP_WITHIN_MS = 8000;
 const GONE_WITHIN_MS = 5000;
 const GONE_POLL_MS = 20;
 
-/** `bind`: an address to listen on beside the socket */
-type Settings = { maxSandboxes: number; bind?: string };
+type Borrowed = "images" | "guestKernels" | "cache";
+
+/** `bind`: an address to listen on beside the socket; `borrow`: what of the user's store it has, without it all of these */
+type Settings = { maxSandboxes: number; bind?: string; borrow?: readonly Borrowed[] };
+
+const ALL: readonly Borrowed[] = ["images", "guestKernels", "cache"];
 
 export class OwnDaemon implements AsyncDisposable {
   readonly home: Home;
@@ -51,7 +55,10 @@ export class OwnDaemon implements AsyncDisposable {
     const daemon = new OwnDaemon(await mkdtemp(join(tmpdir(), "forkd-bench-")));
     try {
       await mkdir(daemon.home.root, { mode: 0o700 });
-      for (const part of ["images", "guestKernels", "cache"] as const) await symlink(machine[part], daemon.home[part]);
+      for (const part of opts.borrow ?? ALL) await symlink(machine[part], daemon.home[part]);
+      // what the machine can is found out once
+      const isProbe = (path: string): boolean => path === machine.cache || basename(path).startsWith("accelerator");
+      if (opts.borrow?.includes("cache") === false) await cp(machine.cache, daemon.home.cache, { recursive: true, filter: isProbe });
       await daemon.#up(opts);
       return daemon;
     } catch (error) {

@@ -47,6 +47,9 @@ METHODS: Dict[str, Callable[[Controller], Callable[..., Any]]] = {
     "createKey": lambda c: c.create_key,
     "getKey": lambda c: c.get_key,
     "deleteKey": lambda c: c.delete_key,
+    "pushSnapshot": lambda c: c.push_snapshot,
+    "pullSnapshot": lambda c: c.pull_snapshot,
+    "listHub": lambda c: c.list_hub,
     "listSandboxes": lambda c: c.list_sandboxes,
     "createSandboxes": lambda c: c.spawn_sandboxes,
     "deleteSandboxes": lambda c: c.kill_sandboxes,
@@ -100,7 +103,7 @@ METHODS: Dict[str, Callable[[Controller], Callable[..., Any]]] = {
 
 
 #: What comes by its place and not by its name
-POSITIONAL = {"moveFile": ["from", "to"], "copyFile": ["from", "to"], "makeSymlink": ["target", "path"]}
+POSITIONAL = {"moveFile": ["from", "to"], "copyFile": ["from", "to"], "makeSymlink": ["target", "path"], "pullSnapshot": ["from"]}
 
 
 def call(controller: Controller, route: str, said: Said) -> Any:

@@ -3,6 +3,7 @@
 import { branchCases } from "./branch-cases.ts";
 import { daemonCases, tokenCases } from "./daemon-cases.ts";
 import { fileCases } from "./file-cases.ts";
+import { hubCases } from "./hub-cases.ts";
 import { insideCases } from "./inside-cases.ts";
 import { lineageCases, removalCases } from "./lineage-cases.ts";
 import { packCases } from "./pack-cases.ts";
@@ -20,6 +21,7 @@ export const GROUPS: { title: string; cases: Case[] }[] = [
   { title: "tokens", cases: tokenCases },
   { title: "snapshots", cases: snapshotCases },
   { title: "packs", cases: packCases },
+  { title: "hubs", cases: hubCases },
   { title: "lineage", cases: [...lineageCases, ...removalCases] },
   { title: "sandboxes", cases: sandboxCases },
   { title: "inside a sandbox", cases: insideCases },

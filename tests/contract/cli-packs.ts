@@ -1,4 +1,4 @@
-// Cases of packs and keys as command lines.
+// Cases of packs, keys and hubs as command lines.
 
 import { readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -29,4 +29,7 @@ export const packLines: Lines = {
   },
   getKey: ({ params }) => ({ argv: ["key", "show", text(params["name"])] }),
   deleteKey: ({ params }) => ({ argv: ["key", "rm", text(params["name"])], value: () => null }),
+  pushSnapshot: ({ params, body }) => ({ argv: ["push", text(params["tag"]), text(body["to"])] }),
+  pullSnapshot: ({ body }) => ({ argv: ["pull", text(body["from"]), ...options(body, { tag: "--tag", hub: "--hub" })] }),
+  listHub: ({ query }) => ({ argv: ["hub", "ls", ...options(query, { hub: "--hub" })] }),
 };

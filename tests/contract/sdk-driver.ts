@@ -61,6 +61,9 @@ const CALLS: Calls = {
   deleteSnapshot: async (forkd, { params, query }) => forkd.deleteSnapshot(text(params["tag"]), camel(query)),
   getSnapshotDetails: async (forkd, { params }) => forkd.snapshotInfo(text(params["tag"])),
   compactSnapshot: async (forkd, { params, body }) => forkd.compactSnapshot(text(params["tag"]), text(body["to"])),
+  pushSnapshot: async (forkd, { params, body: { to, ...rest } }) => forkd.pushSnapshot(text(params["tag"]), text(to), camel(rest)),
+  pullSnapshot: async (forkd, { body: { from, ...rest } }) => forkd.pullSnapshot(text(from), camel(rest)),
+  listHub: async (forkd, { query }) => forkd.listHub(camel(query)),
 
   listSandboxes: async (forkd, { query }) => forkd.listSandboxes(filters(query)),
   createSandboxes: async (forkd, { body: { snapshot_tag: tag, per_item: perItem, ...rest } }) =>

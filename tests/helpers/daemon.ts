@@ -4,9 +4,9 @@ import assert from "node:assert/strict";
 import { spawn, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import { existsSync, openSync } from "node:fs";
-import { mkdir, mkdtemp, rm, symlink } from "node:fs/promises";
+import { cp, mkdir, mkdtemp, rm, symlink } from "node:fs/promises";
 import { tmpdir } from "node:os";
-import { join, resolve } from "node:path";
+import { basename, join, resolve } from "node:path";
 import { buffer, text } from "node:stream/consumers";
 import { prepareHome, resolveHome } from "@forkd/daemon";
 import { Controller } from "forkd";
@@ -28,6 +28,7 @@ export type CliResult = {
   bytes: Buffer;
 };
 
+type Borrowed = "images" | "guestKernels" | "cache";
 type CliOptions = { stdin?: string | Uint8Array; env?: NodeJS.ProcessEnv; cwd?: string };
 
 export class TestDaemon implements AsyncDisposable {
@@ -49,18 +50,16 @@ export class TestDaemon implements AsyncDisposable {
     this.controller = new Controller({ socket: this.socket, timeoutMs: 120_000 });
   }
 
-  /** A store, and no daemon yet */
-  static async make(): Promise<TestDaemon> {
+  /** A store, and no daemon yet; `borrow`: what of the machine's store it has */
+  static async make(borrow: readonly Borrowed[] = ["images", "guestKernels", "cache"]): Promise<TestDaemon> {
     const machine = await prepareHome(resolveHome());
     await ensurePythonImage(machine);
     const daemon = new TestDaemon(await mkdtemp(join(tmpdir(), "forkd-test-daemon-")));
     await mkdir(daemon.home.root, { recursive: true, mode: 0o700 });
-    for (const [from, to] of [
-      [machine.images, daemon.home.images],
-      [machine.guestKernels, daemon.home.guestKernels],
-      [machine.cache, daemon.home.cache],
-    ] as const)
-      await symlink(from, to);
+    for (const part of borrow) await symlink(machine[part], daemon.home[part]);
+    // what the machine can is found out once
+    const isProbe = (path: string): boolean => path === machine.cache || basename(path).startsWith("accelerator");
+    if (!borrow.includes("cache")) await cp(machine.cache, daemon.home.cache, { recursive: true, filter: isProbe });
     return daemon;
   }
 

@@ -6,8 +6,9 @@ import { codeOf, usageError } from "./errors.ts";
 import { imageNameOf } from "./image-name.ts";
 import { printNote } from "./output.ts";
 import { working } from "./progress.ts";
+import { registryLogin, registryOf } from "./registry-login.ts";
 
-import type { Controller, CreatedImageInfo, ImageSource, RegistrySource } from "forkd";
+import type { Controller, CreatedImageInfo, ImageSource } from "forkd";
 import type { Cli } from "./cli.ts";
 
 /** Short names of images that are built from packages */
@@ -19,7 +20,7 @@ const NAME = /^[A-Za-z0-9_][A-Za-z0-9._-]{0,63}$/;
 
 /** The name under which the daemon has it */
 export async function ensureImage(cli: Cli, forkd: Controller, image: string, opts: { packages?: string[] } = {}): Promise<string> {
-  const source = imageSource(image, opts.packages ?? []);
+  const source = await imageSource(image, opts.packages ?? []);
   const name = source.name ?? image;
   if (await isStored(cli, forkd, name)) return name;
   printNote(`Getting the image ${name}; it is kept for the next time.`);
@@ -32,16 +33,8 @@ export async function makeImage(cli: Cli, forkd: Controller, source: ImageSource
   return working(step, async (onProgress) => forkd.createImage(source, { ...ABORTABLE, timeoutMs: 0, onProgress, signal: cli.signal }));
 }
 
-/** From the environment, as an argument would be seen by everybody on this machine */
-export function registryLogin(): Pick<RegistrySource, "username" | "password"> {
-  return {
-    username: process.env["FORKD_REGISTRY_USER"] || undefined,
-    password: process.env["FORKD_REGISTRY_PASSWORD"] || undefined,
-  };
-}
-
 /** What the image is made of when it is not stored */
-function imageSource(image: string, packages: readonly string[]): ImageSource & { name: string } {
+async function imageSource(image: string, packages: readonly string[]): Promise<ImageSource & { name: string }> {
   const known = KNOWN.get(image);
   if (packages.length > 0) {
     if (!NAME.test(image)) throw usageError(`Packages cannot be added to ${image}: an image is either pulled or built from packages.`);
@@ -51,7 +44,7 @@ function imageSource(image: string, packages: readonly string[]): ImageSource & 
   return {
     reference: image,
     name: NAME.test(image) ? image : imageNameOf(image),
-    ...registryLogin(),
+    ...(await registryLogin(registryOf(image))),
   };
 }
 

@@ -94,6 +94,13 @@ export const VERB_GROUPS: { title: string; verbs: Verb[] }[] = [
       verb("pack", "make one file of a snapshot, for another machine", async () => (await import("./commands/pack.ts")).packCommand),
       verb("unpack", "take in a snapshot from such a file", async () => (await import("./commands/unpack.ts")).unpackCommand),
       verb("key", "who signs packs, and whose are trusted", async () => (await import("./commands/key.ts")).keyCommand),
+      verb("push", "send a snapshot to a registry, a web server or a file", async () => (await import("./commands/push.ts")).pushCommand),
+      verb(
+        "pull",
+        "get a snapshot from a registry, a web server, a hub or a file",
+        async () => (await import("./commands/pull.ts")).pullCommand,
+      ),
+      verb("hub", "list the snapshots of a hub", async () => (await import("./commands/hub.ts")).hubCommand),
       verb("image", "root file systems: build, pull, import, list, remove", async () => (await import("./commands/image.ts")).imageCommand),
     ],
   },

@@ -57,6 +57,8 @@ export type Config = Readonly<{
   exitWhenIdleSecs: number;
   logLevel: LogLevel;
   parallelism: number;
+  /** index in which aliases of snapshots are looked up; null: none */
+  hubUrl: string | null;
   /** name servers for sandboxes, separated by commas; null: those of the host */
   dnsServers: string | null;
 }>;
@@ -107,6 +109,7 @@ const SETTINGS: { [K in Key]: Setting<Config[K]> } = {
   exitWhenIdleSecs: { name: "exit_when_idle_secs", parse: integer(0, 31_536_000), fallback: () => 0 },
   logLevel: { name: "log_level", parse: oneOf(LOG_LEVELS), fallback: () => "info" },
   parallelism: { name: "parallelism", parse: integer(1, 1024), fallback: () => DEFAULT_PARALLELISM },
+  hubUrl: { name: "hub_url", parse: orNone(hubUrl), fallback: () => null },
   dnsServers: { name: "dns_servers", parse: orNone(servers), fallback: () => null },
 };
 
@@ -277,6 +280,14 @@ function servers(raw: unknown): string {
   };
   if (!parts.every(isServer)) throw rule;
   return parts.join(",");
+}
+
+/** Without a query: it could be a secret, and everybody who may read the settings would see it */
+function hubUrl(raw: unknown): string {
+  const url = typeof raw === "string" && URL.canParse(raw) ? new URL(raw) : undefined;
+  if (!url || !/^https?:$/.test(url.protocol) || url.username || url.password || url.search || url.hash)
+    throw new Rule("an https address such as https://hub.example.org/registry.json, without a login or a query, or none");
+  return url.href;
 }
 
 /** Browsers take every name below localhost for this machine */

@@ -15,6 +15,8 @@ export const ERROR_CODES = {
   DIGEST_MISMATCH: { status: 502, hint: "Nothing was stored. Download it again; if it repeats, do not trust this source." },
   REGISTRY_FAILED: { status: 502, hint: "Check the reference and that the registry is reachable." },
   REGISTRY_AUTH: { status: 502, hint: "Give a user name and password (FORKD_REGISTRY_USER, FORKD_REGISTRY_PASSWORD)." },
+  HUB_FAILED: { status: 502, hint: "Check the address and that its server is reachable; what came already is not fetched again." },
+  HUB_MISSING: { status: 422, hint: "Set FORKD_HUB_URL to the address of an index, give --hub, or name a file, https:// or oci:// place." },
   GUEST_KERNEL_MISSING: { status: 500, hint: "Run 'make setup', or name one with --guest-kernel or FORKD_GUEST_KERNEL." },
   BOOT_FAILED: { status: 500, hint: "The console output above is the guest's own; 'forkd doctor' checks the host." },
   VMM_FAILED: { status: 500, hint: "The VMM's log above says why; 'forkd doctor' checks the host." },

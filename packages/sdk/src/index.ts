@@ -47,6 +47,7 @@ export type {
 } from "./file-options.ts";
 export type { CreateKeyOptions, PreparePackOptions, ReadPackOptions, UnpackOptions } from "./pack-options.ts";
 export type { CreateContextOptions, EvalHandlers, EvalOptions } from "./eval-options.ts";
+export type { ListHubOptions, PullSnapshotOptions, PushSnapshotOptions, RemoteOptions } from "./hub-options.ts";
 export type {
   BranchOptions,
   CallOptions,
@@ -107,6 +108,7 @@ export type {
   ForkOutcome,
   GarbageCollected,
   Health,
+  HubListing,
   Image as ImageInfo,
   Key as KeyInfo,
   Network as NetworkInfo,
@@ -124,6 +126,7 @@ export type {
   Process as ProcessInfo,
   ProcessExit,
   ProcessStarted,
+  PushedSnapshot,
   Progress,
   Readiness,
   Sandbox as SandboxInfo,

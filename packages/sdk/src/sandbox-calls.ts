@@ -1,6 +1,6 @@
 // Calls about sandboxes as wholes: made, listed, changed, branched, ended.
 
-import { SnapshotCalls } from "./snapshot-calls.ts";
+import { HubCalls } from "./hub-calls.ts";
 import { pairs, path, split, toWire, withKey } from "./wire.ts";
 import type {
   BranchOptions,
@@ -18,7 +18,7 @@ import type * as wire from "./schema.gen.ts";
 /** On top of `timeoutMs` for each child of a fork */
 const PER_CHILD_MS = 500;
 
-export class SandboxCalls extends SnapshotCalls {
+export class SandboxCalls extends HubCalls {
   /** Sandboxes that run, are paused or suspended; others with `state`. Pages only when `limit` is given. */
   async listSandboxes(opts: ListSandboxesOptions = {}): Promise<Page<wire.Sandbox>> {
     const { signal, timeoutMs, metadata, state, ...rest } = opts;

@@ -323,7 +323,7 @@ export type Event = {
   metadata: Metadata | null;
 };
 
-export type EventType = "sandbox.created" | "sandbox.adopted" | "sandbox.updated" | "sandbox.network" | "sandbox.paused" | "sandbox.suspended" | "sandbox.resumed" | "sandbox.ended" | "sandbox.lost" | "sandbox.deleted" | "snapshot.writing" | "snapshot.ready" | "snapshot.failed" | "snapshot.updated" | "snapshot.deleted" | "image.created" | "image.deleted" | "workspace.created" | "workspace.suspended" | "workspace.resumed" | "workspace.deleted" | "daemon.started" | "daemon.stopping";
+export type EventType = "sandbox.created" | "sandbox.adopted" | "sandbox.updated" | "sandbox.network" | "sandbox.paused" | "sandbox.suspended" | "sandbox.resumed" | "sandbox.ended" | "sandbox.lost" | "sandbox.deleted" | "snapshot.writing" | "snapshot.ready" | "snapshot.failed" | "snapshot.updated" | "snapshot.deleted" | "snapshot.pushed" | "image.created" | "image.deleted" | "workspace.created" | "workspace.suspended" | "workspace.resumed" | "workspace.deleted" | "daemon.started" | "daemon.stopping";
 
 export type Exec = {
   /** The program and its arguments; no shell */
@@ -445,7 +445,7 @@ export type ForkedSandboxes = {
 
 export type GarbageCollected = {
   removed: Array<{
-    kind: "snapshot" | "flat-image" | "guest-kernel" | "image" | "pack" | "staging" | "run-folder" | "vmm";
+    kind: "snapshot" | "flat-image" | "guest-kernel" | "image" | "pack" | "download" | "staging" | "run-folder" | "vmm";
     name: string;
     bytes: number;
   }>;
@@ -455,6 +455,30 @@ export type GarbageCollected = {
 
 export type Health = {
   ok: boolean;
+};
+
+export type HubListing = {
+  /** Without a query */
+  hub: string;
+  packages: Array<{
+    name: string;
+    description: string | null;
+    /** The version that is taken when none is named */
+    latest: string | null;
+    versions: Array<{
+      version: string;
+      /** Without a query */
+      url: string;
+      sha256: string | null;
+      manifest_sha256: string | null;
+      /** Fingerprint of the key that must have signed it */
+      key: string | null;
+      size_bytes: number | null;
+      memory_mib: number | null;
+      base_image: string | null;
+      created_at: string | null;
+    }>;
+  }>;
 };
 
 export type Image = {
@@ -747,6 +771,51 @@ export type Progress = {
   done?: number | undefined;
   total?: number | undefined;
   unit?: "bytes" | "items" | undefined;
+};
+
+export type PullSnapshot = {
+  /** oci://HOST/NAME[:TAG][@sha256:DIGEST], an https address, or OWNER/NAME[@VERSION] of a hub */
+  from: string;
+  /** Without it, the name in the pack */
+  tag?: Name | undefined;
+  /** Take the tag away from the snapshot that has it */
+  force?: boolean | undefined;
+  /** Address of the index in which aliases are looked up; without it, the daemon's setting hub_url */
+  hub?: string | undefined;
+  username?: string | undefined;
+  password?: string | undefined;
+  /** Plain http to a server that is not the daemon's machine */
+  insecure_http?: boolean | undefined;
+};
+
+export type PushSnapshot = {
+  /** oci://HOST/NAME[:TAG], or an https address that takes PUT */
+  to: string;
+  /** Of zstd: 1 is fast, 19 is small; without it, 3 */
+  level?: number | undefined;
+  /** Name of one of the daemon's own keys */
+  sign?: Name | undefined;
+  username?: string | undefined;
+  password?: string | undefined;
+  /** Plain http to a server that is not the daemon's machine */
+  insecure_http?: boolean | undefined;
+};
+
+export type PushedSnapshot = {
+  /** Where it is now, without a query */
+  to: string;
+  /** Id of the snapshot */
+  snapshot: string;
+  /** Of the manifest in the registry, if it is one */
+  digest: string | null;
+  /** For an index: of the file, or of the manifest in the registry */
+  sha256: string;
+  /** For an index: of the pack's own manifest */
+  manifest_sha256: string;
+  /** Of all that it is made of */
+  bytes: number;
+  /** Of what the other side did not have */
+  sent_bytes: number;
 };
 
 export type Readiness = {

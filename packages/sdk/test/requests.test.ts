@@ -5,6 +5,7 @@ import { after, before, test } from "node:test";
 import { routes } from "../../daemon/src/api/routes.ts";
 import { Controller } from "../src/index.ts";
 import { FakeDaemon } from "./helpers/fake-daemon.ts";
+import { hubCases } from "./helpers/hub-cases.ts";
 import { packCases, type Case } from "./helpers/pack-cases.ts";
 import { evalResult, SAMPLES } from "./helpers/samples.ts";
 
@@ -54,6 +55,7 @@ const cases: Case[] = [
     call: (c) => c.createImage({ name: "py", file: "/srv/py.tar", maxBytes: 9 }),
     body: { name: "py", file: "/srv/py.tar", max_bytes: 9 },
   },
+  ...hubCases,
   { route: "deleteImage", call: (c) => c.deleteImage("py"), params: { name: "py" } },
   {
     route: "listSnapshots",

@@ -17,7 +17,7 @@ Env = Dict[str, str]
 #: The data of the events stdout and stderr, result, end, error
 EvalEvent = Union["EvalOutput", "DisplayResult", "EvalEnd", "Problem"]
 
-EventType = Literal["sandbox.created", "sandbox.adopted", "sandbox.updated", "sandbox.network", "sandbox.paused", "sandbox.suspended", "sandbox.resumed", "sandbox.ended", "sandbox.lost", "sandbox.deleted", "snapshot.writing", "snapshot.ready", "snapshot.failed", "snapshot.updated", "snapshot.deleted", "image.created", "image.deleted", "workspace.created", "workspace.suspended", "workspace.resumed", "workspace.deleted", "daemon.started", "daemon.stopping"]
+EventType = Literal["sandbox.created", "sandbox.adopted", "sandbox.updated", "sandbox.network", "sandbox.paused", "sandbox.suspended", "sandbox.resumed", "sandbox.ended", "sandbox.lost", "sandbox.deleted", "snapshot.writing", "snapshot.ready", "snapshot.failed", "snapshot.updated", "snapshot.deleted", "snapshot.pushed", "image.created", "image.deleted", "workspace.created", "workspace.suspended", "workspace.resumed", "workspace.deleted", "daemon.started", "daemon.stopping"]
 
 ForkOutcome = Union["ForkOutcomeSandbox", "ForkOutcomeError"]
 
@@ -570,7 +570,7 @@ class ForkedSandboxes(TypedDict):
 
 
 class GarbageCollectedRemoved(TypedDict):
-    kind: Literal["snapshot", "flat-image", "guest-kernel", "image", "pack", "staging", "run-folder", "vmm"]
+    kind: Literal["snapshot", "flat-image", "guest-kernel", "image", "pack", "download", "staging", "run-folder", "vmm"]
     name: str
     bytes: int
 
@@ -583,6 +583,34 @@ class GarbageCollected(TypedDict):
 
 class Health(TypedDict):
     ok: bool
+
+
+class HubListingPackagesVersions(TypedDict):
+    version: str
+    # Without a query
+    url: str
+    sha256: Optional[str]
+    manifest_sha256: Optional[str]
+    # Fingerprint of the key that must have signed it
+    key: Optional[str]
+    size_bytes: Optional[int]
+    memory_mib: Optional[float]
+    base_image: Optional[str]
+    created_at: Optional[str]
+
+
+class HubListingPackages(TypedDict):
+    name: str
+    description: Optional[str]
+    # The version that is taken when none is named
+    latest: Optional[str]
+    versions: List["HubListingPackagesVersions"]
+
+
+class HubListing(TypedDict):
+    # Without a query
+    hub: str
+    packages: List["HubListingPackages"]
 
 
 class ImageInfoSource(TypedDict):
@@ -882,6 +910,61 @@ class Progress(_Progress, total=False):
     done: float
     total: float
     unit: Literal["bytes", "items"]
+
+
+_PullSnapshot = TypedDict(  # one of its fields is a keyword
+    "_PullSnapshot",
+    {
+        # oci://HOST/NAME[:TAG][@sha256:DIGEST], an https address, or OWNER/NAME[@VERSION] of a hub
+        "from": str,
+    },
+)
+
+
+class PullSnapshot(_PullSnapshot, total=False):
+    # Without it, the name in the pack
+    tag: "Name"
+    # Take the tag away from the snapshot that has it
+    force: bool
+    # Address of the index in which aliases are looked up; without it, the daemon's setting hub_url
+    hub: str
+    username: str
+    password: str
+    # Plain http to a server that is not the daemon's machine
+    insecure_http: bool
+
+
+class _PushSnapshot(TypedDict):
+    # oci://HOST/NAME[:TAG], or an https address that takes PUT
+    to: str
+
+
+class PushSnapshot(_PushSnapshot, total=False):
+    # Of zstd: 1 is fast, 19 is small; without it, 3
+    level: int
+    # Name of one of the daemon's own keys
+    sign: "Name"
+    username: str
+    password: str
+    # Plain http to a server that is not the daemon's machine
+    insecure_http: bool
+
+
+class PushedSnapshot(TypedDict):
+    # Where it is now, without a query
+    to: str
+    # Id of the snapshot
+    snapshot: str
+    # Of the manifest in the registry, if it is one
+    digest: Optional[str]
+    # For an index: of the file, or of the manifest in the registry
+    sha256: str
+    # For an index: of the pack's own manifest
+    manifest_sha256: str
+    # Of all that it is made of
+    bytes: int
+    # Of what the other side did not have
+    sent_bytes: int
 
 
 class Readiness(TypedDict):

@@ -74,6 +74,28 @@ CASES: List[Case] = [
         },
     ),
     Case("createImage", lambda c: c.create_image("py", file="/srv/py.tar"), body={"name": "py", "file": "/srv/py.tar"}),
+    Case(
+        "pushSnapshot",
+        lambda c: c.push_snapshot("py", "oci://r.example/py:1", level=9, sign="k", username="u", password="p", insecure_http=True),
+        params={"tag": "py"},
+        body={"to": "oci://r.example/py:1", "level": 9, "sign": "k", "username": "u", "password": "p", "insecure_http": True},
+    ),
+    Case(
+        "pullSnapshot",
+        lambda c: c.pull_snapshot(
+            "o/n@v1", tag="py", force=True, hub="https://h.example/r.json", username="u", password="p", insecure_http=True
+        ),
+        body={
+            "from": "o/n@v1",
+            "tag": "py",
+            "force": True,
+            "hub": "https://h.example/r.json",
+            "username": "u",
+            "password": "p",
+            "insecure_http": True,
+        },
+    ),
+    Case("listHub", lambda c: c.list_hub(hub="https://h.example/r.json"), query={"hub": "https://h.example/r.json"}),
     Case("deleteImage", lambda c: c.delete_image("py"), params={"name": "py"}),
     Case(
         "listSnapshots",

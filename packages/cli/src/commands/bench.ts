@@ -12,6 +12,7 @@ import { benchDaemonCommand } from "./bench/daemon.ts";
 import { benchE2bCommand } from "./bench/e2b.ts";
 import { benchEvalCommand } from "./bench/eval.ts";
 import { benchFanoutCommand } from "./bench/fanout.ts";
+import { benchHubCommand } from "./bench/hub.ts";
 import { benchInsideCommand } from "./bench/inside.ts";
 import { benchRecipeCommand } from "./bench/recipe.ts";
 
@@ -28,6 +29,7 @@ export function benchCommand(cli: Cli): Command {
     .addCommand(benchEvalCommand(cli))
     .addCommand(benchDaemonCommand(cli))
     .addCommand(benchInsideCommand(cli))
+    .addCommand(benchHubCommand(cli))
     .addCommand(benchE2bCommand(cli))
     .addCommand(benchRecipeCommand(cli))
     .option("--tag <tag>", "measure spawn, exec, branch, fan-out and clean-up of this snapshot")

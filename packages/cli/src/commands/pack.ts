@@ -9,7 +9,7 @@ import { withoutProgress, working } from "../progress.ts";
 
 import type { Cli } from "../cli.ts";
 
-type Options = { output?: string; level?: number; sign?: string; without?: string[] };
+type Options = { level?: number | undefined; sign?: string | undefined; without?: string[] | undefined };
 
 export function packCommand(cli: Cli): Command {
   return new Command("pack")
@@ -20,23 +20,27 @@ export function packCommand(cli: Cli): Command {
     .option("--sign <key>", "sign it with one of the daemon's own keys ('forkd key new')")
     .option("--without <tags>", "leave out the data of snapshots that the receiver has; may be repeated", addWords)
     .option("--json", "print JSON")
-    .action(async (tag: string, { output = `${tag}.forkd`, level, sign, without }: Options) => {
-      const forkd = await connect(cli);
-      const choice = { level, sign, without, signal: cli.signal };
-      const show = output === "-" ? withoutProgress : working;
-      const pack = await show(`Packing ${tag}`, async (progress) => {
-        const info = await forkd.preparePack(tag, { ...choice, onProgress: progress });
-        const report = (done: number): void => progress({ step: `Writing ${output}`, done, total: info.bytes, unit: "bytes" });
-        const content = counted(forkd.readPack(tag, choice), info.bytes, { report });
-        if (output === "-") await drain(content, async (chunk) => writeBytes("stdout", chunk));
-        else await writeWhole(output, content, 0o600, await isSpecial(output));
-        return info;
-      });
-      if (output === "-") return;
-      if (cli.json) printJson({ ...pack, file: output });
-      else
-        printPlain(`${output}: ${formatBytes(pack.bytes)}, ${formatBytes(pack.content_bytes)} when unpacked${signedBy(pack.signed_by)}.`);
-    });
+    .action(async (tag: string, { output = `${tag}.forkd`, ...choice }: Options & { output?: string }) =>
+      packInto(cli, tag, output, choice),
+    );
+}
+
+/** @param output a file, or - */
+export async function packInto(cli: Cli, tag: string, output: string, opts: Options): Promise<void> {
+  const forkd = await connect(cli);
+  const choice = { ...opts, signal: cli.signal };
+  const show = output === "-" ? withoutProgress : working;
+  const pack = await show(`Packing ${tag}`, async (progress) => {
+    const info = await forkd.preparePack(tag, { ...choice, onProgress: progress });
+    const report = (done: number): void => progress({ step: `Writing ${output}`, done, total: info.bytes, unit: "bytes" });
+    const content = counted(forkd.readPack(tag, choice), info.bytes, { report });
+    if (output === "-") await drain(content, async (chunk) => writeBytes("stdout", chunk));
+    else await writeWhole(output, content, 0o600, await isSpecial(output));
+    return info;
+  });
+  if (output === "-") return;
+  if (cli.json) printJson({ ...pack, file: output });
+  else printPlain(`${output}: ${formatBytes(pack.bytes)}, ${formatBytes(pack.content_bytes)} when unpacked${signedBy(pack.signed_by)}.`);
 }
 
 function signedBy(keys: readonly string[]): string {

@@ -11,7 +11,7 @@ import { working } from "../progress.ts";
 import type { Unpacked } from "forkd";
 import type { Cli } from "../cli.ts";
 
-type Options = { tag?: string; force?: boolean; quiet?: boolean };
+type Options = { tag?: string | undefined; force?: boolean | undefined; quiet?: boolean | undefined };
 
 export function unpackCommand(cli: Cli): Command {
   return new Command("unpack")
@@ -21,21 +21,24 @@ export function unpackCommand(cli: Cli): Command {
     .option("--force", "take the tag away from the snapshot that has it")
     .option("-q, --quiet", "print the tag only")
     .option("--json", "print JSON")
-    .action(async (file: string, opts: Options) => {
-      const source = file === "-" ? undefined : await stat(file);
-      const forkd = await connect(cli);
-      const unpacked = await working(`Unpacking ${file}`, async (progress) => {
-        const total = source?.isFile() ? source.size : undefined;
-        const report = (done: number): void =>
-          progress({ step: `Unpacking ${file}`, done, unit: "bytes", ...(total === undefined ? {} : { total }) });
-        const content = counted(source ? createReadStream(file, { highWaterMark: 1 << 20 }) : process.stdin, total, { report });
-        return forkd.unpack(content, { tag: opts.tag, force: opts.force, signal: cli.signal });
-      });
-      show(cli, unpacked, opts);
-    });
+    .action(async (file: string, opts: Options) => unpackFile(cli, file, opts));
 }
 
-function show(cli: Cli, unpacked: Unpacked, { quiet }: Options): void {
+/** @param file a file, or - */
+export async function unpackFile(cli: Cli, file: string, opts: Options): Promise<void> {
+  const source = file === "-" ? undefined : await stat(file);
+  const forkd = await connect(cli);
+  const unpacked = await working(`Unpacking ${file}`, async (progress) => {
+    const total = source?.isFile() ? source.size : undefined;
+    const report = (done: number): void =>
+      progress({ step: `Unpacking ${file}`, done, unit: "bytes", ...(total === undefined ? {} : { total }) });
+    const content = counted(source ? createReadStream(file, { highWaterMark: 1 << 20 }) : process.stdin, total, { report });
+    return forkd.unpack(content, { tag: opts.tag, force: opts.force, signal: cli.signal });
+  });
+  printUnpacked(cli, unpacked, opts);
+}
+
+export function printUnpacked(cli: Cli, unpacked: Unpacked, { quiet }: Options): void {
   if (cli.json) {
     printJson(unpacked);
     return;

@@ -79,7 +79,7 @@ export const gcResult = z
   .strictObject({
     removed: z.array(
       z.strictObject({
-        kind: z.enum(["snapshot", "flat-image", "guest-kernel", "image", "pack", "staging", "run-folder", "vmm"]),
+        kind: z.enum(["snapshot", "flat-image", "guest-kernel", "image", "pack", "download", "staging", "run-folder", "vmm"]),
         name: z.string(),
         bytes: z.int(),
       }),
@@ -125,6 +125,7 @@ const eventType = z
     "snapshot.failed",
     "snapshot.updated",
     "snapshot.deleted",
+    "snapshot.pushed",
     "image.created",
     "image.deleted",
     "workspace.created",

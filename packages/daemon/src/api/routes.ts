@@ -5,6 +5,7 @@ import { contextRoutes } from "./routes/contexts.ts";
 import { daemonRoutes } from "./routes/daemon.ts";
 import { fileRoutes } from "./routes/files.ts";
 import { packRoutes } from "./routes/packs.ts";
+import { hubRoutes } from "./routes/hub.ts";
 import { portRoutes } from "./routes/ports.ts";
 import { processRoutes } from "./routes/processes.ts";
 import { sandboxRoutes } from "./routes/sandboxes.ts";
@@ -15,6 +16,7 @@ export const routes = {
   ...daemonRoutes,
   ...snapshotRoutes,
   ...packRoutes,
+  ...hubRoutes,
   ...sandboxRoutes,
   ...contextRoutes,
   ...fileRoutes,

@@ -6,6 +6,7 @@ import type { EvalRequest, EvalResult, ExecRequest, ExecResult, PingResult } fro
 import type * as files from "../api/files.ts";
 import type { ContextInfo, CreateContext } from "../api/contexts.ts";
 import type { CreatedImage, CreateImage, ImageInfo } from "../api/image.ts";
+import type { HubListing, HubQuery, PullSnapshot, PushedSnapshot, PushSnapshot } from "../api/hub.ts";
 import type { NetworkInfo, SetNetwork } from "../api/network.ts";
 import type * as pack from "../api/pack.ts";
 import type { PortInfo } from "../api/ports.ts";
@@ -168,6 +169,12 @@ export type ImagesApi = {
   remove(name: string, caller: Caller): Promise<void>;
 };
 
+export type HubApi = {
+  push(tag: string, request: PushSnapshot, caller: Caller): Promise<PushedSnapshot>;
+  pull(request: PullSnapshot, caller: Caller): Promise<pack.Unpacked>;
+  list(query: HubQuery, caller: Caller): Promise<HubListing>;
+};
+
 export type WorkspacesApi = {
   list(): Promise<WorkspaceInfo[]>;
   get(name: string): Promise<WorkspaceInfo>;
@@ -197,6 +204,7 @@ export type ManagerApi = {
   readonly snapshots: SnapshotsApi;
   readonly packs: PacksApi;
   readonly images: ImagesApi;
+  readonly hub: HubApi;
   readonly workspaces: WorkspacesApi;
 };
 

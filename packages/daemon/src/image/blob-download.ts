@@ -1,21 +1,28 @@
-// Downloads blobs of a registry into the cache: verified while streaming, and continued where an earlier attempt ended.
+// Downloads blobs into a cache: verified while streaming, and continued where an earlier attempt ended.
 
 import { createHash } from "node:crypto";
 import { createReadStream } from "node:fs";
-import { link, mkdir, open, readdir, rename, rm } from "node:fs/promises";
+import { link, mkdir, open, readdir, rename, rm, stat } from "node:fs/promises";
 import type { FileHandle } from "node:fs/promises";
 import { join } from "node:path";
 import { ForkdError, messageOf } from "../errors.ts";
-import type { Home } from "../home.ts";
 import { isAlive, ownProcessId } from "../util/process-id.ts";
 import type { ProcessId } from "../util/process-id.ts";
 import type { Descriptor } from "./oci-schema.ts";
-import type { RegistryClient } from "./registry-client.ts";
 
 /** Attempts in a row that bring nothing before a download is given up */
 const MAX_FRUITLESS = 5;
 const STALL_MS = 60_000;
 const PARTIAL = /^[0-9a-f]{64}\.(\d+)-(\d+)-[0-9a-z]+\.partial$/;
+
+/** Where blobs come from */
+export type BlobSource = {
+  /** Asks for a blob from `offset` on; `at` is where in it the answer begins, if it is one */
+  open(blob: Descriptor, offset: number): Promise<{ response: Response; at: number | undefined }>;
+  /** Waits before the next attempt */
+  pause(attempt: number): Promise<void>;
+  failure(message: string, cause?: unknown): ForkdError;
+};
 
 export type BlobOpts = {
   signal?: AbortSignal | undefined;
@@ -26,9 +33,8 @@ export type BlobOpts = {
 /** Partial files this process is writing: two downloads of one blob must not share one */
 const busy = new Set<string>();
 
-/** Gives the verified blob the further name `dest`, which stays whatever happens to the cache */
-export async function downloadBlob(home: Home, client: RegistryClient, blob: Descriptor, dest: string, opts: BlobOpts): Promise<void> {
-  const dir = blobsDir(home);
+/** Gives the verified blob the further name `dest`, which stays whatever happens to the cache in `dir` */
+export async function downloadBlob(dir: string, source: BlobSource, blob: Descriptor, dest: string, opts: BlobOpts): Promise<void> {
   await mkdir(dir, { recursive: true, mode: 0o700 });
   const hex = hexOf(blob);
   const target = join(dir, hex);
@@ -38,7 +44,7 @@ export async function downloadBlob(home: Home, client: RegistryClient, blob: Des
   }
   const partial = await claimPartial(dir, hex);
   try {
-    await fill(client, blob, partial, opts);
+    await fill(source, blob, partial, opts);
     await link(partial, dest);
     await rename(partial, target);
   } catch (error) {
@@ -50,44 +56,48 @@ export async function downloadBlob(home: Home, client: RegistryClient, blob: Des
 }
 
 /** Removes blobs and what was begun of them, except what another download is writing */
-export async function forgetBlobs(home: Home, blobs: readonly Descriptor[]): Promise<void> {
+export async function forgetBlobs(dir: string, blobs: readonly Descriptor[]): Promise<void> {
   const digits = new Set(blobs.map(hexOf));
-  const dir = blobsDir(home);
   const self = await ownProcessId();
-  let names: string[];
-  try {
-    names = await readdir(dir);
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === "ENOENT") return;
-    throw error;
-  }
-  for (const name of names) {
+  for (const name of await namesIn(dir)) {
     if (!digits.has(name.slice(0, 64))) continue;
     if (name.length > 64 && !(await isFree(join(dir, name), name, self))) continue;
     await rm(join(dir, name), { force: true });
   }
 }
 
-async function fill(client: RegistryClient, blob: Descriptor, path: string, opts: BlobOpts): Promise<void> {
+/** What was begun and is not being written now, and what nobody took; removed unless `dryRun` */
+export async function sweepDownloads(dir: string, opts: { dryRun: boolean }): Promise<{ name: string; bytes: number }[]> {
+  const self = await ownProcessId();
+  const swept: { name: string; bytes: number }[] = [];
+  for (const name of await namesIn(dir)) {
+    const path = join(dir, name);
+    if (name.length > 64 && !(await isFree(path, name, self))) continue;
+    swept.push({ name, bytes: (await stat(path)).blocks * 512 });
+    if (!opts.dryRun) await rm(path, { force: true });
+  }
+  return swept;
+}
+
+async function fill(source: BlobSource, blob: Descriptor, path: string, opts: BlobOpts): Promise<void> {
   const file = await open(path, "a+", 0o600);
   try {
     let fruitless = 0;
     for (;;) {
       const before = (await file.stat()).size;
       try {
-        await attempt(client, blob, file, path, opts);
+        await attempt(source, blob, file, path, opts);
         return;
       } catch (error) {
         if (opts.signal?.aborted) throw new ForkdError("CANCELLED", "The download was cancelled.");
         if (error instanceof ForkdError) throw error;
+        const { code } = error as NodeJS.ErrnoException;
+        if (code === "ENOSPC" || code === "EDQUOT")
+          throw new ForkdError("NO_SPACE", "Cannot download: the disk is full.", { cause: error });
         fruitless = (await file.stat()).size > before ? 0 : fruitless + 1;
         if (fruitless >= MAX_FRUITLESS)
-          throw new ForkdError(
-            "REGISTRY_FAILED",
-            `The download of ${blob.digest.slice(0, 19)} broke off ${fruitless} times: ${messageOf(error)}.`,
-            { cause: error },
-          );
-        await client.pause(fruitless);
+          throw source.failure(`The download of ${blob.digest.slice(0, 19)} broke off ${fruitless} times: ${messageOf(error)}.`, error);
+        await source.pause(fruitless);
       }
     }
   } finally {
@@ -96,7 +106,7 @@ async function fill(client: RegistryClient, blob: Descriptor, path: string, opts
 }
 
 /** One request for what is still missing; throws something else than a ForkdError when another attempt may help */
-async function attempt(client: RegistryClient, blob: Descriptor, file: FileHandle, path: string, opts: BlobOpts): Promise<void> {
+async function attempt(source: BlobSource, blob: Descriptor, file: FileHandle, path: string, opts: BlobOpts): Promise<void> {
   let have = (await file.stat()).size;
   if (have > blob.size) {
     await file.truncate(0);
@@ -108,20 +118,20 @@ async function attempt(client: RegistryClient, blob: Descriptor, file: FileHandl
   let reported = have;
   try {
     if (have < blob.size || blob.size === 0) {
-      const response = await client.get(`blobs/${blob.digest}`, have > 0 ? { range: `bytes=${have}-` } : {});
-      if (have > 0 && !continuesAt(response, have)) {
+      const { response, at } = await source.open(blob, have);
+      if (at !== have) {
         await file.truncate(0);
         opts.onBytes?.(-have);
         have = reported = 0;
         hash = createHash("sha256");
-        if (response.status === 206 || response.status === 416) {
-          await response.body?.cancel();
-          throw new Error("the registry did not continue where it was asked to");
-        }
       }
-      if (!response.ok) {
+      if (!response.ok && response.status !== 416) {
         await response.body?.cancel();
-        throw new ForkdError("REGISTRY_FAILED", `The registry answered ${response.status} for the blob ${blob.digest.slice(0, 19)}.`);
+        throw source.failure(`The server answered ${response.status} for the blob ${blob.digest.slice(0, 19)}.`);
+      }
+      if (at !== have) {
+        await response.body?.cancel();
+        throw new Error("the server did not continue where it was asked to");
       }
       for await (const chunk of unstalled(response)) {
         opts.signal?.throwIfAborted();
@@ -140,10 +150,6 @@ async function attempt(client: RegistryClient, blob: Descriptor, file: FileHandl
     opts.onBytes?.(-reported);
     throw error;
   }
-}
-
-function continuesAt(response: Response, offset: number): boolean {
-  return response.status === 206 && (response.headers.get("content-range") ?? "").startsWith(`bytes ${offset}-`);
 }
 
 /** The body's chunks; fails when none comes for a long time */
@@ -212,8 +218,13 @@ async function linkIfThere(from: string, to: string): Promise<boolean> {
   }
 }
 
-function blobsDir(home: Home): string {
-  return join(home.cache, "blobs");
+async function namesIn(dir: string): Promise<string[]> {
+  try {
+    return await readdir(dir);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === "ENOENT") return [];
+    throw error;
+  }
 }
 
 function hexOf(blob: Descriptor): string {

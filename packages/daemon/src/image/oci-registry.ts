@@ -1,35 +1,25 @@
 // Pulls an image from an OCI registry into the store.
 
-import { createHash } from "node:crypto";
 import { createReadStream } from "node:fs";
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { ForkdError } from "../errors.ts";
 import type { Home } from "../home.ts";
 import { checkName } from "../util/name.ts";
+import { inParallel } from "../util/in-parallel.ts";
 import type { Progress } from "../util/progress.ts";
 import { downloadBlob, forgetBlobs } from "./blob-download.ts";
 import { flattenLayers } from "./layers.ts";
-import {
-  MEDIA_INDEX,
-  MEDIA_MANIFEST,
-  OciConfig,
-  OciIndex,
-  OciManifest,
-  choosePlatform,
-  isIndex,
-  parseDocument,
-  toImageConfig,
-} from "./oci-schema.ts";
+import { fetchManifest } from "./oci-manifest.ts";
+import { OciConfig, OciIndex, OciManifest, choosePlatform, isIndex, parseDocument, toImageConfig } from "./oci-schema.ts";
 import type { Descriptor } from "./oci-schema.ts";
 import { parseReference } from "./reference.ts";
-import { RegistryClient, readBounded } from "./registry-client.ts";
+import { RegistryClient } from "./registry-client.ts";
 import { DEFAULT_MAX_BYTES } from "./squashfs.ts";
 import { withStaging } from "../host/staging.ts";
 import { ImageStore } from "./store.ts";
 import type { StoredImage } from "./store.ts";
 
-const MAX_MANIFEST_BYTES = 4 * 1024 ** 2;
 const MAX_CONFIG_BYTES = 8 * 1024 ** 2;
 const PARALLEL_DOWNLOADS = 3;
 
@@ -78,12 +68,12 @@ export async function pullImage(home: Home, reference: string, opts: PullOpts): 
       const source = { kind: "oci" as const, reference: ref.canonical, digest };
       return new ImageStore(home).add({ rootfsTmpPath: rootfs, name: opts.name, config: imageConfig, source, signal: opts.signal });
     });
-    await forgetBlobs(home, blobs);
+    await forgetBlobs(blobsDir(home), blobs);
     return image;
   } catch (error) {
     const isAborted = opts.signal?.aborted === true;
     const isNetwork = error instanceof ForkdError && (error.code === "REGISTRY_FAILED" || error.code === "REGISTRY_AUTH");
-    if (!isAborted && !isNetwork) await forgetBlobs(home, blobs);
+    if (!isAborted && !isNetwork) await forgetBlobs(blobsDir(home), blobs);
     if (isAborted && !(error instanceof ForkdError)) throw new ForkdError("CANCELLED", "The download was cancelled.", { cause: error });
     throw error;
   }
@@ -105,25 +95,6 @@ async function resolveManifest(
   return { digest: image.digest, manifest: parseDocument(OciManifest, image.data, `the manifest of ${what}`) };
 }
 
-async function fetchManifest(client: RegistryClient, tagOrDigest: string, what: string): Promise<{ digest: string; data: Buffer }> {
-  const response = await client.get(`manifests/${tagOrDigest}`, { accept: [...MEDIA_INDEX, ...MEDIA_MANIFEST].join(", ") });
-  if (!response.ok) {
-    await response.body?.cancel();
-    if (response.status === 404)
-      throw new ForkdError("NOT_FOUND", `There is no image ${what} in its registry.`, { hint: "Check the name and the tag." });
-    throw new ForkdError(
-      response.status === 401 || response.status === 403 ? "REGISTRY_AUTH" : "REGISTRY_FAILED",
-      `The registry answered ${response.status} for ${what}.`,
-    );
-  }
-  const data = await readBounded(response, MAX_MANIFEST_BYTES);
-  const digest = `sha256:${createHash("sha256").update(data).digest("hex")}`;
-  const expected = tagOrDigest.startsWith("sha256:") ? tagOrDigest : response.headers.get("docker-content-digest");
-  if (expected?.startsWith("sha256:") && expected !== digest)
-    throw new ForkdError("DIGEST_MISMATCH", `Refused ${what}: its manifest does not have the digest ${expected}.`);
-  return { digest, data };
-}
-
 async function downloadAll(
   home: Home,
   client: RegistryClient,
@@ -132,28 +103,18 @@ async function downloadAll(
   opts: PullOpts,
 ): Promise<void> {
   const total = blobs.reduce((sum, blob) => sum + blob.size, 0);
-  const failed = new AbortController();
-  const signal = opts.signal ? AbortSignal.any([opts.signal, failed.signal]) : failed.signal;
   let done = 0;
   const onBytes = (bytes: number): void => {
     done += bytes;
     opts.progress?.({ step: "Downloading", done, total, unit: "bytes" });
   };
-  const queue = [...blobs];
-  let failure: Error | undefined;
-  const work = async (): Promise<void> => {
-    for (let blob = queue.shift(); blob !== undefined && !signal.aborted; blob = queue.shift()) {
-      try {
-        await downloadBlob(home, client, blob, pathOf(blob), { signal, onBytes });
-      } catch (error) {
-        failure ??= error instanceof Error ? error : new Error(String(error));
-        failed.abort();
-      }
-    }
-  };
-  await Promise.all(Array.from({ length: PARALLEL_DOWNLOADS }, work));
-  if (failure !== undefined) throw failure;
-  if (opts.signal?.aborted) throw new ForkdError("CANCELLED", "The download was cancelled.");
+  const download = async (blob: Descriptor, signal: AbortSignal): Promise<void> =>
+    downloadBlob(blobsDir(home), client, blob, pathOf(blob), { signal, onBytes });
+  await inParallel(blobs, PARALLEL_DOWNLOADS, download, opts.signal);
+}
+
+function blobsDir(home: Home): string {
+  return join(home.cache, "blobs");
 }
 
 function uniqueBlobs(blobs: readonly Descriptor[]): Descriptor[] {

@@ -1,15 +1,14 @@
-// Speaks to an OCI registry: authentication, redirects, and nothing of a secret anywhere but where it belongs.
+// Speaks to an OCI registry: authentication, and nothing of a secret anywhere but where it belongs.
 
-import { setTimeout as sleep } from "node:timers/promises";
 import { z } from "zod";
-import { ForkdError, messageOf } from "../errors.ts";
+import { ForkdError } from "../errors.ts";
+import type { BlobSource } from "./blob-download.ts";
+import type { Descriptor } from "./oci-schema.ts";
 import { isLoopback } from "./reference.ts";
+import { Web, checkPassing } from "./web.ts";
+import type { Upload, WebRequest } from "./web.ts";
 
-const MAX_REDIRECTS = 5;
 const MAX_TOKEN_BYTES = 1024 * 1024;
-const REQUEST_TIMEOUT_MS = 60_000;
-const RETRIES = 4;
-const BACKOFF_MS = 300;
 
 const TokenAnswer = z.object({ token: z.string().optional(), access_token: z.string().optional() });
 
@@ -18,92 +17,97 @@ export type RegistryOpts = {
   repository: string;
   username?: string | undefined;
   password?: string | undefined;
+  /** also to write; without it nothing but reading is asked for */
+  push?: boolean | undefined;
+  /** further repositories to read, for blobs that are mounted from there */
+  alsoRead?: readonly string[] | undefined;
   /** plain http although the registry is not this machine */
   insecureHttp?: boolean | undefined;
   signal?: AbortSignal | undefined;
 };
 
-export class RegistryClient {
+export type RegistryRequest = { headers?: Record<string, string>; body?: Upload | undefined };
+
+export class RegistryClient implements BlobSource {
   readonly #opts: RegistryOpts;
-  readonly #origin: string;
+  readonly #web: Web;
+  readonly #base: URL;
   /** value of the Authorization header that worked last */
   #authorization: string | undefined;
 
   constructor(opts: RegistryOpts) {
     this.#opts = opts;
-    this.#origin = `${opts.insecureHttp || isLoopback(opts.host) ? "http" : "https"}://${opts.host}`;
+    const origin = `${opts.insecureHttp || isLoopback(opts.host) ? "http" : "https"}://${opts.host}`;
+    this.#base = new URL(`${origin}/v2/${opts.repository}/`);
+    this.#web = new Web({ ...opts, who: `the registry ${opts.host}`, code: "REGISTRY_FAILED", origin });
   }
 
   /** GET below /v2/<repository>/; the body of the answer must be read or cancelled */
   async get(path: string, headers: Record<string, string> = {}): Promise<Response> {
-    const url = `${this.#origin}/v2/${this.#opts.repository}/${path}`;
-    for (let attempt = 0; ; attempt++) {
-      try {
-        const response = await this.#getAuthorized(url, headers);
-        if (response.status !== 429 && response.status < 500) return response;
-        await response.body?.cancel();
-        if (attempt >= RETRIES)
-          throw new ForkdError("REGISTRY_FAILED", `The registry ${this.#opts.host} answered ${response.status} to ${path}.`);
-      } catch (error) {
-        this.#checkAborted();
-        if (error instanceof ForkdError || attempt >= RETRIES) throw this.#failed(path, error);
-      }
-      await this.pause(attempt);
-    }
+    return this.ask("GET", path, { headers });
   }
 
-  /** Waits before the next attempt, longer each time */
-  async pause(attempt: number): Promise<void> {
-    try {
-      await sleep(BACKOFF_MS * 2 ** attempt, undefined, this.#opts.signal ? { signal: this.#opts.signal } : {});
-    } catch (error) {
-      this.#checkAborted();
-      throw error;
-    }
+  /** A request that may be repeated, until the registry answers something sensible */
+  async ask(method: WebRequest["method"], path: string, request: RegistryRequest = {}): Promise<Response> {
+    return this.#persist(method, path, async () => checkPassing(await this.send(method, this.#urlOf(path), request)));
   }
 
-  #checkAborted(): void {
-    if (this.#opts.signal?.aborted) throw new ForkdError("CANCELLED", "The download was cancelled.");
-  }
-
-  #failed(path: string, error: unknown): ForkdError {
-    if (error instanceof ForkdError) return error;
-    const cause = error instanceof Error && error.cause instanceof Error ? `${error.message}: ${error.cause.message}` : messageOf(error);
-    return new ForkdError("REGISTRY_FAILED", `Cannot get ${path} of ${this.#opts.repository} from ${this.#opts.host}: ${cause}.`, {
-      cause: error,
+  /** A small document, whole */
+  async read(path: string, limit: number, headers: Record<string, string> = {}): Promise<{ response: Response; data: Buffer }> {
+    return this.#persist("GET", path, async () => {
+      const response = await checkPassing(await this.send("GET", this.#urlOf(path), { headers }));
+      return { response, data: await readBounded(response, limit) };
     });
   }
 
-  async #getAuthorized(url: string, headers: Record<string, string>): Promise<Response> {
-    const first = await this.#follow(url, headers, this.#authorization);
+  /** One request, to an address that the registry named; the login goes along if it is the registry's own */
+  async send(method: WebRequest["method"], url: URL, request: RegistryRequest = {}): Promise<Response> {
+    const first = await this.#web.request(url, { method, ...request, authorization: this.#authorization });
     if (first.status !== 401) return first;
     const challenge = first.headers.get("www-authenticate") ?? "";
     await first.body?.cancel();
     this.#authorization = await this.#answer(challenge);
-    const second = await this.#follow(url, headers, this.#authorization);
-    if (second.status === 401 || second.status === 403) {
-      await second.body?.cancel();
-      throw new ForkdError(
-        "REGISTRY_AUTH",
-        `The registry ${this.#opts.host} does not let ${this.#opts.username ? `user ${this.#opts.username}` : "an anonymous user"} read ${this.#opts.repository}.`,
-      );
-    }
-    return second;
+    const second = await this.#web.request(url, { method, ...request, authorization: this.#authorization });
+    if (second.status !== 401 && second.status !== 403) return second;
+    await second.body?.cancel();
+    const { host, username, repository } = this.#opts;
+    const who = username ? `user ${username}` : "an anonymous user";
+    throw new ForkdError(
+      "REGISTRY_AUTH",
+      `The registry ${host} does not let ${who} ${method === "GET" || method === "HEAD" ? "read" : "write"} ${repository}.`,
+    );
   }
 
-  /** Follows redirects by hand: the authorization goes to the registry's own origin and nowhere else */
-  async #follow(start: string, headers: Record<string, string>, authorization: string | undefined): Promise<Response> {
-    let url = new URL(start);
-    for (let hop = 0; hop <= MAX_REDIRECTS; hop++) {
-      const own = url.origin === new URL(this.#origin).origin;
-      const response = await this.#fetch(url, own && authorization !== undefined ? { ...headers, authorization } : headers);
-      const location = response.headers.get("location");
-      if (response.status < 300 || response.status >= 400 || location === null) return response;
-      await response.body?.cancel();
-      url = new URL(location, url);
-      this.#checkTransport(url, "redirects to");
-    }
-    throw new ForkdError("REGISTRY_FAILED", `The registry ${this.#opts.host} redirects more than ${MAX_REDIRECTS} times.`);
+  /** Where a blob goes, as the registry said in an answer */
+  locationOf(response: Response): URL {
+    const location = response.headers.get("location");
+    if (location === null) throw this.failure(`The registry ${this.#opts.host} does not say where to upload to.`);
+    return this.#web.resolve(location, this.#base);
+  }
+
+  async open(blob: Descriptor, offset: number): Promise<{ response: Response; at: number | undefined }> {
+    const response = await this.get(`blobs/${blob.digest}`, offset > 0 ? { range: `bytes=${offset}-` } : {});
+    const isFrom = (response.headers.get("content-range") ?? "").startsWith(`bytes ${offset}-`);
+    return { response, at: response.status === 200 ? 0 : response.status === 206 && isFrom ? offset : undefined };
+  }
+
+  /** Waits before the next attempt, longer each time */
+  async pause(attempt: number): Promise<void> {
+    await this.#web.pause(attempt);
+  }
+
+  failure(message: string, cause?: unknown): ForkdError {
+    return this.#web.failure(message, cause);
+  }
+
+  async #persist<T>(method: string, path: string, work: () => Promise<T>): Promise<T> {
+    const { host, repository } = this.#opts;
+    const verb = method === "GET" || method === "HEAD" ? "get" : "write";
+    return this.#web.persist(`Cannot ${verb} ${path.split("?")[0]} of ${repository} at ${host}`, work);
+  }
+
+  #urlOf(path: string): URL {
+    return new URL(path, this.#base);
   }
 
   async #answer(challenge: string): Promise<string> {
@@ -123,45 +127,26 @@ export class RegistryClient {
   }
 
   async #token(realm: string, fields: ReadonlyMap<string, string>, basic: string | undefined): Promise<string> {
-    if (!URL.canParse(realm))
-      throw new ForkdError("REGISTRY_FAILED", `The registry ${this.#opts.host} names a token server that is not an address.`);
+    const { host, repository, push, alsoRead = [] } = this.#opts;
+    if (!URL.canParse(realm)) throw this.failure(`The registry ${host} names a token server that is not an address.`);
     const url = new URL(realm);
-    this.#checkTransport(url, "names the token server");
+    this.#web.checkTransport(url, "names the token server");
     const service = fields.get("service");
     if (service !== undefined) url.searchParams.set("service", service);
-    // Never more than reading this repository, whatever the challenge asks for
-    url.searchParams.set("scope", `repository:${this.#opts.repository}:pull`);
-    const response = await this.#fetch(url, basic === undefined ? {} : { authorization: basic });
+    // Never more than this work needs, whatever the challenge asks for
+    url.searchParams.set("scope", `repository:${repository}:${push ? "pull,push" : "pull"}`);
+    for (const other of alsoRead) url.searchParams.append("scope", `repository:${other}:pull`);
+    const login = new Web({ ...this.#opts, who: `the token server of ${host}`, code: "REGISTRY_FAILED", origin: url.origin });
+    const response = await login.request(url, { method: "GET", authorization: basic });
     if (!response.ok) {
       await response.body?.cancel();
       const code = response.status >= 500 || response.status === 429 ? "REGISTRY_FAILED" : "REGISTRY_AUTH";
-      throw new ForkdError(code, `The token server of ${this.#opts.host} answered ${response.status}.`);
+      throw new ForkdError(code, `The token server of ${host} answered ${response.status}.`);
     }
     const answer = TokenAnswer.safeParse(JSON.parse((await readBounded(response, MAX_TOKEN_BYTES)).toString("utf8")));
     const token = answer.success ? (answer.data.token ?? answer.data.access_token) : undefined;
-    if (token === undefined) throw new ForkdError("REGISTRY_AUTH", `The token server of ${this.#opts.host} gave no token.`);
+    if (token === undefined) throw new ForkdError("REGISTRY_AUTH", `The token server of ${host} gave no token.`);
     return token;
-  }
-
-  #checkTransport(url: URL, verb: string): void {
-    if (url.protocol === "https:") return;
-    const allowed = this.#opts.insecureHttp || (isLoopback(this.#opts.host) && isLoopback(url.host));
-    if (url.protocol === "http:" && allowed) return;
-    throw new ForkdError(
-      "REGISTRY_FAILED",
-      `Refused: the registry ${this.#opts.host} ${verb} ${url.protocol}//${url.host}, which is not encrypted.`,
-    );
-  }
-
-  async #fetch(url: URL, headers: Record<string, string>): Promise<Response> {
-    const deadline = new AbortController();
-    const timer = setTimeout(() => deadline.abort(new Error(`no answer within ${REQUEST_TIMEOUT_MS} ms`)), REQUEST_TIMEOUT_MS);
-    try {
-      const signal = this.#opts.signal ? AbortSignal.any([this.#opts.signal, deadline.signal]) : deadline.signal;
-      return await fetch(url, { headers: { ...headers, "accept-encoding": "identity" }, redirect: "manual", signal });
-    } finally {
-      clearTimeout(timer);
-    }
   }
 }
 

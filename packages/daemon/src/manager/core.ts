@@ -24,6 +24,8 @@ export type Settings = {
   packTrust: TrustPolicy;
   /** limit of what was compressed before and is kept */
   packCacheMiB: number;
+  /** index in which aliases are looked up; null: none */
+  hubUrl: string | null;
   /** who is asked for names; null: whom the host asks */
   dnsServers: string | null;
   /** folders below which shares are allowed over the network, separated by commas; null: none */

@@ -6,6 +6,8 @@ import type { GcResult } from "../api/daemon.ts";
 import { statIfThere } from "../disk/layer.ts";
 import { folderAgeMs } from "../host/owner.ts";
 import { sweepStaging } from "../host/staging.ts";
+import { downloadsDir } from "../hub/blob-store.ts";
+import { sweepDownloads } from "../image/blob-download.ts";
 import { PackCache } from "../pack/cache.ts";
 import type { Snapshot } from "../snapshot/store.ts";
 import type { Core } from "./core.ts";
@@ -24,6 +26,7 @@ export async function collectGarbage(core: Core, lineage: Lineage, dryRun: boole
   const images = await unneededImages(core, unneeded);
   const cache = new PackCache(core.home);
   const packs = (await cache.trim(0, { dryRun })).map(({ digest, bytes }): Garbage => ({ kind: "pack", name: digest, bytes }));
+  const downloads = await downloadGarbage(core, dryRun);
   if (!dryRun) {
     await lineage.collect();
     await core.runtime.flats.evict(0);
@@ -33,8 +36,15 @@ export async function collectGarbage(core: Core, lineage: Lineage, dryRun: boole
     await sweepStaging(core.home);
     await core.runtime.snapshots.sweep();
   }
-  const removed = [...snapshots, ...flats, ...kernels, ...images, ...packs];
+  const removed = [...snapshots, ...flats, ...kernels, ...images, ...packs, ...downloads];
   return { removed, bytes: removed.reduce((sum, { bytes }) => sum + bytes, 0), dry_run: dryRun };
+}
+
+/** Parts of images and packs whose pulls broke off */
+async function downloadGarbage({ home }: Core, dryRun: boolean): Promise<Garbage[]> {
+  const found = [];
+  for (const dir of [join(home.cache, "blobs"), downloadsDir(home)]) found.push(...(await sweepDownloads(dir, { dryRun })));
+  return found.map(({ name, bytes }) => ({ kind: "download", name, bytes }));
 }
 
 /** A layer of a disk is freed with the last of the snapshots that have it */

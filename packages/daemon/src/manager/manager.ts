@@ -22,6 +22,7 @@ import { ownCaller } from "./caller.ts";
 import type { Core, Log, Meter, Settings } from "./core.ts";
 import { Files } from "./files.ts";
 import { collectGarbage } from "./gc.ts";
+import { Hub } from "./hub.ts";
 import { Images } from "./images.ts";
 import { Contexts } from "./contexts.ts";
 import { Inside } from "./inside.ts";
@@ -77,6 +78,7 @@ export class Manager {
   readonly branches: Branches;
   readonly snapshots: Snapshots;
   readonly packs: Packs;
+  readonly hub: Hub;
   readonly images: Images;
   readonly workspaces: Workspaces;
   readonly suspension: Suspension;
@@ -114,6 +116,7 @@ export class Manager {
     const parts = { registry, sandboxes: this.sandboxes, snapshots: this.snapshots, lineage };
     this.branches = new Branches(core, parts);
     this.packs = new Packs(core, parts);
+    this.hub = new Hub(core, this.packs);
     this.images = new Images(core);
     this.workspaces = new Workspaces(core, { ...parts, branches: this.branches });
     this.suspension = new Suspension(core, { ...parts, branches: this.branches });

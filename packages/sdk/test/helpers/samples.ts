@@ -238,6 +238,12 @@ export const SAMPLES: { [N in RouteName]: readonly [number, unknown] } = {
   createImage: [201, { ...image, reused: false }],
   getImage: [200, image],
   deleteImage: [204, undefined],
+  pushSnapshot: [
+    201,
+    { to: "oci://r.example/py:1", snapshot: "sn-a", digest: null, sha256: "00", manifest_sha256: "11", bytes: 2, sent_bytes: 1 },
+  ],
+  pullSnapshot: [201, { snapshot, added: ["sn-1"], replaced: null, signed_by: null, warnings: [] }],
+  listHub: [200, { hub: "https://h.example/r.json", packages: [] }],
   listSnapshots: [200, [snapshot]],
   createSnapshot: [201, snapshot],
   getSnapshot: [200, snapshot],

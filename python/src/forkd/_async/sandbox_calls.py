@@ -7,13 +7,13 @@ from typing import Any, Dict, List, Literal, Optional, Union
 from .. import types
 from .._call import Call
 from .._wire import UNSET, Key, Page, Unset, fields, joined, key_of, nullable, pairs_of, path
-from .snapshot_calls import SnapshotCalls
+from .hub_calls import HubCalls
 
 #: On top of the time-out for each child of a fork
 _PER_CHILD_SECS = 0.5
 
 
-class SandboxCalls(SnapshotCalls):
+class SandboxCalls(HubCalls):
     async def list_sandboxes(
         self,
         *,

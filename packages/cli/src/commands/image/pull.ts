@@ -3,7 +3,8 @@
 import { Command } from "commander";
 import { connect } from "../../daemon.ts";
 import { imageNameOf } from "../../image-name.ts";
-import { makeImage, registryLogin } from "../../stored-image.ts";
+import { registryLogin, registryOf } from "../../registry-login.ts";
+import { makeImage } from "../../stored-image.ts";
 import { parseBytes, printStored } from "./stored.ts";
 
 import type { Cli } from "../../cli.ts";
@@ -24,6 +25,6 @@ export function imagePullCommand(cli: Cli): Command {
 export async function pullNamed(cli: Cli, reference: string, opts: Options): Promise<void> {
   const { name = imageNameOf(reference), maxBytes, insecureHttp } = opts;
   const forkd = await connect(cli);
-  const source = { reference, name, maxBytes, insecureHttp, ...registryLogin() };
+  const source = { reference, name, maxBytes, insecureHttp, ...(await registryLogin(registryOf(reference))) };
   printStored(cli, name, await makeImage(cli, forkd, source, `Pulling ${name}`));
 }

@@ -4,6 +4,7 @@ import { contextHandlers } from "./contexts.ts";
 import { daemonHandlers } from "./daemon.ts";
 import { fileHandlers } from "./files.ts";
 import { packHandlers } from "./packs.ts";
+import { hubHandlers } from "./hub.ts";
 import { portHandlers } from "./ports.ts";
 import { processHandlers } from "./processes.ts";
 import { sandboxHandlers } from "./sandboxes.ts";
@@ -15,6 +16,7 @@ export const handlers: Handlers = {
   ...daemonHandlers,
   ...snapshotHandlers,
   ...packHandlers,
+  ...hubHandlers,
   ...sandboxHandlers,
   ...contextHandlers,
   ...fileHandlers,

@@ -1,0 +1,48 @@
+// forkd hub: what an index of snapshots has.
+
+import { Command } from "commander";
+import { connect } from "../daemon.ts";
+import { formatBytes, printJson, printLine, printTable } from "../output.ts";
+import { hubOf } from "../hub-options.ts";
+
+import type { HubListing } from "forkd";
+import type { Cli } from "../cli.ts";
+
+type Row = { name: string; version: string; bytes: number | null; vouched: string; description: string };
+
+export function hubCommand(cli: Cli): Command {
+  return new Command("hub").description("an index of snapshots to pull: list it").addCommand(hubLsCommand(cli));
+}
+
+function hubLsCommand(cli: Cli): Command {
+  return new Command("ls")
+    .description("list what a hub has")
+    .option("--hub <url>", "address of its index (default: FORKD_HUB_URL, else the daemon's setting hub_url)")
+    .option("--json", "print JSON")
+    .action(async (opts: { hub?: string }) => {
+      const forkd = await connect(cli);
+      const listing = await forkd.listHub({ hub: hubOf(opts), signal: cli.signal });
+      if (cli.json) printJson(listing);
+      else if (listing.packages.length === 0) printLine(`The hub ${listing.hub} has nothing.`);
+      else
+        printTable(rowsOf(listing), [
+          { title: "NAME", value: ({ name }) => name },
+          { title: "VERSION", value: ({ version }) => version },
+          { title: "SIZE", value: ({ bytes }) => (bytes === null ? "-" : formatBytes(bytes)), align: "right" },
+          { title: "CHECKED BY", value: ({ vouched }) => vouched },
+          { title: "DESCRIPTION", value: ({ description }) => description },
+        ]);
+    });
+}
+
+function rowsOf({ packages }: HubListing): Row[] {
+  return packages.flatMap(({ name, description, latest, versions }) =>
+    versions.map(({ version, size_bytes: bytes, sha256, manifest_sha256: manifest, key, url }) => ({
+      name,
+      version: version === latest ? `${version} (latest)` : version,
+      bytes,
+      vouched: [sha256 || manifest || url.includes("@sha256:") ? "sum" : "", key ? "key" : ""].filter(Boolean).join(", ") || "nothing",
+      description: description ?? "-",
+    })),
+  );
+}

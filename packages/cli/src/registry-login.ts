@@ -1,0 +1,85 @@
+// The login for a registry or web server: from the environment, or where Docker keeps it. An argument would be seen by everybody on this machine.
+
+import { execFile } from "node:child_process";
+import { readFile } from "node:fs/promises";
+import { homedir } from "node:os";
+import { join } from "node:path";
+import { codeOf, failure } from "./errors.ts";
+
+export type Login = { username?: string | undefined; password?: string | undefined };
+
+type DockerConfig = {
+  auths?: Record<string, { auth?: string } | undefined>;
+  credHelpers?: Record<string, string | undefined>;
+  credsStore?: string;
+};
+
+const DOCKER_HUB = "https://index.docker.io/v1/";
+const HELPER_MS = 30_000;
+
+/** @param host of the registry, with its port; undefined: none is known */
+export async function registryLogin(host: string | undefined, env: NodeJS.ProcessEnv = process.env): Promise<Login> {
+  const username = env["FORKD_REGISTRY_USER"] || undefined;
+  const password = env["FORKD_REGISTRY_PASSWORD"] || undefined;
+  if (username !== undefined || password !== undefined) return { username, password };
+  return host === undefined ? {} : dockerLogin(host, env);
+}
+
+/** The registry of a reference as Docker's settings name it */
+export function registryOf(reference: string): string {
+  const [first = "", ...rest] = reference.replace(/^oci:\/\//, "").split("/");
+  const isHost = rest.length > 0 && (/[.:]/.test(first) || first === "localhost");
+  return !isHost || first === "docker.io" || first === "index.docker.io" ? DOCKER_HUB : first;
+}
+
+async function dockerLogin(host: string, env: NodeJS.ProcessEnv): Promise<Login> {
+  const file = join(env["DOCKER_CONFIG"] || join(env["HOME"] || homedir(), ".docker"), "config.json");
+  const config = await readConfig(file);
+  const helper = config.credHelpers?.[host] ?? config.credsStore;
+  const entry = config.auths?.[host] ?? config.auths?.[`https://${host}`];
+  if (entry?.auth) {
+    const [, username, password] = /^([^:]*):([\s\S]*)$/.exec(Buffer.from(entry.auth, "base64").toString("utf8")) ?? [];
+    if (username && password) return { username, password };
+  }
+  return helper === undefined ? {} : askHelper(helper, host, env);
+}
+
+async function readConfig(file: string): Promise<DockerConfig> {
+  try {
+    return JSON.parse(await readFile(file, "utf8")) as DockerConfig;
+  } catch (error) {
+    if (codeOf(error) === "ENOENT") return {};
+    throw failure(
+      "BAD_CONFIG",
+      `Cannot read the logins in ${file}: it is not readable JSON.`,
+      "Mend or remove it, or set DOCKER_CONFIG.",
+      error,
+    );
+  }
+}
+
+/** One of Docker's programs that keep logins; it is asked on its stdin and says nothing when it has none */
+async function askHelper(helper: string, host: string, env: NodeJS.ProcessEnv): Promise<Login> {
+  if (!/^[A-Za-z0-9._-]+$/.test(helper)) return {};
+  const answer = await new Promise<string>((resolve, reject) => {
+    const child = execFile(`docker-credential-${helper}`, ["get"], { env, timeout: HELPER_MS }, (error, stdout) => {
+      // it says that it has none by failing
+      if (error && codeOf(error) === "ENOENT")
+        reject(
+          failure(
+            "HOST_TOOL_MISSING",
+            `Cannot ask for the login of ${host}: docker-credential-${helper} is not installed.`,
+            "Set FORKD_REGISTRY_USER and FORKD_REGISTRY_PASSWORD.",
+            error,
+          ),
+        );
+      else resolve(error ? "" : stdout);
+    });
+    child.stdin?.on("error", () => {}); // one that ends without reading has said all it will
+    child.stdin?.end(host);
+  });
+  if (answer === "") return {};
+  const { Username, Secret } = JSON.parse(answer) as { Username?: string; Secret?: string };
+  // a token that stands for a login is for Docker's own protocol
+  return Username && Secret && Username !== "<token>" ? { username: Username, password: Secret } : {};
+}

@@ -1,0 +1,140 @@
+// The index of a hub: one JSON file that says where the packs of names and versions are, and what they must be.
+
+import * as z from "zod";
+import type { HubListing } from "../api/hub.ts";
+import { ForkdError, messageOf } from "../errors.ts";
+import { HttpClient } from "./http-client.ts";
+import type { HttpOpts } from "./http-client.ts";
+import { parsePlace, webAddress, withoutQuery } from "./place.ts";
+import type { Place } from "./place.ts";
+
+const MAX_INDEX_BYTES = 16 * 1024 ** 2;
+
+const sum = z.string().regex(/^[0-9a-f]{64}$/, "must be 64 hexadecimal digits");
+
+const indexEntry = z.looseObject({
+  url: z.string().min(1).max(4096),
+  /** of the whole file, or of the manifest in a registry */
+  sha256: sum.nullish(),
+  /** of the pack's own manifest: names every part, so that single parts can be fetched */
+  manifest_sha256: sum.nullish(),
+  /** fingerprint of the key that must have signed it */
+  key: z.string().min(1).max(200).nullish(),
+  size_bytes: z.int().nonnegative().nullish(),
+  memory_mib: z.number().nonnegative().nullish(),
+  base_image: z.string().nullish(),
+  created_at: z.string().nullish(),
+});
+
+const hubIndex = z.looseObject({
+  schema_version: z.literal(1),
+  packages: z.record(
+    z.string().max(200),
+    z.looseObject({
+      description: z.string().nullish(),
+      /** an entry, or the name of another version */
+      versions: z.record(z.string().max(100), z.union([indexEntry, z.string().max(100)])),
+    }),
+  ),
+});
+
+export type IndexEntry = z.infer<typeof indexEntry>;
+export type HubIndex = z.infer<typeof hubIndex> & { url: URL };
+
+/** What an alias leads to */
+export type IndexedPack = {
+  place: Exclude<Place, { kind: "alias" }>;
+  version: string;
+  sha256: string | undefined;
+  manifestSha256: string | undefined;
+  key: string | undefined;
+};
+
+/** @param hub its address; undefined when none is set */
+export async function readIndex(hub: string | undefined, opts: Pick<HttpOpts, "insecureHttp" | "signal">): Promise<HubIndex> {
+  if (hub === undefined) throw new ForkdError("HUB_MISSING", "No hub is known: there is none unless you name one.");
+  const url = webAddress(hub);
+  const client = new HttpClient(url, opts);
+  const data = await client.read(MAX_INDEX_BYTES);
+  try {
+    return { ...hubIndex.parse(JSON.parse(data.toString("utf8"))), url };
+  } catch (error) {
+    const why = error instanceof z.ZodError ? z.prettifyError(error) : messageOf(error);
+    throw client.failure(`Cannot use the index at ${client.shown}: ${why}.`, error);
+  }
+}
+
+export function findInIndex(index: HubIndex, alias: { name: string; version: string }): IndexedPack {
+  const hub = withoutQuery(index.url);
+  const known = Object.hasOwn(index.packages, alias.name) ? index.packages[alias.name] : undefined;
+  if (known === undefined)
+    throw new ForkdError("NOT_FOUND", `The hub ${hub} has no ${alias.name}.`, { hint: "'forkd hub ls' lists what it has." });
+  const { version, entry } = versionOf(known.versions, alias.version);
+  const what = `${alias.name}@${version}`;
+  if (entry === undefined) {
+    throw new ForkdError("NOT_FOUND", `The hub ${hub} has no ${what}.`, {
+      hint: `Its versions are: ${Object.keys(known.versions).join(", ") || "none"}.`,
+    });
+  }
+  const place = placeOf(entry.url, index.url);
+  const isPinned = place.kind === "oci" && place.reference.digest !== undefined;
+  if (!entry.sha256 && !entry.manifest_sha256 && !entry.key && !isPinned) {
+    throw new ForkdError("DIGEST_MISMATCH", `Refused ${what} of ${hub}: the index names neither its sum nor the key that signed it.`, {
+      hint: "Ask whoever keeps the index for sha256, or pull its address itself if you trust that.",
+    });
+  }
+  return {
+    place,
+    version,
+    sha256: entry.sha256 ?? undefined,
+    manifestSha256: entry.manifest_sha256 ?? undefined,
+    key: entry.key ?? undefined,
+  };
+}
+
+/** For people and programs to choose from */
+export function listingOf(index: HubIndex): HubListing {
+  const packages = Object.entries(index.packages).map(([name, { description, versions }]) => {
+    const { version: latest, entry } = versionOf(versions, "latest");
+    return {
+      name,
+      description: description ?? null,
+      latest: entry === undefined ? null : latest,
+      versions: Object.entries(versions).flatMap(([version, one]) =>
+        typeof one === "string" ? [] : [versionInfo(version, one, index.url)],
+      ),
+    };
+  });
+  return { hub: withoutQuery(index.url), packages: packages.toSorted((a, b) => (a.name < b.name ? -1 : 1)) };
+}
+
+function versionInfo(version: string, entry: IndexEntry, base: URL): HubListing["packages"][number]["versions"][number] {
+  return {
+    version,
+    url: placeOf(entry.url, base).shown,
+    sha256: entry.sha256 ?? null,
+    manifest_sha256: entry.manifest_sha256 ?? null,
+    key: entry.key ?? null,
+    size_bytes: entry.size_bytes ?? null,
+    memory_mib: entry.memory_mib ?? null,
+    base_image: entry.base_image ?? null,
+    created_at: entry.created_at ?? null,
+  };
+}
+
+/** An entry, or the one that it is another name of */
+function versionOf(versions: Record<string, IndexEntry | string>, name: string): { version: string; entry: IndexEntry | undefined } {
+  const found = Object.hasOwn(versions, name) ? versions[name] : undefined;
+  if (typeof found !== "string") return { version: name, entry: found };
+  const entry = Object.hasOwn(versions, found) ? versions[found] : undefined;
+  return { version: found, entry: typeof entry === "string" ? undefined : entry };
+}
+
+/** Beside the index unless it says otherwise */
+function placeOf(url: string, base: URL): IndexedPack["place"] {
+  const isWhole = /^[a-z][a-z0-9+.-]*:/i.test(url);
+  if (!isWhole && !URL.canParse(url, base.href)) throw new ForkdError("HUB_FAILED", "The index names an address that is none.");
+  const place = parsePlace(isWhole ? url : new URL(url, base).href);
+  if (place.kind === "alias") throw new ForkdError("HUB_FAILED", "The index names another alias where an address belongs.");
+  return place;
+}

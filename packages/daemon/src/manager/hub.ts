@@ -1,0 +1,84 @@
+// Hubs: snapshots pushed to other machines and pulled from them.
+
+import type { HubListing, HubQuery, PullSnapshot, PushedSnapshot, PushSnapshot } from "../api/hub.ts";
+import type { Unpacked } from "../api/pack.ts";
+import { withStaging } from "../host/staging.ts";
+import { findInIndex, listingOf, readIndex } from "../hub/index-file.ts";
+import { digestOf } from "../hub/local-blob.ts";
+import { parsePlace } from "../hub/place.ts";
+import { openRemotePack } from "../hub/pull.ts";
+import type { Vouched } from "../hub/pull.ts";
+import { PushMemory } from "../hub/push-memory.ts";
+import { openPush } from "../hub/push.ts";
+import { PackCache } from "../pack/cache.ts";
+import type { Caller } from "./caller.ts";
+import type { Core } from "./core.ts";
+import type { Packs } from "./packs.ts";
+
+const MIB = 1024 * 1024;
+
+export class Hub {
+  readonly #core: Core;
+  readonly #packs: Packs;
+  readonly #memory = new PushMemory();
+
+  constructor(core: Core, packs: Packs) {
+    this.#core = core;
+    this.#packs = packs;
+  }
+
+  async push(tag: string, request: PushSnapshot, caller: Caller): Promise<PushedSnapshot> {
+    const to = openPush(request.to, { ...remoteOf(request, caller), memory: this.#memory, progress: caller.progress });
+    await using pack = await this.#packs.prepare(tag, { level: request.level, sign: request.sign }, caller);
+    const { digest, sha256, bytes, sentBytes } = await to.send(pack);
+    const pushed = {
+      to: to.shown,
+      snapshot: pack.manifest.head,
+      digest,
+      sha256,
+      manifest_sha256: digestOf(pack.manifestBytes).slice("sha256:".length),
+      bytes,
+      sent_bytes: sentBytes,
+    };
+    this.#core.db.transaction(() => {
+      this.#core.events.append({ type: "snapshot.pushed", snapshot: tag, principal: caller.principal, metadata: { to: to.shown } });
+      caller.remember?.(201, pushed);
+    });
+    return pushed;
+  }
+
+  async pull(request: PullSnapshot, caller: Caller): Promise<Unpacked> {
+    const from = await this.#find(request, caller);
+    caller.progress?.({ step: `Asking for ${from.place.shown}` });
+    const { home, settings } = this.#core;
+    const unpacked = await withStaging(home, async (staging) => {
+      const source = await openRemotePack(home, from, { ...remoteOf(request, caller), staging, progress: caller.progress });
+      try {
+        return await this.#packs.receive(source, { tag: request.tag, force: request.force ?? false }, caller);
+      } finally {
+        await source.close();
+      }
+    });
+    await new PackCache(home).trim(settings.packCacheMiB * MIB);
+    return unpacked;
+  }
+
+  async list({ hub }: HubQuery, caller: Caller): Promise<HubListing> {
+    return listingOf(await readIndex(this.#hubOf(hub), { signal: caller.signal }));
+  }
+
+  async #find({ from, hub, insecure_http: insecureHttp }: PullSnapshot, { signal }: Caller): Promise<Vouched> {
+    const place = parsePlace(from);
+    if (place.kind === "alias") return findInIndex(await readIndex(this.#hubOf(hub), { insecureHttp, signal }), place);
+    return { place, sha256: undefined, manifestSha256: undefined, key: undefined };
+  }
+
+  #hubOf(named: string | undefined): string | undefined {
+    return named ?? this.#core.settings.hubUrl ?? undefined;
+  }
+}
+
+function remoteOf(request: PushSnapshot | PullSnapshot, { signal }: Caller) {
+  const { username, password, insecure_http: insecureHttp } = request;
+  return { username, password, insecureHttp, signal };
+}
