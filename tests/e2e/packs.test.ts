@@ -165,6 +165,7 @@ describe("packs", () => {
       (await readdir(dir)).filter((name) => name.startsWith("slow")),
       [],
     );
+    await ok("pack", "warm", "-o", join(dir, "warm.forkd"));
     const pack = withCpu(await readFile(join(dir, "warm.forkd")), "Nehalem-v1", "sn-bbbbbbbbbbbbbbbb");
     await interrupt(["unpack", "-", "--tag", "half"], pack.subarray(0, pack.length / 2), (files) =>
       files.some((name) => name.endsWith("memory.ram")),

@@ -2,6 +2,8 @@
 
 import { Writer } from "./guest/codec.ts";
 import { attachRecord, CHANNEL, encodeFrame, T } from "./guest/protocol.ts";
+import { COMPRESS_THREADS } from "./pack/compress.ts";
+import { preparePack } from "./pack/prepare.ts";
 import { restoreArgs } from "./vmm/qemu/args.ts";
 
 export { resolveConfig } from "./config.ts";
@@ -30,6 +32,9 @@ export type { Sandbox } from "./sandbox/sandbox.ts";
 export type { Snapshot } from "./snapshot/store.ts";
 export type { QemuBinary } from "./vmm/qemu/binary.ts";
 export type { Progress, ProgressEvent } from "./util/progress.ts";
+
+/** For the benchmark of packs */
+export const pack = { COMPRESS_THREADS, preparePack };
 
 /** The bare wire, for the benchmark that measures what our layers cost */
 export const wire = { attachRecord, CHANNEL, encodeFrame, restoreArgs, T, Writer };

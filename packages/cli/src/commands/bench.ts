@@ -15,6 +15,7 @@ import { benchFanoutCommand } from "./bench/fanout.ts";
 import { benchHubCommand } from "./bench/hub.ts";
 import { benchInsideCommand } from "./bench/inside.ts";
 import { benchRecipeCommand } from "./bench/recipe.ts";
+import { benchPackCommand } from "./bench/pack.ts";
 
 import type { Cli } from "../cli.ts";
 
@@ -32,6 +33,7 @@ export function benchCommand(cli: Cli): Command {
     .addCommand(benchHubCommand(cli))
     .addCommand(benchE2bCommand(cli))
     .addCommand(benchRecipeCommand(cli))
+    .addCommand(benchPackCommand(cli))
     .option("--tag <tag>", "measure spawn, exec, branch, fan-out and clean-up of this snapshot")
     .option("-n, --n <count>", "how many sandboxes", positiveInteger, 5)
     .option("--json", "print JSON");

@@ -60,11 +60,23 @@ export async function compressInto(
   return { content: content.sum(), packed: packed.sum() };
 }
 
-/** A file as it is, in segments */
+/** Room for segments, used again and again: while one is filled and one is handed over, the others are being compressed */
+export class SegmentRing {
+  readonly #rooms = Array.from({ length: COMPRESS_THREADS + 3 }, () => Buffer.alloc(0));
+  #at = 0;
+
+  next(): Buffer {
+    const at = this.#at++ % this.#rooms.length;
+    return (this.#rooms[at] = this.#rooms[at]?.length ? this.#rooms[at] : Buffer.allocUnsafeSlow(SEGMENT));
+  }
+}
+
+/** A file as it is, in segments; each is good until a few more were asked for */
 export async function* segmentsOf(path: string): AsyncGenerator<Buffer> {
   await using file = await open(path, "r");
+  const ring = new SegmentRing();
   for (;;) {
-    const segment = Buffer.allocUnsafeSlow(SEGMENT);
+    const segment = ring.next();
     const size = await readFully(file, segment);
     if (size > 0) yield segment.subarray(0, size);
     if (size < SEGMENT) return;

@@ -1,7 +1,7 @@
 // Writes pages as a stream of runs.
 
 import { open, type FileHandle } from "node:fs/promises";
-import { SEGMENT } from "./compress.ts";
+import { SEGMENT, SegmentRing } from "./compress.ts";
 import { BLOCK_PAGES, encodeHeader, PAGE, RUN, RUN_BYTES, writeRun, type Extent, type Run, type RunKind } from "./page-format.ts";
 
 const ZERO_BLOCK = Buffer.alloc(BLOCK_PAGES * PAGE);
@@ -108,7 +108,8 @@ async function runsOf(room: Buffer, block: Block, zeroes: Zeroes, known: KnownPa
         if (zeroes === "stored") add(RUN.zero, page, 0);
         continue;
       }
-      const source = await known.find(room, words, place, page, piece.offset + at * PAGE);
+      const seen = known.seen(words, place, page, piece.offset + at * PAGE);
+      const source = seen && (await known.compare(seen, room, place));
       if (source === undefined) add(RUN.data, page, 0);
       else add(RUN.copy, page, source);
     }
@@ -116,45 +117,54 @@ async function runsOf(room: Buffer, block: Block, zeroes: Zeroes, known: KnownPa
   return runs;
 }
 
+type Known = { page: number; offset: number };
+
 /** Where the first page of each content is. A fingerprint only says where to look: what is taken for the same was compared */
 class KnownPages {
   readonly #file: FileHandle;
-  readonly #pages = new Map<number, { page: number; offset: number }>();
+  readonly #pages = new Map<number, Known>();
   readonly #last = { offset: -1, data: Buffer.alloc(PAGE) };
 
   constructor(file: FileHandle) {
     this.#file = file;
   }
 
-  async find(data: Buffer, words: Uint32Array, at: number, page: number, offset: number): Promise<number | undefined> {
-    const print = fingerprint(words, at * (PAGE / 4));
+  /** Where a page was that may be the same; a page that was not seen is known from now on */
+  seen(words: Uint32Array, place: number, page: number, offset: number): Known | undefined {
+    const print = fingerprint(words, place * (PAGE / 4));
     const found = this.#pages.get(print);
-    if (!found) {
-      if (this.#pages.size < MAX_KNOWN) this.#pages.set(print, { page, offset });
-      return undefined;
+    if (!found && this.#pages.size < MAX_KNOWN) this.#pages.set(print, { page, offset });
+    return found;
+  }
+
+  /** The page, where it is the same */
+  async compare({ page, offset }: Known, room: Buffer, place: number): Promise<number | undefined> {
+    if (this.#last.offset !== offset) {
+      await fill(this.#file, this.#last.data, offset);
+      this.#last.offset = offset;
     }
-    if (this.#last.offset !== found.offset) {
-      await fill(this.#file, this.#last.data, found.offset);
-      this.#last.offset = found.offset;
-    }
-    return this.#last.data.compare(data, at * PAGE, (at + 1) * PAGE) === 0 ? found.page : undefined;
+    return this.#last.data.compare(room, place * PAGE, (place + 1) * PAGE) === 0 ? page : undefined;
   }
 }
 
-/** 53 bits of a page */
+/** 53 bits of a page; in four parts that do not wait for each other */
 function fingerprint(words: Uint32Array, from: number): number {
-  let a = 1;
-  let b = 7;
-  for (let at = from, end = from + PAGE / 4; at < end; at += 2) {
-    a = Math.imul(a ^ (words[at] ?? 0), 0x9e37_79b1) ^ (a >>> 15);
-    b = Math.imul(b ^ (words[at + 1] ?? 0), 0x85eb_ca6b) ^ (b >>> 13);
+  let [a, b, c, d] = [1, 2, 3, 4];
+  for (let at = from, end = from + PAGE / 4; at < end; at += 4) {
+    a = (Math.imul(a, 0x9e37_79b1) + (words[at] as number)) | 0;
+    b = (Math.imul(b, 0x85eb_ca6b) + (words[at + 1] as number)) | 0;
+    c = (Math.imul(c, 0xc2b2_ae35) + (words[at + 2] as number)) | 0;
+    d = (Math.imul(d, 0x27d4_eb2f) + (words[at + 3] as number)) | 0;
   }
-  return (a >>> 0) * 2 ** 21 + (b >>> 11);
+  const high = Math.imul(a ^ (c >>> 15) ^ (c << 17), 0x85eb_ca6b) ^ b;
+  const low = Math.imul(b ^ (d >>> 13) ^ (d << 19), 0xc2b2_ae35) ^ a ^ d;
+  return (high >>> 0) * 2 ** 21 + (low >>> 11);
 }
 
 /** Small pieces make segments */
 class Output {
-  #data = Buffer.allocUnsafeSlow(SEGMENT);
+  readonly #ring = new SegmentRing();
+  #data = this.#ring.next();
   #used = 0;
   readonly #full: Buffer[] = [];
 
@@ -172,7 +182,7 @@ class Output {
       at += size;
       if (this.#used < SEGMENT) continue;
       this.#full.push(this.#data);
-      this.#data = Buffer.allocUnsafeSlow(SEGMENT);
+      this.#data = this.#ring.next();
       this.#used = 0;
     }
   }

@@ -62,11 +62,13 @@ export class FakeHome implements AsyncDisposable {
   }
 
   /** A machine whose memory has data, zeroes, and pages that are there twice */
-  async base(tag: string, opts: { disk?: boolean; changes?: Partial<SnapshotManifest> } = {}): Promise<Snapshot> {
+  async base(tag: string, opts: { disk?: boolean; memoryMiB?: number; fillMiB?: number } = {}): Promise<Snapshot> {
     const imageId = await this.image();
-    return this.#publish(tag, imageId, opts.changes ?? {}, async (dir) => {
+    const { memoryMiB = MEMORY_MIB, fillMiB = 0 } = opts;
+    return this.#publish(tag, imageId, memoryMiB, async (dir) => {
       await using memory = await open(join(dir, "memory.ram"), "wx");
-      await memory.truncate(MEMORY_MIB * 1024 * 1024);
+      await memory.truncate(memoryMiB * 1024 * 1024);
+      for (let at = 0; at < fillMiB; at++) await memory.write(randomBytes(1024 * 1024), 0, 1024 * 1024, at * 1024 * 1024);
       const page = randomBytes(PAGE);
       for (const at of [3, 4, 5, 300, 301, 700]) await memory.write(randomBytes(PAGE), 0, PAGE, at * PAGE);
       for (const at of [1, 9, 10, 600]) await memory.write(page, 0, PAGE, at * PAGE);
@@ -84,7 +86,7 @@ export class FakeHome implements AsyncDisposable {
 
   async branch(tag: string, from: Snapshot): Promise<Snapshot> {
     const { manifest } = from;
-    return this.#publish(tag, manifest.imageId, {}, async (dir) => {
+    return this.#publish(tag, manifest.imageId, MEMORY_MIB, async (dir) => {
       const delta = join(dir, "memory.delta");
       await using file = await open(delta, "wx+");
       const writer = new DeltaWriter(file, MEMORY_MIB * 1024 * 1024);
@@ -149,7 +151,7 @@ export class FakeHome implements AsyncDisposable {
   async #publish(
     tag: string,
     imageId: string,
-    changes: Partial<SnapshotManifest>,
+    memoryMiB: number,
     write: (dir: string) => Promise<Partial<SnapshotManifest> & Pick<SnapshotManifest, "memory" | "disk" | "depth">>,
   ): Promise<Snapshot> {
     const { home, snapshots } = this.stores;
@@ -170,7 +172,7 @@ export class FakeHome implements AsyncDisposable {
         cpu: "Nehalem-v1",
         accelerator: "tcg",
         vcpus: 1,
-        memoryMiB: MEMORY_MIB,
+        memoryMiB,
       },
       imageId,
       guestKernelId: "k".repeat(8),
@@ -183,7 +185,6 @@ export class FakeHome implements AsyncDisposable {
       mounts: [],
       branchedFrom: null,
       ...parts,
-      ...changes,
     });
     await snapshots.release(tag);
     return snapshot;

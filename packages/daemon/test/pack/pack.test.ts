@@ -4,9 +4,11 @@ import assert from "node:assert/strict";
 import { readFile, readdir, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
-import { PackCache } from "../../src/pack/cache.ts";
+import { PackCache, packCacheDir } from "../../src/pack/cache.ts";
+import { MANIFEST_MEDIA_TYPE, MEDIA_TYPES } from "../../src/pack/manifest.ts";
 import { preparePack } from "../../src/pack/prepare.ts";
 import { packSize } from "../../src/pack/container.ts";
+import { sha256File } from "../../src/util/hash-file.ts";
 import { FakeHome, PAGE } from "./fake.ts";
 
 test("a snapshot is the same after its journey, and so is its pack", async () => {
@@ -30,6 +32,19 @@ test("a snapshot is the same after its journey, and so is its pack", async () =>
   assert.ok(bytes.equals(await b.pack("other")), "packed again where it came to, under another name");
   await new PackCache(b.stores.home).trim(0);
   assert.ok(bytes.equals(await b.pack("other")), "and without a cache");
+});
+
+test("a memory of many segments comes back as it was", async () => {
+  await using a = await FakeHome.make();
+  await using b = await FakeHome.make();
+  const made = await a.base("warm", { memoryMiB: 48, fillMiB: 44 });
+  const { head } = await b.unpack(await a.pack("warm", { level: 1 }));
+  assert.equal(await digestOf(head.memory), await digestOf(made.memory));
+});
+
+test("what is said of media types is what is sent", async () => {
+  const spec = await readFile(join(import.meta.dirname, "../../../../spec/pack.md"), "utf8");
+  for (const type of [MANIFEST_MEDIA_TYPE, ...Object.values(MEDIA_TYPES)]) assert.ok(spec.includes(`\`${type}\``), type);
 });
 
 test("zero pages are in no file and no pack, and a page that is there twice is in the pack once", async () => {
@@ -112,5 +127,9 @@ test("packing that is ended leaves nothing", async () => {
   const before = await a.left();
   await assert.rejects(a.pack("warm", { signal: AbortSignal.abort() }), { name: "AbortError" });
   assert.deepEqual(await a.left(), before);
-  assert.deepEqual(await readdir(join(a.stores.home.cache, "packs", "blobs")), []);
+  assert.deepEqual(await readdir(join(packCacheDir(a.stores.home), "blobs")), []);
 });
+
+async function digestOf(path: string): Promise<string> {
+  return (await sha256File(path)).hex;
+}
