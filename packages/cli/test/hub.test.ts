@@ -46,15 +46,30 @@ test("a signed address comes from standard input, with its query", async () => {
   assert.doesNotMatch(push.stdout + push.stderr + pull.stdout + pull.stderr, /s3cret/);
 });
 
-test("a name is looked up in the index that is named, or that of the environment", async () => {
-  await using daemon = await fakeDaemon({ "POST /v1/snapshots/pull": { status: 201, json: UNPACKED } });
-  const env = { ...daemon.env, ...NO_DOCKER, FORKD_HUB_URL: "https://h.example/r.json" };
+test("a name is looked up in the index that is named, or that of the environment, and has the login of its own host alone", async () => {
+  const none = { sha256: SUM, manifest_sha256: null, key: null, size_bytes: null, memory_mib: null, base_image: null, created_at: null };
+  const versions = [{ version: "v1", url: "oci://r.example/acme/py:1", ...none }];
+  const packages = [{ name: "acme/py", description: null, latest: null, versions }];
+  await using daemon = await fakeDaemon({
+    "GET /v1/hub": { json: { hub: "https://h.example/r.json", packages } },
+    "POST /v1/snapshots/pull": { status: 201, json: UNPACKED },
+  });
+  const auth = Buffer.from("me:docker").toString("base64");
+  await writeFile(join(daemon.folder, "config.json"), JSON.stringify({ auths: { "r.example": { auth } } }));
+  const env = { ...daemon.env, ...LOGIN, DOCKER_CONFIG: daemon.folder, FORKD_HUB_URL: "https://h.example/r.json" };
   await forkd(["pull", "acme/py@v1", "--tag", "py", "-q"], env);
   await forkd(["pull", "acme/py", "--hub", "https://other.example/r.json"], env);
   assert.deepEqual(
-    daemon.asked.map(({ body }) => body),
+    daemon.asked.flatMap(({ method, body }) => (method === "POST" ? [body] : [])),
     [
-      { from: "acme/py@v1", tag: "py", hub: "https://h.example/r.json" },
+      {
+        from: "acme/py@v1",
+        tag: "py",
+        hub: "https://h.example/r.json",
+        username: "me",
+        password: "docker",
+        login_host: "r.example",
+      },
       { from: "acme/py", hub: "https://other.example/r.json" },
     ],
   );
