@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { writeFile } from "node:fs/promises";
+import { readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
 import { fakeDaemon } from "./fake-daemon.ts";
@@ -73,6 +73,35 @@ test("a name is looked up in the index that is named, or that of the environment
       { from: "acme/py", hub: "https://other.example/r.json" },
     ],
   );
+});
+
+test("push to a file packs it, and asks for nothing else", async () => {
+  const info = {
+    tag: "py",
+    id: "sn-1",
+    manifest_digest: `sha256:${SUM}`,
+    level: 3,
+    signed_by: [],
+    snapshots: ["sn-1"],
+    bytes: 4,
+    content_bytes: 9,
+  };
+  await using daemon = await fakeDaemon({
+    "POST /v1/snapshots/py/pack": { status: 201, json: { ...info, blobs: [] } },
+    "GET /v1/snapshots/py/pack": (_asked, response) => void response.end("pack"),
+  });
+  const file = join(daemon.folder, "py.forkd");
+  for (const [verb, ...rest] of [
+    ["push", "py", file],
+    ["push", "py", `file://${file}`],
+    ["pack", "py", "-o", file],
+  ] as const) {
+    const { code, stdout, stderr } = await forkd([verb, ...rest, "--level", "9"], daemon.env);
+    assert.deepEqual([code, stdout, stderr], [0, `${file}: 4 B, 9 B when unpacked.\n`, ""]);
+    assert.equal(await readFile(file, "utf8"), "pack");
+    assert.deepEqual(daemon.asked.at(-2)?.body, { level: 9 });
+    assert.equal(daemon.asked.at(-1)?.path, "/v1/snapshots/py/pack?level=9");
+  }
 });
 
 test("a file is unpacked, whichever way it is named", async () => {
