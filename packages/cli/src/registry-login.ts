@@ -14,15 +14,17 @@ type DockerConfig = {
   credsStore?: string;
 };
 
-const DOCKER_HUB = "https://index.docker.io/v1/";
+/** How Docker's settings name the registry that references without one mean, and where it is */
+export const DOCKER_HUB = "https://index.docker.io/v1/";
+export const DOCKER_HUB_HOST = "registry-1.docker.io";
 const HELPER_MS = 30_000;
 
-/** @param host of the registry, with its port; undefined: none is known */
-export async function registryLogin(host: string | undefined, env: NodeJS.ProcessEnv = process.env): Promise<Login> {
+/** @param host of the registry, with its port */
+export async function registryLogin(host: string, env: NodeJS.ProcessEnv = process.env): Promise<Login> {
   const username = env["FORKD_REGISTRY_USER"] || undefined;
   const password = env["FORKD_REGISTRY_PASSWORD"] || undefined;
   if (username !== undefined || password !== undefined) return { username, password };
-  return host === undefined ? {} : dockerLogin(host, env);
+  return dockerLogin(host, env);
 }
 
 /** The registry of a reference as Docker's settings name it */
@@ -32,7 +34,8 @@ export function registryOf(reference: string): string {
   return !isHost || first === "docker.io" || first === "index.docker.io" ? DOCKER_HUB : first;
 }
 
-async function dockerLogin(host: string, env: NodeJS.ProcessEnv): Promise<Login> {
+/** What Docker keeps for this host and no other */
+export async function dockerLogin(host: string, env: NodeJS.ProcessEnv = process.env): Promise<Login> {
   const file = join(env["DOCKER_CONFIG"] || join(env["HOME"] || homedir(), ".docker"), "config.json");
   const config = await readConfig(file);
   const helper = config.credHelpers?.[host] ?? config.credsStore;

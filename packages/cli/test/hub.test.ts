@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { writeFile } from "node:fs/promises";
+import { readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
 import { fakeDaemon } from "./fake-daemon.ts";
@@ -46,18 +46,62 @@ test("a signed address comes from standard input, with its query", async () => {
   assert.doesNotMatch(push.stdout + push.stderr + pull.stdout + pull.stderr, /s3cret/);
 });
 
-test("a name is looked up in the index that is named, or that of the environment", async () => {
-  await using daemon = await fakeDaemon({ "POST /v1/snapshots/pull": { status: 201, json: UNPACKED } });
-  const env = { ...daemon.env, ...NO_DOCKER, FORKD_HUB_URL: "https://h.example/r.json" };
+test("a name is looked up in the index that is named, or that of the environment, and has the login of its own host alone", async () => {
+  const none = { sha256: SUM, manifest_sha256: null, key: null, size_bytes: null, memory_mib: null, base_image: null, created_at: null };
+  const versions = [{ version: "v1", url: "oci://r.example/acme/py:1", ...none }];
+  const packages = [{ name: "acme/py", description: null, latest: null, versions }];
+  await using daemon = await fakeDaemon({
+    "GET /v1/hub": { json: { hub: "https://h.example/r.json", packages } },
+    "POST /v1/snapshots/pull": { status: 201, json: UNPACKED },
+  });
+  const auth = Buffer.from("me:docker").toString("base64");
+  await writeFile(join(daemon.folder, "config.json"), JSON.stringify({ auths: { "r.example": { auth } } }));
+  const env = { ...daemon.env, ...LOGIN, DOCKER_CONFIG: daemon.folder, FORKD_HUB_URL: "https://h.example/r.json" };
   await forkd(["pull", "acme/py@v1", "--tag", "py", "-q"], env);
   await forkd(["pull", "acme/py", "--hub", "https://other.example/r.json"], env);
   assert.deepEqual(
-    daemon.asked.map(({ body }) => body),
+    daemon.asked.flatMap(({ method, body }) => (method === "POST" ? [body] : [])),
     [
-      { from: "acme/py@v1", tag: "py", hub: "https://h.example/r.json" },
+      {
+        from: "acme/py@v1",
+        tag: "py",
+        hub: "https://h.example/r.json",
+        username: "me",
+        password: "docker",
+        login_host: "r.example",
+      },
       { from: "acme/py", hub: "https://other.example/r.json" },
     ],
   );
+});
+
+test("push to a file packs it, and asks for nothing else", async () => {
+  const info = {
+    tag: "py",
+    id: "sn-1",
+    manifest_digest: `sha256:${SUM}`,
+    level: 3,
+    signed_by: [],
+    snapshots: ["sn-1"],
+    bytes: 4,
+    content_bytes: 9,
+  };
+  await using daemon = await fakeDaemon({
+    "POST /v1/snapshots/py/pack": { status: 201, json: { ...info, blobs: [] } },
+    "GET /v1/snapshots/py/pack": (_asked, response) => void response.end("pack"),
+  });
+  const file = join(daemon.folder, "py.forkd");
+  for (const [verb, ...rest] of [
+    ["push", "py", file],
+    ["push", "py", `file://${file}`],
+    ["pack", "py", "-o", file],
+  ] as const) {
+    const { code, stdout, stderr } = await forkd([verb, ...rest, "--level", "9"], daemon.env);
+    assert.deepEqual([code, stdout, stderr], [0, `${file}: 4 B, 9 B when unpacked.\n`, ""]);
+    assert.equal(await readFile(file, "utf8"), "pack");
+    assert.deepEqual(daemon.asked.at(-2)?.body, { level: 9 });
+    assert.equal(daemon.asked.at(-1)?.path, "/v1/snapshots/py/pack?level=9");
+  }
 });
 
 test("a file is unpacked, whichever way it is named", async () => {

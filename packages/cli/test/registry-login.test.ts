@@ -19,7 +19,6 @@ test("the environment wins, then what Docker keeps for this host and no other", 
   assert.deepEqual(await registryLogin("r.example:5000", env), { username: "me", password: "pa:ss" });
   assert.deepEqual(await registryLogin(registryOf("python:3.13"), env), { username: "hub", password: "x" });
   assert.deepEqual(await registryLogin("r.example", env), {});
-  assert.deepEqual(await registryLogin(undefined, env), {});
   const given = { ...env, FORKD_REGISTRY_USER: "you", FORKD_REGISTRY_PASSWORD: "there" };
   assert.deepEqual(await registryLogin("r.example:5000", given), { username: "you", password: "there" });
 });

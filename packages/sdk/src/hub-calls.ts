@@ -43,8 +43,8 @@ export class HubCalls extends SnapshotCalls {
 
   /** What the index of a hub has; without `hub`, of the one that the daemon is set to. Scope admin. */
   async listHub(opts: ListHubOptions = {}): Promise<wire.HubListing> {
-    const { signal, timeoutMs, ...query } = opts;
-    return await this.client.json("GET", "/v1/hub", { signal, timeoutMs, query });
+    const { signal, timeoutMs, hub, insecureHttp } = opts;
+    return await this.client.json("GET", "/v1/hub", { signal, timeoutMs, query: { hub, insecure_http: insecureHttp } });
   }
 }
 

@@ -26,9 +26,13 @@ export type PullSnapshotOptions = ProgressOptions &
     force?: boolean | undefined;
     /** Address of the index in which aliases are looked up; without it, the daemon's setting hub_url */
     hub?: string | undefined;
+    /** `HOST[:PORT]` that the login is for; needed with a name of a hub, as the index says which server has it */
+    loginHost?: string | undefined;
   };
 
 export type ListHubOptions = CallOptions & {
   /** Address of the index; without it, the daemon's setting hub_url */
   hub?: string | undefined;
+  /** Plain http to a server that is not the daemon's machine */
+  insecureHttp?: boolean | undefined;
 };

@@ -786,6 +786,8 @@ export type PullSnapshot = {
   password?: string | undefined;
   /** Plain http to a server that is not the daemon's machine */
   insecure_http?: boolean | undefined;
+  /** HOST[:PORT] that the login is for; needed with a name, as the index says which server has it */
+  login_host?: string | undefined;
 };
 
 export type PushSnapshot = {

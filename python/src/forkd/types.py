@@ -932,6 +932,8 @@ class PullSnapshot(_PullSnapshot, total=False):
     password: str
     # Plain http to a server that is not the daemon's machine
     insecure_http: bool
+    # HOST[:PORT] that the login is for; needed with a name, as the index says which server has it
+    login_host: str
 
 
 class _PushSnapshot(TypedDict):

@@ -83,7 +83,14 @@ CASES: List[Case] = [
     Case(
         "pullSnapshot",
         lambda c: c.pull_snapshot(
-            "o/n@v1", tag="py", force=True, hub="https://h.example/r.json", username="u", password="p", insecure_http=True
+            "o/n@v1",
+            tag="py",
+            force=True,
+            hub="https://h.example/r.json",
+            username="u",
+            password="p",
+            login_host="r",
+            insecure_http=True,
         ),
         body={
             "from": "o/n@v1",
@@ -92,10 +99,15 @@ CASES: List[Case] = [
             "hub": "https://h.example/r.json",
             "username": "u",
             "password": "p",
+            "login_host": "r",
             "insecure_http": True,
         },
     ),
-    Case("listHub", lambda c: c.list_hub(hub="https://h.example/r.json"), query={"hub": "https://h.example/r.json"}),
+    Case(
+        "listHub",
+        lambda c: c.list_hub(hub="https://h.example/r.json", insecure_http=True),
+        query={"hub": "https://h.example/r.json", "insecure_http": "true"},
+    ),
     Case("deleteImage", lambda c: c.delete_image("py"), params={"name": "py"}),
     Case(
         "listSnapshots",

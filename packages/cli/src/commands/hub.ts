@@ -18,10 +18,11 @@ function hubLsCommand(cli: Cli): Command {
   return new Command("ls")
     .description("list what a hub has")
     .option("--hub <url>", "address of its index (default: FORKD_HUB_URL, else the daemon's setting hub_url)")
+    .option("--insecure-http", "plain http to a server that is not the daemon's machine")
     .option("--json", "print JSON")
-    .action(async (opts: { hub?: string }) => {
+    .action(async (opts: { hub?: string; insecureHttp?: boolean }) => {
       const forkd = await connect(cli);
-      const listing = await forkd.listHub({ hub: hubOf(opts), signal: cli.signal });
+      const listing = await forkd.listHub({ hub: hubOf(opts), insecureHttp: opts.insecureHttp, signal: cli.signal });
       if (cli.json) printJson(listing);
       else if (listing.packages.length === 0) printLine(`The hub ${listing.hub} has nothing.`);
       else

@@ -20,8 +20,8 @@ export function packCommand(cli: Cli): Command {
     .option("--sign <key>", "sign it with one of the daemon's own keys ('forkd key new')")
     .option("--without <tags>", "leave out the data of snapshots that the receiver has; may be repeated", addWords)
     .option("--json", "print JSON")
-    .action(async (tag: string, { output = `${tag}.forkd`, ...choice }: Options & { output?: string }) =>
-      packInto(cli, tag, output, choice),
+    .action(async (tag: string, { output = `${tag}.forkd`, level, sign, without }: Options & { output?: string }) =>
+      packInto(cli, tag, output, { level, sign, without }),
     );
 }
 

@@ -2,7 +2,7 @@
 
 import { Command } from "commander";
 import { ABORTABLE, connect } from "../daemon.ts";
-import { hubOf, placeOf, remoteOptions } from "../hub-options.ts";
+import { namedOptions, placeOf, remoteOptions } from "../hub-options.ts";
 import { working } from "../progress.ts";
 import { printUnpacked, unpackFile } from "./unpack.ts";
 
@@ -24,9 +24,12 @@ export function pullCommand(cli: Cli): Command {
       const place = await placeOf(from, "pull");
       const { tag, force, quiet } = opts;
       if (place.kind === "file") return unpackFile(cli, place.path, { tag, force, quiet });
-      const remote = await remoteOptions(place.address, opts);
       const forkd = await connect(cli);
-      const request = { ...ABORTABLE, ...remote, tag, force, hub: hubOf(opts), timeoutMs: 0, signal: cli.signal };
+      const remote =
+        place.kind === "name"
+          ? await namedOptions(forkd, place.address, { ...opts, signal: cli.signal })
+          : await remoteOptions(place.address, opts);
+      const request = { ...ABORTABLE, ...remote, tag, force, timeoutMs: 0, signal: cli.signal };
       const unpacked = await working(`Pulling ${tag ?? "a snapshot"}`, async (onProgress) =>
         forkd.pullSnapshot(place.address, { ...request, onProgress }),
       );

@@ -1,6 +1,7 @@
 // Hubs: snapshots that go to and come from other machines.
 
 import * as z from "zod";
+import { flag } from "./common.ts";
 import { preparePack, unpackQuery } from "./pack.ts";
 
 const login = {
@@ -50,10 +51,18 @@ export const pullSnapshot = z
     force: z.boolean().optional().meta({ description: "Take the tag away from the snapshot that has it" }),
     hub,
     ...login,
+    login_host: z
+      .string()
+      .max(300)
+      .optional()
+      .meta({ description: "HOST[:PORT] that the login is for; needed with a name, as the index says which server has it" }),
   })
   .meta({ id: "PullSnapshot" });
 
-export const hubQuery = z.strictObject({ hub });
+export const hubQuery = z.strictObject({
+  hub,
+  insecure_http: flag.meta({ description: "Plain http to a server that is not the daemon's machine" }),
+});
 
 const hubVersion = z.strictObject({
   version: z.string(),

@@ -13,11 +13,14 @@ const MAX_FRUITLESS = 5;
 
 export type Sent = "there" | "mounted" | "sent";
 
+/** An upload that broke off: whoever takes it has it alone */
+export type UploadSession = { take: () => string | undefined; leave: (url: string) => void };
+
 export type UploadOpts = {
   /** a repository of the same registry that has the blob */
   mountFrom?: string | undefined;
-  /** where an earlier attempt got to, if anywhere, and who hears of this one's */
-  session?: { get: () => string | undefined; set: (url: string | undefined) => void };
+  /** where an earlier attempt got to, which is ours from then on, and who hears of what we leave */
+  session?: UploadSession | undefined;
   chunkBytes?: number | undefined;
   signal?: AbortSignal | undefined;
   /** called with the bytes that went, negative when they have to go again */
@@ -31,7 +34,13 @@ export async function uploadBlob(client: RegistryClient, blob: LocalBlob, opts: 
   const head = await client.ask("HEAD", `blobs/${blob.digest}`);
   await head.body?.cancel();
   if (head.ok) return "there";
-  return new BlobUpload(client, blob, opts).run();
+  const upload = new BlobUpload(client, blob, opts);
+  try {
+    return await upload.run();
+  } catch (error) {
+    if (upload.url !== undefined) opts.session?.leave(upload.url);
+    throw error;
+  }
 }
 
 class BlobUpload {
@@ -53,9 +62,14 @@ class BlobUpload {
     this.#inChunks = blob.size > this.#chunkBytes;
   }
 
+  /** Where it goes on, once it has begun */
+  get url(): string | undefined {
+    return this.#session?.url.href;
+  }
+
   async run(): Promise<Sent> {
     let fruitless = 0;
-    let known = this.#opts.session?.get();
+    let known = this.#opts.session?.take();
     for (;;) {
       const before = this.#session?.offset ?? 0;
       try {
@@ -75,7 +89,7 @@ class BlobUpload {
           );
         }
         await this.#client.pause(fruitless);
-        known = this.#session?.url.href;
+        known = this.url;
       }
     }
   }
@@ -139,7 +153,6 @@ class BlobUpload {
 
   #keep(session: Session | undefined): void {
     this.#session = session;
-    this.#opts.session?.set(session?.url.href);
     if (session !== undefined) this.#report(session.offset);
   }
 

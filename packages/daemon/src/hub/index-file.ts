@@ -3,9 +3,10 @@
 import * as z from "zod";
 import type { HubListing } from "../api/hub.ts";
 import { ForkdError, messageOf } from "../errors.ts";
+import { isLoopback } from "../image/reference.ts";
 import { HttpClient } from "./http-client.ts";
 import type { HttpOpts } from "./http-client.ts";
-import { parsePlace, webAddress, withoutQuery } from "./place.ts";
+import { hostOf, parsePlace, webAddress, withoutQuery } from "./place.ts";
 import type { Place } from "./place.ts";
 
 const MAX_INDEX_BYTES = 16 * 1024 ** 2;
@@ -136,5 +137,8 @@ function placeOf(url: string, base: URL): IndexedPack["place"] {
   if (!isWhole && !URL.canParse(url, base.href)) throw new ForkdError("HUB_FAILED", "The index names an address that is none.");
   const place = parsePlace(isWhole ? url : new URL(url, base).href);
   if (place.kind === "alias") throw new ForkdError("HUB_FAILED", "The index names another alias where an address belongs.");
+  // somebody else's index has no business with servers of this machine
+  if (isLoopback(hostOf(place)) && !isLoopback(base.host))
+    throw new ForkdError("HUB_FAILED", `Refused: the index at ${base.host} names an address of this machine.`);
   return place;
 }

@@ -29,6 +29,11 @@ export function parsePlace(text: string): Place {
   });
 }
 
+/** With its port, as addresses have it */
+export function hostOf(place: Exclude<Place, { kind: "alias" }>): string {
+  return place.kind === "oci" ? place.reference.host : place.url.host;
+}
+
 /** An address of a web server; a login in it would be seen by whoever sees the address */
 export function webAddress(text: string): URL {
   const url = URL.canParse(text) ? new URL(text) : undefined;

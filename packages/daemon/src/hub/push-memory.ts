@@ -1,5 +1,7 @@
 // What pushes leave for later ones: uploads that broke off, and which repositories have which blobs. To lose it costs bytes, nothing else.
 
+import type { UploadSession } from "./blob-upload.ts";
+
 const MAX_ENTRIES = 10_000;
 
 export class PushMemory {
@@ -7,9 +9,14 @@ export class PushMemory {
   readonly #places = new Map<string, string>();
 
   /** Where the upload of a blob got to */
-  session(host: string, repository: string, digest: string): { get: () => string | undefined; set: (url: string | undefined) => void } {
+  session(host: string, repository: string, digest: string): UploadSession {
     const key = `${host}/${repository} ${digest}`;
-    return { get: () => this.#sessions.get(key), set: (url) => put(this.#sessions, key, url) };
+    const take = (): string | undefined => {
+      const url = this.#sessions.get(key);
+      this.#sessions.delete(key);
+      return url;
+    };
+    return { take, leave: (url) => put(this.#sessions, key, url) };
   }
 
   /** A repository of a registry that has a blob, other than this one */
@@ -24,9 +31,8 @@ export class PushMemory {
 }
 
 /** The newest are kept */
-function put(map: Map<string, string>, key: string, value: string | undefined): void {
+function put(map: Map<string, string>, key: string, value: string): void {
   map.delete(key);
-  if (value === undefined) return;
   map.set(key, value);
   const oldest = map.size > MAX_ENTRIES ? map.keys().next().value : undefined;
   if (oldest !== undefined) map.delete(oldest);

@@ -2,9 +2,10 @@
 
 import { createHash } from "node:crypto";
 import { createReadStream } from "node:fs";
-import { link, mkdir, open, readdir, rename, rm, stat } from "node:fs/promises";
+import { link, mkdir, open, readdir, rename, rm } from "node:fs/promises";
 import type { FileHandle } from "node:fs/promises";
 import { join } from "node:path";
+import { statIfThere } from "../disk/layer.ts";
 import { ForkdError, messageOf } from "../errors.ts";
 import { isAlive, ownProcessId } from "../util/process-id.ts";
 import type { ProcessId } from "../util/process-id.ts";
@@ -13,6 +14,7 @@ import type { Descriptor } from "./oci-schema.ts";
 /** Attempts in a row that bring nothing before a download is given up */
 const MAX_FRUITLESS = 5;
 const STALL_MS = 60_000;
+const WHOLE = /^[0-9a-f]{64}$/;
 const PARTIAL = /^[0-9a-f]{64}\.(\d+)-(\d+)-[0-9a-z]+\.partial$/;
 
 /** Where blobs come from */
@@ -72,8 +74,10 @@ export async function sweepDownloads(dir: string, opts: { dryRun: boolean }): Pr
   const swept: { name: string; bytes: number }[] = [];
   for (const name of await namesIn(dir)) {
     const path = join(dir, name);
-    if (name.length > 64 && !(await isFree(path, name, self))) continue;
-    swept.push({ name, bytes: (await stat(path)).blocks * 512 });
+    if (!WHOLE.test(name) && !(await isFree(path, name, self))) continue;
+    const file = await statIfThere(path);
+    if (!file) continue;
+    swept.push({ name, bytes: file.blocks * 512 });
     if (!opts.dryRun) await rm(path, { force: true });
   }
   return swept;

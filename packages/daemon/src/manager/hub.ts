@@ -5,12 +5,13 @@ import type { Unpacked } from "../api/pack.ts";
 import { withStaging } from "../host/staging.ts";
 import { findInIndex, listingOf, readIndex } from "../hub/index-file.ts";
 import { digestOf } from "../hub/local-blob.ts";
-import { parsePlace } from "../hub/place.ts";
+import { hostOf, parsePlace } from "../hub/place.ts";
 import { openRemotePack } from "../hub/pull.ts";
 import type { Vouched } from "../hub/pull.ts";
 import { PushMemory } from "../hub/push-memory.ts";
 import { openPush } from "../hub/push.ts";
 import { PackCache } from "../pack/cache.ts";
+import type { Progress } from "../util/progress.ts";
 import type { Caller } from "./caller.ts";
 import type { Core } from "./core.ts";
 import type { Packs } from "./packs.ts";
@@ -51,10 +52,12 @@ export class Hub {
     const from = await this.#find(request, caller);
     caller.progress?.({ step: `Asking for ${from.place.shown}` });
     const { home, settings } = this.#core;
+    const progress = caller.progress && oneStep(caller.progress);
+    const remote = remoteOf(isLoginFor(from.place, request) ? request : { ...request, username: undefined, password: undefined }, caller);
     const unpacked = await withStaging(home, async (staging) => {
-      const source = await openRemotePack(home, from, { ...remoteOf(request, caller), staging, progress: caller.progress });
+      const source = await openRemotePack(home, from, { ...remote, staging, progress });
       try {
-        return await this.#packs.receive(source, { tag: request.tag, force: request.force ?? false }, caller);
+        return await this.#packs.receive(source, { tag: request.tag, force: request.force ?? false }, { ...caller, progress });
       } finally {
         await source.close();
       }
@@ -63,8 +66,8 @@ export class Hub {
     return unpacked;
   }
 
-  async list({ hub }: HubQuery, caller: Caller): Promise<HubListing> {
-    return listingOf(await readIndex(this.#hubOf(hub), { signal: caller.signal }));
+  async list({ hub, insecure_http: insecureHttp }: HubQuery, caller: Caller): Promise<HubListing> {
+    return listingOf(await readIndex(this.#hubOf(hub), { insecureHttp, signal: caller.signal }));
   }
 
   async #find({ from, hub, insecure_http: insecureHttp }: PullSnapshot, { signal }: Caller): Promise<Vouched> {
@@ -76,6 +79,21 @@ export class Hub {
   #hubOf(named: string | undefined): string | undefined {
     return named ?? this.#core.settings.hubUrl ?? undefined;
   }
+}
+
+/** An index must not choose who gets the caller's login */
+function isLoginFor(place: Vouched["place"], { from, login_host: host }: PullSnapshot): boolean {
+  return host === undefined ? parsePlace(from).kind !== "alias" : host === hostOf(place);
+}
+
+/** Parts are unpacked while others still come: until all are here, that is the step */
+function oneStep(progress: Progress): Progress {
+  let left = 0;
+  return (event) => {
+    if (event.step === "Downloading") left = (event.total ?? 0) - (event.done ?? 0);
+    else if (left > 0) return;
+    progress(event);
+  };
 }
 
 function remoteOf(request: PushSnapshot | PullSnapshot, { signal }: Caller) {

@@ -86,7 +86,12 @@ test("an upload that was cancelled goes on where it was", { skip }, async (t) =>
     },
   });
   let kept: string | undefined;
-  const session = { get: () => kept, set: (url: string | undefined) => void (kept = url) };
+  const take = (): string | undefined => {
+    const url = kept;
+    kept = undefined;
+    return url;
+  };
+  const session = { take, leave: (url: string) => void (kept = url) };
   const opts = { host: gate.host, repository: "big", push: true };
   const first = new RegistryClient({ ...opts, signal: stop.signal });
   await assert.rejects(uploadBlob(first, blob, { chunkBytes: MIB, session, signal: stop.signal }), { code: "CANCELLED" });

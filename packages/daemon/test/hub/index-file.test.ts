@@ -68,6 +68,18 @@ test("an index of another version, or none at all, is refused without its query"
   }
 });
 
+test("somebody else's index leads to no server of this machine", () => {
+  const at = (hub: string, url: string) => () =>
+    findInIndex(
+      { schema_version: 1, packages: { "acme/x": { versions: { v1: { url, sha256: SUM } } } }, url: new URL(hub) },
+      { name: "acme/x", version: "v1" },
+    );
+  for (const url of ["http://127.0.0.1:80/x", "https://localhost/x", "oci://127.0.0.1:5000/x/y"]) {
+    assert.throws(at("https://hub.example/r.json", url), { code: "HUB_FAILED", message: /this machine/ });
+    assert.equal(at("http://127.0.0.1:81/r.json", url)().version, "v1");
+  }
+});
+
 test("an index that is not this machine's is read with TLS alone", async () => {
   await assert.rejects(readIndex("http://hub.example/registry.json", {}), { code: "HUB_FAILED", message: /not encrypted/ });
 });

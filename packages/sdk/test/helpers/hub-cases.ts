@@ -11,8 +11,13 @@ export const hubCases: Case[] = [
   },
   {
     route: "pullSnapshot",
-    call: (c) => c.pullSnapshot("o/n@v1", { tag: "py", force: true, hub: "https://h.example/r.json", username: "u", password: "p" }),
-    body: { from: "o/n@v1", tag: "py", force: true, hub: "https://h.example/r.json", username: "u", password: "p" },
+    call: (c) =>
+      c.pullSnapshot("o/n@v1", { tag: "py", force: true, hub: "https://h.example/r.json", username: "u", password: "p", loginHost: "r" }),
+    body: { from: "o/n@v1", tag: "py", force: true, hub: "https://h.example/r.json", username: "u", password: "p", login_host: "r" },
   },
-  { route: "listHub", call: (c) => c.listHub({ hub: "https://h.example/r.json" }), query: { hub: "https://h.example/r.json" } },
+  {
+    route: "listHub",
+    call: (c) => c.listHub({ hub: "https://h.example/r.json", insecureHttp: true }),
+    query: { hub: "https://h.example/r.json", insecure_http: true },
+  },
 ];

@@ -61,6 +61,7 @@ class HubCalls(SnapshotCalls):
         hub: Optional[str] = None,
         username: Optional[str] = None,
         password: Optional[str] = None,
+        login_host: Optional[str] = None,
         insecure_http: Optional[bool] = None,
         on_progress: Optional[ProgressListener] = None,
         idempotency_key: Key = UNSET,
@@ -74,6 +75,7 @@ class HubCalls(SnapshotCalls):
             force: Takes the tag away from the snapshot that has it.
             hub: Address of the index in which aliases are looked up; without it, the daemon's setting ``hub_url``.
             username, password: For the registry or the web server.
+            login_host: ``HOST[:PORT]`` that the login is for; needed with a name of a hub, as the index says which server has it.
             insecure_http: Plain http to a server that is not the daemon's machine.
             on_progress: Called for every step.
 
@@ -82,7 +84,15 @@ class HubCalls(SnapshotCalls):
         """
         body = {
             "from": source,
-            **fields(tag=tag, force=force, hub=hub, username=username, password=password, insecure_http=insecure_http),
+            **fields(
+                tag=tag,
+                force=force,
+                hub=hub,
+                username=username,
+                password=password,
+                login_host=login_host,
+                insecure_http=insecure_http,
+            ),
         }
         call = Call[types.Unpacked](
             "POST",
@@ -94,9 +104,12 @@ class HubCalls(SnapshotCalls):
         )
         return self._client.progress(call, on_progress)
 
-    def list_hub(self, *, hub: Optional[str] = None, request_timeout: Optional[float] = None) -> types.HubListing:
+    def list_hub(
+        self, *, hub: Optional[str] = None, insecure_http: Optional[bool] = None, request_timeout: Optional[float] = None
+    ) -> types.HubListing:
         """What the index of a hub has; without ``hub``, of the one that the daemon is set to. Scope admin."""
-        return self._client.json(Call[types.HubListing]("GET", "/v1/hub", query={"hub": hub}, timeout=request_timeout))
+        query = {"hub": hub, "insecure_http": insecure_http}
+        return self._client.json(Call[types.HubListing]("GET", "/v1/hub", query=query, timeout=request_timeout))
 
 
 _LINES = {"accept": "application/x-ndjson, application/json;q=0.9"}
