@@ -216,6 +216,24 @@ describe("forkd build", () => {
     assert.match(stderr, /^gone$[^]*process it ended with exit code 4/m);
   });
 
+  it("is measured against a fresh VM, which does what is not done once", async () => {
+    await recipe("measured", [
+      "image: { recipe: python-numpy }",
+      "files: [{ from: ./f, to: /srv/f }]",
+      'steps: [{ exec: "cp /srv/f /srv/once", once: true }, { start: [sleep, "1000"] }]',
+      'ready: [{ exec: "test -e /srv/base -a -e /srv/once" }]',
+      "health: [{ exec: [pidof, sleep] }]",
+    ]);
+    await writeFile(join(folder, "measured", "f"), "f");
+    const { code, stdout, stderr } = await run(["bench", "recipe", "./measured", "--rounds", "1", "--json"]);
+    assert.equal(code, 0, stderr);
+    const [figure] = (JSON.parse(stdout) as { figures: { recipe: string; fork_ms: number; fresh_ms: number }[] }).figures;
+    assert.equal(figure?.recipe, "measured");
+    assert.ok(figure.fork_ms > 0 && figure.fresh_ms > 0);
+    assert.deepEqual(await daemon.controller.listSandboxes(), []);
+    assert.ok((await daemon.controller.listSnapshots()).every(({ tag }) => !tag.startsWith("bench-")));
+  });
+
   async function recipe(name: string, lines: string[]): Promise<void> {
     await mkdir(join(folder, name), { recursive: true });
     await writeFile(join(folder, name, "recipe.yaml"), [`name: ${name}`, "description: A test.", ...lines, ""].join("\n"));

@@ -28,7 +28,7 @@ export function benchRecipeCommand(cli: Cli): Command {
       const forkd = await connect(cli);
       const { work } = buildReport(cli, forkd, { quiet: true });
       const figures: RecipeFigure[] = [];
-      const turns = { rounds: opts.rounds, warmUp: 1, signal: cli.signal };
+      const turns = { rounds: opts.rounds, warmUp: opts.rounds > 1 ? 1 : 0, signal: cli.signal };
       for (const found of all) figures.push(await benchRecipe(work, found, { inTurns: async (sides) => inTurns(sides, turns), median }));
       const { engine, accelerator } = await forkd.status({ signal: cli.signal });
       const machine = describeMachine({ qemuVersion: engine.replace(/^QEMU /, ""), accelerator: { accelerator } });
