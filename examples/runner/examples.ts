@@ -21,6 +21,9 @@ const PIP_OPTIONS = ["--quiet", "--disable-pip-version-check", "--no-input"];
 /** The program and its arguments */
 export type CommandLine = { program: string; args: string[] };
 
+/** What an environment is made of, and the interpreter it is for */
+type Key = { files: string[]; for: string };
+
 /** `note` is told what takes long */
 export type PrepareOptions = { note: (message: string) => void; signal?: AbortSignal };
 
@@ -33,14 +36,16 @@ export function exampleNames(): string[] {
 export async function prepareExample(name: string, opts: PrepareOptions): Promise<CommandLine> {
   const limits = { timeout: INSTALL_MS, signal: opts.signal };
   if (existsSync(agentFile(name, "py"))) {
-    const folder = await cached(name, PYTHON_FILES, opts, async (dir) => {
+    // an environment belongs to the interpreter that it was made with
+    const { stdout } = await run("python3", ["-c", "import sys; print(sys.executable, sys.version)"]);
+    const folder = await cached(name, { files: PYTHON_FILES, for: stdout }, opts, async (dir) => {
       await run("python3", ["-m", "venv", dir], limits);
       const [wanted = "", pinned = ""] = PYTHON_FILES.map((file) => join(EXAMPLES, name, file));
       await run(join(dir, "bin", "python"), ["-m", "pip", "install", ...PIP_OPTIONS, "-r", wanted, "-c", pinned], limits);
     });
     return { program: join(folder, "bin", "python"), args: [agentFile(name, "py")] };
   }
-  const folder = await cached(name, NODE_FILES, opts, async (dir) => {
+  const folder = await cached(name, { files: NODE_FILES, for: process.version }, opts, async (dir) => {
     await mkdir(dir);
     for (const file of NODE_FILES) await copyFile(join(EXAMPLES, name, file), join(dir, file));
     await run("npm", ["install", "--no-save", ...NPM_OPTIONS], { cwd: dir, ...limits });
@@ -56,9 +61,9 @@ function agentFile(name: string, extension: "py" | "ts"): string {
 }
 
 /** Made under another name first: what has its own name is complete */
-async function cached(name: string, files: string[], { note }: PrepareOptions, make: (dir: string) => Promise<void>): Promise<string> {
-  const hash = createHash("sha256").update(process.version);
-  for (const file of files) hash.update(await readFile(join(EXAMPLES, name, file)));
+async function cached(name: string, key: Key, { note }: PrepareOptions, make: (dir: string) => Promise<void>): Promise<string> {
+  const hash = createHash("sha256").update(key.for);
+  for (const file of key.files) hash.update(await readFile(join(EXAMPLES, name, file)));
   const place = join(CACHE, `${name}-${hash.digest("hex").slice(0, 16)}`);
   if (existsSync(place)) return place;
   note(`installing the packages of ${name} into ${place}`);

@@ -7,6 +7,7 @@ import { constants, tmpdir } from "node:os";
 import { join } from "node:path";
 import { promisify } from "node:util";
 import { exampleNames, prepareExample, ROOT, type CommandLine } from "./examples.ts";
+import { IN_NAMESPACE, withoutNamespace } from "./namespace.ts";
 
 const run = promisify(execFile);
 const FORKD = join(ROOT, "forkd");
@@ -37,7 +38,7 @@ try {
   }
 } catch (error) {
   const { stderr, message } = error as Error & { stderr?: string };
-  if (!signal.aborted) console.error(`examples/run: ${name} failed: ${stderr?.trim() || message}`);
+  if (!signal.aborted) console.error(`examples/run: ${name} failed: ${(stderr || message).trim()}`);
   process.exitCode = signal.aborted ? (signal.reason as number) : 1;
 }
 
@@ -46,6 +47,7 @@ async function runExample(): Promise<number> {
   if (key && !model) throw new Error("OPENAI_API_KEY is set but OPENAI_MODEL is not: which model shall be asked?");
   if (!key && url && !url.startsWith("unix:"))
     throw new Error(`${url} cannot be reached offline: unset FORKD_URL to use this machine's daemon, or set OPENAI_API_KEY.`);
+  if (!key) await checkNamespace();
   const command = await prepareExample(name, { note, signal });
   const socket = await prepareSnapshot();
   // Frameworks leave caches and databases where they are run and in the home folder.
@@ -64,11 +66,19 @@ async function runExample(): Promise<number> {
     };
     if (key) return await runCommand(command, { cwd: home, env: { ...env, OPENAI_API_KEY: key, OPENAI_MODEL: model } });
     console.log("no OPENAI_API_KEY: offline, in a network namespace that has nothing but loopback");
-    const inside = [...NODE, join(import.meta.dirname, "offline.ts"), command.program, ...command.args];
-    return await runCommand({ program: "unshare", args: ["--map-root-user", "--net", "--", ...inside] }, { cwd: home, env });
+    const [program, ...args] = [...IN_NAMESPACE, ...NODE, join(import.meta.dirname, "offline.ts"), command.program, ...command.args];
+    return await runCommand({ program, args }, { cwd: home, env });
   } finally {
     await rm(home, { recursive: true, force: true });
   }
+}
+
+async function checkNamespace(): Promise<void> {
+  const why = await withoutNamespace(signal);
+  signal.throwIfAborted();
+  if (why === undefined) return;
+  const hint = "Set OPENAI_API_KEY and OPENAI_MODEL, or let this user make namespaces ('forkd doctor' says how) and install iproute2.";
+  throw new Error(`without a key it runs offline, in a network namespace, and none can be made: ${why}. ${hint}`);
 }
 
 /** A Python with numpy, as in the README; starts the daemon, and says where its socket is */

@@ -9,6 +9,7 @@ import { dirname, join } from "node:path";
 import { text } from "node:stream/consumers";
 import { after, before, describe, it } from "node:test";
 import { exampleNames, prepareExample, ROOT } from "../../examples/runner/examples.ts";
+import { IN_NAMESPACE, withoutNamespace } from "../../examples/runner/namespace.ts";
 import { TestDaemon } from "../helpers/daemon.ts";
 import { until } from "../helpers/until.ts";
 
@@ -21,9 +22,12 @@ const INSTALL_WITHIN_MS = 900_000;
 /** One that is Python and asynchronous, and the one that is not Python */
 const INTERRUPTED = ["langgraph", "vercel-ai"];
 
+const missing = await withoutNamespace();
+const skip = missing === undefined ? false : `no network namespace: ${missing}`;
+
 type Outcome = { code: number | null; stdout: string; stderr: string };
 
-describe("the examples", () => {
+describe("the examples", { skip }, () => {
   let daemon: TestDaemon;
   /** for temporary files */
   let scratch: string;
@@ -88,7 +92,7 @@ describe("the examples", () => {
     const reason = notInstalled.get("mcp");
     if (reason) return context.skip(reason);
     // the scripted model is that one here, and all of it runs where nothing else can be reached
-    const inside = ["unshare", "--map-root-user", "--net", "--", ...NODE, OFFLINE, join(ROOT, "examples", "run"), "mcp"];
+    const inside = [...IN_NAMESPACE, ...NODE, OFFLINE, join(ROOT, "examples", "run"), "mcp"];
     const { code, stdout, stderr } = await run(inside, { ...daemon.env, FORKD_NO_AUTOSTART: "1", OPENAI_MODEL: "scripted-tour-mcp" });
     assert.equal(code, 0, `${stderr}${stdout}`);
     assert.doesNotMatch(stdout, /no OPENAI_API_KEY/);
@@ -125,6 +129,18 @@ describe("the examples", () => {
     assert.match(stderr, /cannot be reached offline/);
   });
 
+  it("do not run without a key where no network namespace can be made", async () => {
+    const bin = await mkdtemp(join(tmpdir(), "forkd-test-examples-"));
+    try {
+      await writeFile(join(bin, "unshare"), "#!/bin/sh\necho 'not permitted' >&2\nexit 1\n", { mode: 0o755 });
+      const { code, stdout, stderr } = await example("mcp", { env: { PATH: `${bin}:${process.env["PATH"]}` } });
+      assert.deepEqual({ code, stdout }, { code: 1, stdout: "" });
+      assert.match(stderr, /none can be made: not permitted\. Set OPENAI_API_KEY/);
+    } finally {
+      await rm(bin, { recursive: true });
+    }
+  });
+
   for (const name of exampleNames()) {
     it(`${name} is short and explained`, async () => {
       const files = await readdir(join(ROOT, "examples", name));
@@ -148,7 +164,7 @@ describe("the examples", () => {
   }
 });
 
-describe("the place where examples run offline", () => {
+describe("the place where examples run offline", { skip }, () => {
   // Nobody has these addresses: the namespace itself has a route for half of them, to nowhere.
   const world = "ip link set lo up && ip address add 198.51.100.1/24 dev lo && ip route add throw 198.51.100.128/25";
 
@@ -159,16 +175,7 @@ describe("the place where examples run offline", () => {
     it(`says of a connection to ${address}: ${said}`, async () => {
       const attempt = `require("node:net").connect(9, "${address}").on("error", () => undefined)`;
       const inside = [...NODE, OFFLINE, process.execPath, "-e", attempt];
-      const { code, stdout, stderr } = await run([
-        "unshare",
-        "--map-root-user",
-        "--net",
-        "sh",
-        "-c",
-        `${world} && exec "$@"`,
-        "sh",
-        ...inside,
-      ]);
+      const { code, stdout, stderr } = await run([...IN_NAMESPACE, "sh", "-c", `${world} && exec "$@"`, "sh", ...inside]);
       assert.equal(code, 0, stderr);
       assert.match(stdout, new RegExp(`^offline: ${said}$`, "m"));
     });
