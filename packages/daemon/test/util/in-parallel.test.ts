@@ -13,7 +13,10 @@ test("so many at a time, and all of them", async () => {
     done.push(item);
   });
   assert.equal(most, 3);
-  assert.deepEqual(done.toSorted((a, b) => a - b), [1, 2, 3, 4, 5, 6, 7]);
+  assert.deepEqual(
+    done.toSorted((a, b) => a - b),
+    [1, 2, 3, 4, 5, 6, 7],
+  );
 });
 
 test("the first failure is told; the others are ended, and nothing begins after it", async () => {
