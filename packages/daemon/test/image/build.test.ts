@@ -97,7 +97,7 @@ test("bad input is refused before anything starts", async (t) => {
 
 test(
   "an image is built from packages, files and commands, and not built twice",
-  { skip: skip || (isRoot ? false : "the test user is not root"), timeout: 180_000 },
+  { skip: skip || (isRoot ? false : "the test user is not root"), timeout: 600_000 },
   async (t) => {
     const home = await tempHome(t);
     const files = await tempDir(t);
