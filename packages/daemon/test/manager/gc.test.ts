@@ -6,6 +6,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, test } from "node:test";
 import { layersIn } from "../../src/disk/layer.ts";
+import type { GcResult } from "../../src/api/daemon.ts";
 import type { Core } from "../../src/manager/core.ts";
 import { collectGarbage } from "../../src/manager/gc.ts";
 import type { Lineage } from "../../src/manager/lineage.ts";
@@ -36,12 +37,26 @@ async function snapshot(tag: string, ids: string[], shared?: Snapshot): Promise<
   return { manifest, layers } as unknown as Snapshot;
 }
 
-async function garbage(unneeded: Snapshot[]): Promise<number[]> {
-  const core = { home: { guestKernels: join(dir, "kernels") }, runtime: { flats: { unused: async () => [] } } };
+type There = { images?: object[]; snapshots?: object[]; writing?: object[] };
+
+async function removedWith(unneeded: Snapshot[], { images = [], snapshots = [], writing = [] }: There = {}): Promise<GcResult["removed"]> {
+  const core = {
+    home: { guestKernels: join(dir, "kernels"), cache: join(dir, "cache") },
+    runtime: {
+      flats: { unused: async () => [] },
+      images: { list: async () => images },
+      snapshots: { everything: async () => snapshots },
+    },
+    tables: { snapshots: { where: () => writing } },
+  };
   const lineage = { unneeded: async () => unneeded };
   const { removed, dry_run } = await collectGarbage(core as unknown as Core, lineage as unknown as Lineage, true);
   assert.equal(dry_run, true);
-  return removed.map(({ bytes }) => bytes);
+  return removed;
+}
+
+async function garbage(unneeded: Snapshot[]): Promise<number[]> {
+  return (await removedWith(unneeded)).map(({ bytes }) => bytes);
 }
 
 test("a layer of a disk is freed with the last of the snapshots that have it, and not when another one stays", async () => {
@@ -60,4 +75,22 @@ test("a damaged snapshot without its layers can be collected", async () => {
   const damaged = await snapshot("damaged", [BASE, TOP]);
   await rm(damaged.layers[1]?.path ?? "");
   assert.equal((await garbage([damaged])).length, 1);
+});
+
+test("an image that came in a pack goes with the last snapshot that needs it, and never while one is being made", async () => {
+  const image = (id: string, names: string[]): object => ({ id, names, manifest: { rootfs: { bytes: 7 } } });
+  const images = [image("sha256:named", ["a"]), image("sha256:needed", []), image("sha256:free", [])];
+  const snapshots = [{ manifest: { id: "sn-1", imageId: "sha256:needed" } }];
+  const free = { kind: "image", name: "sha256:free", bytes: 7 };
+  assert.deepEqual(await removedWith([], { images, snapshots }), [free]);
+  assert.deepEqual(await removedWith([], { images, snapshots, writing: [{}] }), []);
+});
+
+test("what was compressed for packs is counted", async () => {
+  const blobs = join(dir, "cache", "packs", "blobs");
+  await mkdir(blobs, { recursive: true });
+  await writeFile(join(blobs, "0".repeat(64)), Buffer.alloc(10_000, 1));
+  const [one, ...others] = await removedWith([]);
+  assert.deepEqual([one?.kind, one?.name, others], ["pack", `sha256:${"0".repeat(64)}`, []]);
+  assert.ok((one?.bytes ?? 0) >= 10_000);
 });

@@ -23,9 +23,9 @@ export const packCases: Case[] = [
     route: "readPack",
     call: async (c) => Buffer.concat(await Array.fromAsync(c.readPack("py", { level: 5, without: ["a", "b"] }))).toString(),
     params: { tag: "py" },
-    query: { level: "5", without: "a,b" },
+    query: { level: 5, without: ["a", "b"] },
   },
-  { route: "unpack", call: (c) => c.unpack("pack", { tag: "py", force: true }), query: { tag: "py", force: "true" } },
+  { route: "unpack", call: (c) => c.unpack("pack", { tag: "py", force: true }), query: { tag: "py", force: true } },
   { route: "listKeys", call: (c) => c.listKeys() },
   {
     route: "createKey",
