@@ -8,6 +8,8 @@ import { startFileServer } from "../../packages/daemon/test/hub/helpers/file-ser
 import { startGate } from "../../packages/daemon/test/hub/helpers/gate.ts";
 import { hasRegistry, PASSWORD, startRegistry, USER } from "../../packages/daemon/test/image/helpers/registry.ts";
 import { TestDaemon } from "../helpers/daemon.ts";
+import { namesIn } from "../helpers/host.ts";
+import { until } from "../helpers/until.ts";
 import { PYTHON_IMAGE } from "../helpers/vm.ts";
 
 import type { Progress, PushedSnapshot } from "forkd";
@@ -113,6 +115,8 @@ test("a warm snapshot and a branch of it go to another store, and go on there", 
     };
     const cut = b.controller.pullSnapshot(place("tuned"), { ...login, idempotencyKey: null, signal: stop.signal, onProgress });
     await assert.rejects(cut);
+    // the client does not wait for the daemon to clean up
+    await until(async () => (await namesIn(b.home.staging)).length === 0);
     assert.deepEqual(await tags(), []);
     const { added } = await b.controller.pullSnapshot(place("tuned"), login);
     assert.equal(added.length, 2);
