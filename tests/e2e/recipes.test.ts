@@ -94,8 +94,8 @@ describe("forkd build", () => {
     assert.deepEqual(await contentOf("cached", "/three"), ["other"]);
     assert.deepEqual(cachedOf(await build("cached", ["--no-cache"])), [false, false, false, false]);
 
-    assert.doesNotMatch((await daemon.cli(["snapshot", "ls"])).stdout, /cached\./);
-    assert.match((await daemon.cli(["snapshot", "ls", "-a"])).stdout, /cached\./);
+    assert.doesNotMatch((await daemon.cli(["snapshot", "ls"])).stdout, /build-cached-/);
+    assert.match((await daemon.cli(["snapshot", "ls", "-a"])).stdout, /build-cached-/);
     assert.equal((await daemon.cli(["snapshot", "rm", "cached"])).code, 0);
     assert.deepEqual(await layersOf("cached"), []);
   });

@@ -20,10 +20,15 @@ import type { Cli } from "../cli.ts";
 import type { Unready } from "./checks.ts";
 import type { FoundRecipe } from "./find.ts";
 import type { Base, Layer, Plan } from "./plan.ts";
+import type { Place } from "./steps.ts";
 import type { TestResult } from "./tests.ts";
 
 /** A build whose command was killed leaves its sandbox for so long */
 const IDLE_SECS = 3600;
+/** For the code of each kernel; steps have limits of their own */
+const WARM_SECS = 600;
+const BUILD_HINT =
+  "Mend the recipe and build again: it goes on from the last step that succeeded. An older snapshot of the tag stays as it was.";
 
 export type Work = {
   cli: Cli;
@@ -113,7 +118,6 @@ async function make(work: Work, found: FoundRecipe, { plan, store, start, opts }
     next = 1;
   }
   const name = temporaryName("build");
-  let outcome: Omit<Built, "unchanged"> | undefined;
   try {
     const { env, network } = recipe;
     const life = { idleTimeoutSecs: IDLE_SECS, metadata: { [BUILD_KEY]: store.tag }, ...ABORTABLE, signal: cli.signal };
@@ -132,17 +136,15 @@ async function make(work: Work, found: FoundRecipe, { plan, store, start, opts }
       });
     // what the steps could reach, forks cannot
     await forkd.setNetwork(at.sandbox, start.network, { signal: cli.signal });
-    await store.candidate(at.sandbox, async (candidate) => {
+    return await store.candidate(at.sandbox, async (candidate) => {
       await removed(async (signal) => forkd.killSandbox(name, { signal }));
       await checkHealth(work, found, candidate);
       const tests = opts.test ? await runTests(work, recipe, candidate) : [];
-      outcome = { tests, snapshot: await store.publish(candidate, plan.key) };
+      return { tests, snapshot: await store.publish(candidate, plan.key) };
     });
   } finally {
     await removed(async (signal) => forkd.killSandbox(name, { signal }));
   }
-  if (!outcome) throw new Error("the build ended without a snapshot");
-  return outcome;
 }
 
 async function boot(
@@ -174,15 +176,7 @@ async function boot(
   return tag;
 }
 
-/** For the code of each kernel; steps have limits of their own */
-const WARM_SECS = 600;
-
-async function doLayer(
-  work: Work,
-  found: FoundRecipe,
-  layer: Layer,
-  at: { forkd: Controller; sandbox: string; signal: AbortSignal },
-): Promise<void> {
+async function doLayer(work: Work, found: FoundRecipe, layer: Layer, at: Place): Promise<void> {
   try {
     if (layer.kind === "copy") await copyFile(layer.file, found.folder, at);
     else if (layer.kind === "step") await doStep(layer.step, at);
@@ -194,16 +188,7 @@ async function doLayer(
   }
 }
 
-const BUILD_HINT =
-  "Mend the recipe and build again: it goes on from the last step that succeeded. An older snapshot of the tag stays as it was.";
-
-async function notSo(
-  work: Work,
-  { recipe }: FoundRecipe,
-  at: { forkd: Controller; sandbox: string; signal: AbortSignal },
-  { check, why, output }: Unready,
-  what: string,
-): Promise<Error> {
+async function notSo(work: Work, { recipe }: FoundRecipe, at: Place, { check, why, output }: Unready, what: string): Promise<Error> {
   await work.output(output);
   for (const step of recipe.steps) if (step.kind === "start" && step.tag !== undefined) await work.output(await printedBy(at, step.tag));
   return failure("BUILD_FAILED", `Cannot build ${recipe.name}: it ${what}: ${check}: ${why}`, BUILD_HINT);

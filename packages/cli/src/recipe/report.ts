@@ -15,7 +15,7 @@ export function buildReport(
   cli: Cli,
   forkd: Controller,
   opts: { quiet?: boolean | undefined },
-): { work: Work; print: (built: Built) => void } {
+): { work: Work; summary: (built: Built) => object; print: (built: Built) => void } {
   const steps: Timed[] = [];
   const began = performance.now();
   const isSilent = cli.json || opts.quiet === true;
@@ -39,16 +39,23 @@ export function buildReport(
       if (text.trim() !== "") await writeGuestText(`${[...cut, ...lines.slice(-LAST_LINES)].join("\n")}\n`, "stderr");
     },
   };
-  const print = ({ snapshot, unchanged, tests }: Built): void => {
-    const ms = Math.round(performance.now() - began);
-    if (cli.json) printJson({ tag: snapshot.tag, unchanged, ms, steps, tests, snapshot });
+  const elapsed = (): number => Math.round(performance.now() - began);
+  const summary = ({ snapshot, unchanged, tests }: Built): object => ({
+    tag: snapshot.tag,
+    unchanged,
+    ms: elapsed(),
+    steps,
+    tests,
+    snapshot,
+  });
+  const print = (built: Built): void => {
+    const { snapshot, unchanged, tests } = built;
+    const tested = tests.length === 0 ? "" : ` ${tests.length} ${tests.length === 1 ? "test" : "tests"} passed.`;
+    if (cli.json) printJson(summary(built));
     else if (opts.quiet) printLine(snapshot.tag);
-    else {
-      const tested = tests.length === 0 ? "" : ` ${tests.length} tests passed.`;
-      printLine(`Snapshot ${snapshot.tag}: ${unchanged ? "nothing changed" : `ready after ${seconds(ms)}`}.${tested}`);
-    }
+    else printLine(`Snapshot ${snapshot.tag}: ${unchanged ? "nothing changed" : `ready after ${seconds(elapsed())}`}.${tested}`);
   };
-  return { work, print };
+  return { work, summary, print };
 }
 
 function seconds(ms: number): string {

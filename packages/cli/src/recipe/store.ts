@@ -44,7 +44,7 @@ export class BuildStore {
   }
 
   layerTag(layer: Layer): string {
-    return `${this.tag.slice(0, MAX_TAG - SHORT - 1)}.${layer.key.slice(0, SHORT)}`;
+    return `build-${this.tag.slice(0, MAX_TAG - "build-".length - 1 - SHORT)}-${layer.key.slice(0, SHORT)}`;
   }
 
   layerMetadata(layer: Layer): Record<string, string> {
@@ -64,12 +64,12 @@ export class BuildStore {
   }
 
   /** A snapshot under a made-up tag for as long as `use` takes, which may publish it */
-  async candidate(sandbox: string, use: (tag: string) => Promise<void>): Promise<void> {
+  async candidate<T>(sandbox: string, use: (tag: string) => Promise<T>): Promise<T> {
     const tag = temporaryName("build");
     const metadata = { ...this.#own(""), [BUILD_KEY]: this.tag };
     try {
       await this.#forkd.branchSandbox(sandbox, { tag, metadata, ...ABORTABLE, signal: this.#cli.signal });
-      await use(tag);
+      return await use(tag);
     } finally {
       await this.drop(tag);
     }

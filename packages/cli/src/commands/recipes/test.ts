@@ -3,6 +3,7 @@
 import { Command } from "commander";
 import { connect } from "../../daemon.ts";
 import { addPair } from "../../options.ts";
+import { printJson } from "../../output.ts";
 
 import type { Cli } from "../../cli.ts";
 
@@ -22,9 +23,13 @@ export function recipesTestCommand(cli: Cli): Command {
       ]);
       const all = await Promise.all(names.map(async (name) => loadRecipe(name, opts.set)));
       const forkd = await connect(cli);
+      const results: object[] = [];
       for (const found of all) {
         const report = buildReport(cli, forkd, {});
-        report.print(await buildRecipe(report.work, found, { test: true }));
+        const built = await buildRecipe(report.work, found, { test: true });
+        if (cli.json) results.push(report.summary(built));
+        else report.print(built);
       }
+      if (cli.json) printJson(results);
     });
 }
