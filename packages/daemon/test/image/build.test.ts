@@ -134,7 +134,7 @@ test(
   },
 );
 
-test("an unknown package is named", { skip: skip || (isRoot ? false : "the test user is not root"), timeout: 120_000 }, async (t) => {
+test("an unknown package is named", { skip: skip || (isRoot ? false : "the test user is not root"), timeout: 600_000 }, async (t) => {
   const home = await tempHome(t);
   await assert.rejects(buildImage(home, { name: "x", packages: ["no-such-package-anywhere"] }), (error: Error & { code?: string }) => {
     assert.equal(error.code, "BAD_REQUEST", error.message);
@@ -146,7 +146,7 @@ test("an unknown package is named", { skip: skip || (isRoot ? false : "the test 
 
 test(
   "an ordinary user builds an image",
-  { skip: skip || (isRoot ? false : "only root can make the test user"), timeout: 180_000 },
+  { skip: skip || (isRoot ? false : "only root can make the test user"), timeout: 600_000 },
   async (t) => {
     const user = `forkdt${process.pid}`;
     await run(["useradd", "--create-home", "--base-dir", tmpdir(), "--shell", "/bin/sh", user]);
