@@ -42,7 +42,7 @@ class Route:
     @property
     def takes_bytes(self) -> bool:
         content = self.operation.get("requestBody", {}).get("content", {})
-        return bool({"application/octet-stream", "application/x-tar"} & set(content)) or self.is_proxy
+        return bool({"application/octet-stream", "application/x-tar", "application/vnd.forkd.pack"} & set(content)) or self.is_proxy
 
     @property
     def is_proxy(self) -> bool:

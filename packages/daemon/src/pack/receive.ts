@@ -243,7 +243,7 @@ class Receiver {
       await snapshots.name(this.#tag, this.#manifest.head);
     } catch (error) {
       for (const id of placed) await snapshots.remove(id);
-      if (image !== undefined && (await this.#hasImage(imageId))) await images.remove(imageId, { inUse: async () => this.#isImageUsed() });
+      if (image !== undefined && (await this.#hasImage(imageId)) && !(await this.#isImageUsed())) await images.remove(imageId);
       throw error;
     }
   }

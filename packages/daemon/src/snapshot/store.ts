@@ -79,7 +79,13 @@ export class SnapshotStore {
     await this.#writeManifest(staged, manifest);
     await markUnsynced(staged);
     const dir = this.#dirOf(manifest.id);
-    await rename(staged, dir);
+    try {
+      await rename(staged, dir);
+    } catch (error) {
+      const { code } = error as NodeJS.ErrnoException;
+      if (code !== "ENOTEMPTY" && code !== "EEXIST") throw error;
+      throw new ForkdError("EXISTS", `Cannot make snapshot ${manifest.id}: it is here already.`, { cause: error });
+    }
     this.#known.delete(manifest.id);
     return this.partsIn(dir, manifest);
   }

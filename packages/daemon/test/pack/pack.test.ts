@@ -114,6 +114,22 @@ test("what is here already is found and not made twice", async () => {
   assert.equal((await b.stores.snapshots.get("warm")).manifest.id, made.manifest.id);
 });
 
+test("of two that come at the same time one is made, and the other leaves nothing", async () => {
+  await using a = await FakeHome.make();
+  await using b = await FakeHome.make();
+  await using alone = await FakeHome.make();
+  const bytes = await a.pack((await a.base("warm", { disk: true })).manifest.tag);
+  await alone.unpack(bytes, { tag: "one" });
+  const both = await Promise.allSettled([b.unpack(bytes, { tag: "one" }), b.unpack(bytes, { tag: "two" })]);
+  const refused = both.filter((outcome) => outcome.status === "rejected");
+  assert.deepEqual(
+    refused.map(({ reason }) => (reason as { code: string }).code),
+    ["EXISTS"],
+  );
+  const names = (paths: string[]): string[] => paths.map((path) => path.replace(/tags\/(one|two)$/, "tags/one"));
+  assert.deepEqual(names(await b.left()), await alone.left());
+});
+
 test("a pack's size is known before it is sent", async () => {
   await using a = await FakeHome.make();
   await a.base("warm");
