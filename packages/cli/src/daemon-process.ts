@@ -66,6 +66,8 @@ function daemonArgs(args: string[], program: string = daemonProgram()): string[]
 /** How to reach another daemon, the secret for it and the login to a registry, which comes with each request, are none of this one's business */
 function daemonEnv(): NodeJS.ProcessEnv {
   const { FORKD_URL: _url, FORKD_TOKEN: _token, FORKD_REGISTRY_USER: _user, FORKD_REGISTRY_PASSWORD: _password, ...env } = process.env;
+  // an address with a query may be a secret, which no setting of the daemon is; commands send it with their requests
+  if (env["FORKD_HUB_URL"]?.includes("?")) delete env["FORKD_HUB_URL"];
   return env;
 }
 

@@ -14,7 +14,7 @@ import type { Cli } from "../src/cli.ts";
 
 const STUB = join(import.meta.dirname, "fixtures", "stub-daemon.ts");
 
-type Seen = { args: string[]; token: string | null; url: string | null; password: string | null; pid: number };
+type Seen = { args: string[]; token: string | null; url: string | null; password: string | null; hub: string | null; pid: number };
 
 function cli(over: Partial<Cli> = {}): Cli {
   return {
@@ -62,13 +62,14 @@ test("the paths are the daemon's own", () => {
 });
 
 test("a daemon that does not run is started, without a port and without secrets, and used", async () => {
-  await using here = await place({ FORKD_TOKEN: "secret", FORKD_URL: "http://elsewhere", FORKD_REGISTRY_PASSWORD: "secret" });
+  const secrets = { FORKD_TOKEN: "secret", FORKD_REGISTRY_PASSWORD: "secret", FORKD_HUB_URL: "https://h.example/r.json?secret" };
+  await using here = await place({ ...secrets, FORKD_URL: "http://elsewhere" });
   const { controller, started } = await connectOrStart(cli(), { program: STUB });
   assert.equal(started, true);
   assert.deepEqual(await controller.listSandboxes(), []);
   const seen = await here.seen();
   assert.deepEqual(seen.args, ["--bind", "none", "--exit-when-idle-secs", "600"]);
-  assert.deepEqual([seen.token, seen.url, seen.password], [null, null, null]);
+  assert.deepEqual([seen.token, seen.url, seen.password, seen.hub], [null, null, null, null]);
   assert.equal((await stat(here.run)).mode & 0o777, 0o700);
   assert.equal((await stat(join(here.run, "daemon.log"))).mode & 0o777, 0o600);
   const again = await connectOrStart(cli(), { program: "/nonexistent" });

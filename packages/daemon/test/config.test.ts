@@ -162,3 +162,10 @@ test("a domain for servers in sandboxes is a name, with a scheme where browsers 
   for (const domain of ["", "127.0.0.1", "0x7f.1", "a b", "-a.org", "a..org", "a.org/x", "ftp://a.org", "a.org:123456", "*.a.org"])
     await refused(t, { options: { "proxy-domain": domain } }, /proxy_domain/, /a domain such as/);
 });
+
+test("an index has an address that everybody may see", async (t) => {
+  const { values } = await resolve(t, { env: { FORKD_HUB_URL: "https://hub.example/registry.json" } });
+  assert.equal(values.hubUrl, "https://hub.example/registry.json");
+  for (const url of ["hub.example", "ftp://hub.example/x", "https://me:pw@hub.example/x", "https://hub.example/x?token=1"])
+    await refused(t, { env: { FORKD_HUB_URL: url } }, /hub_url/, /without a login or a query/);
+});

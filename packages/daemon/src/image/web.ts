@@ -68,7 +68,9 @@ export class Web {
     if (url.protocol === "https:") return;
     const allowed = this.#opts.insecureHttp || (isLoopback(this.#origin.host) && isLoopback(url.host));
     if (url.protocol === "http:" && allowed) return;
-    throw this.failure(`Refused: ${this.#opts.who} ${verb} ${url.protocol}//${url.host}, which is not encrypted.`);
+    throw new ForkdError(this.#opts.code, `Refused: ${this.#opts.who} ${verb} ${url.protocol}//${url.host}, which is not encrypted.`, {
+      hint: "Use https, or --insecure-http if the network is yours alone.",
+    });
   }
 
   /** Repeats work that failed for a reason that may pass, which is anything but a ForkdError */
