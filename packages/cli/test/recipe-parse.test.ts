@@ -45,6 +45,8 @@ describe("a recipe that is wrong", () => {
       `${HEAD}files:\n  - { from: a, to: /b, mode: 0644 }\n`,
       ["5:24: files.0.mode: must be text: put it in quotes"],
     ],
+    ["a name of the environment", `${HEAD}env: { A-B: x }\n`, ["4:8: env.A-B: must be a name of letters, digits and '_'"]],
+    ["a boolean as a command", `${HEAD}steps:\n  - exec: true\n`, ["5:5: steps.0.exec: must be a list of words, or a line for the shell"]],
     ["no port", `${HEAD}ready:\n  - port: 70000\n`, ["5:5: ready.0.port: must be a port, 1 to 65535"]],
     [
       "a bad pattern",

@@ -99,6 +99,7 @@ function problemsOf(issue: z.core.$ZodIssue, above: Path): Problem[] {
     );
     return nearest ? nearest.flatMap((inner) => problemsOf(inner, path)) : [{ path, message: issue.message }];
   }
+  if (issue.code === "invalid_key") return [{ path, message: issue.issues[0]?.message ?? issue.message }];
   const isMissing = issue.code === "invalid_type" && issue.input === undefined && !issue.message.startsWith("must");
   return [{ path, message: isMissing ? "is missing" : issue.message }];
 }
