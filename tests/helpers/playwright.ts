@@ -10,7 +10,7 @@ import type { Browser, Page } from "playwright-core";
 const PACKAGE = "chromium-headless-shell";
 const DEBUGGING_PORT = 9222;
 /** Emulated guests take seconds for what Playwright expects at once */
-const TIMEOUT_MS = 120_000;
+const TIMEOUT_MS = 300_000;
 
 /** Why the recipe cannot be built on this machine: Ubuntu has no package of Chromium */
 export async function whyNoBrowser(): Promise<string | false> {

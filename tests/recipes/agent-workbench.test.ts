@@ -13,6 +13,8 @@ import type { Client } from "@modelcontextprotocol/client";
 
 const TOOLS = ["browser_eval", "browser_open", "browser_screenshot", "list_files", "read_file", "run_shell", "write_file"];
 const PNG = "iVBORw0KGgo";
+/** Emulated guests on a busy machine take longer than the client's minute */
+const PATIENCE = { timeout: 300_000 };
 
 describe("recipe agent-workbench", { skip: await whyNoBrowser(), timeout: 900_000 }, () => {
   let daemon: TestDaemon;
@@ -42,10 +44,10 @@ describe("recipe agent-workbench", { skip: await whyNoBrowser(), timeout: 900_00
     assert.equal(await use("list_files", { path: "work" }), "page.html");
     assert.match(await use("read_file", { path: "/home/agent/work/page.html" }), /made by the agent/);
     assert.equal(await use("run_shell", { command: "whoami; grep -c agent work/page.html; exit 3" }), "agent\n1\n\nexit code 3");
-    const missing = await mcp.callTool({ name: "read_file", arguments: { path: "nowhere" } });
+    const missing = await mcp.callTool({ name: "read_file", arguments: { path: "nowhere" } }, PATIENCE);
     assert.equal(missing.isError, true);
     assert.match(textOf(missing.content), /^FileNotFoundError/);
-    const late = await mcp.callTool({ name: "run_shell", arguments: { command: "sleep 600", timeout_secs: 0.1 } });
+    const late = await mcp.callTool({ name: "run_shell", arguments: { command: "sleep 600", timeout_secs: 0.1 } }, PATIENCE);
     assert.match(textOf(late.content), /^TimeoutError/);
   });
 
@@ -66,7 +68,7 @@ describe("recipe agent-workbench", { skip: await whyNoBrowser(), timeout: 900_00
     assert.match(await page.innerText("body"), /"version"/);
     await page.setContent("<title>by Playwright</title>");
     assert.equal(await use("browser_eval", { expression: "document.title" }), '"by Playwright"');
-    const { content } = await mcp.callTool({ name: "browser_screenshot", arguments: {} });
+    const { content } = await mcp.callTool({ name: "browser_screenshot", arguments: {} }, PATIENCE);
     const [shot] = content;
     assert.ok(shot?.type === "image" && shot.data.startsWith(PNG));
     await browser.close();
@@ -105,7 +107,7 @@ describe("recipe agent-workbench", { skip: await whyNoBrowser(), timeout: 900_00
   }
 
   async function use(name: string, args: Record<string, unknown>): Promise<string> {
-    const { content, isError } = await mcp.callTool({ name, arguments: args });
+    const { content, isError } = await mcp.callTool({ name, arguments: args }, PATIENCE);
     assert.notEqual(isError, true, JSON.stringify(content));
     return textOf(content);
   }
