@@ -12,6 +12,8 @@ import { ForkdError } from "../errors.ts";
 /** Each so many bytes are a frame of their own, so that several are compressed at the same time; the bytes do not depend on how many */
 export const SEGMENT: number = 4 * 1024 * 1024;
 const CHUNK = 1024 * 1024;
+/** More than a segment can become, whatever is in it: zstd then compresses from one place to the other, without a copy between */
+const FRAME_ROOM: number = SEGMENT + SEGMENT / 64;
 /** What a reader may need in memory: 8 MiB, as much as level 19 */
 const WINDOW_LOG = 23;
 /** Node has four threads for this, and files need one of them */
@@ -46,7 +48,7 @@ export async function compressInto(
     };
     for await (const segment of segments) {
       opts.signal?.throwIfAborted();
-      frames.push(compress(segment, { chunkSize: CHUNK, params }));
+      frames.push(compress(segment, { chunkSize: FRAME_ROOM, params }));
       content.add(segment);
       opts.onBytes?.(segment.length);
       if (frames.length > COMPRESS_THREADS) await writeFirst();
