@@ -8,6 +8,7 @@ import { join } from "node:path";
 import { statIfThere } from "../disk/layer.ts";
 import { ForkdError, messageOf } from "../errors.ts";
 import { isAlive, ownProcessId } from "../util/process-id.ts";
+import { namesIn } from "../util/names-in.ts";
 import type { ProcessId } from "../util/process-id.ts";
 import type { Descriptor } from "./oci-schema.ts";
 
@@ -218,15 +219,6 @@ async function linkIfThere(from: string, to: string): Promise<boolean> {
     return true;
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === "ENOENT") return false;
-    throw error;
-  }
-}
-
-async function namesIn(dir: string): Promise<string[]> {
-  try {
-    return await readdir(dir);
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === "ENOENT") return [];
     throw error;
   }
 }

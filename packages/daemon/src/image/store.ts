@@ -1,6 +1,6 @@
 // The images on disk: content-addressed folders, and names that point to them.
 
-import { link, mkdir, readFile, readdir, rename, rm, stat } from "node:fs/promises";
+import { link, mkdir, readFile, rename, rm, stat } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { z } from "zod";
 import { ForkdError, messageOf } from "../errors.ts";
@@ -8,6 +8,7 @@ import type { Home } from "../home.ts";
 import { writeFileAtomic } from "../util/atomic-file.ts";
 import { sha256File } from "../util/hash-file.ts";
 import { checkName } from "../util/name.ts";
+import { namesIn } from "../util/names-in.ts";
 import { syncFolder } from "../util/sync-folder.ts";
 import { ImageManifest, imageId } from "./manifest.ts";
 import type { ImageConfig, ImageSource } from "./manifest.ts";
@@ -217,12 +218,12 @@ export class ImageStore {
   }
 
   async #folders(): Promise<string[]> {
-    return (await readdirIfThere(this.#home.images)).filter((name) => /^[0-9a-f]{64}$/.test(name));
+    return (await namesIn(this.#home.images)).filter((name) => /^[0-9a-f]{64}$/.test(name));
   }
 
   async #readNames(): Promise<Map<string, string>> {
     const names = new Map<string, string>();
-    for (const name of await readdirIfThere(this.#names)) {
+    for (const name of await namesIn(this.#names)) {
       if (name.endsWith(".tmp")) continue;
       let content: string;
       try {
@@ -253,13 +254,4 @@ function invalid(id: string, why: string, cause?: unknown): ForkdError {
     hint: "Remove it with 'forkd image rm' and make it again.",
     cause,
   });
-}
-
-async function readdirIfThere(dir: string): Promise<string[]> {
-  try {
-    return await readdir(dir);
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === "ENOENT") return [];
-    throw error;
-  }
 }

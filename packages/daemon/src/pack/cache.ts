@@ -1,10 +1,11 @@
 // What was compressed before: blobs by their digest, and which content became which blob. All of it can be made again.
 
-import { link, mkdir, readdir, readFile, rename, rm, stat, utimes } from "node:fs/promises";
+import { link, mkdir, readFile, rename, rm, stat, utimes } from "node:fs/promises";
 import { join } from "node:path";
 import * as z from "zod";
 import { statIfThere } from "../disk/layer.ts";
 import type { Home } from "../home.ts";
+import { namesIn } from "../util/names-in.ts";
 import { writeFileAtomic } from "../util/atomic-file.ts";
 import type { Sum } from "./compress.ts";
 import { packLink, type PackLink } from "./manifest.ts";
@@ -145,15 +146,6 @@ async function readJson<T>(path: string, schema: z.ZodType<T>): Promise<T | unde
     return schema.parse(JSON.parse(await readFile(path, "utf8")));
   } catch (error) {
     if (error instanceof SyntaxError || error instanceof z.ZodError || (error as NodeJS.ErrnoException).code === "ENOENT") return undefined;
-    throw error;
-  }
-}
-
-async function namesIn(dir: string): Promise<string[]> {
-  try {
-    return await readdir(dir);
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === "ENOENT") return [];
     throw error;
   }
 }

@@ -11,7 +11,8 @@ import { writeFileAtomic } from "../util/atomic-file.ts";
 import { checkName } from "../util/name.ts";
 import { durability, markUnsynced, syncSnapshot } from "./durable.ts";
 import { snapshotManifest, type SnapshotManifest } from "./manifest.ts";
-import { namesIn, Tags } from "./tags.ts";
+import { Tags } from "./tags.ts";
+import { namesIn } from "../util/names-in.ts";
 
 /** A snapshot and where its parts lie */
 export type Snapshot = {

@@ -1,11 +1,12 @@
 // Names of snapshots: a small file per tag that holds the snapshot's id, and a folder while a name is being given.
 
 import { randomBytes } from "node:crypto";
-import { mkdir, readdir, readFile, rename, rm } from "node:fs/promises";
+import { mkdir, readFile, rename, rm } from "node:fs/promises";
 import { basename, join } from "node:path";
 import { ForkdError } from "../errors.ts";
 import { claimFolder, folderAgeMs, ownerOf } from "../host/owner.ts";
 import { writeFileAtomic } from "../util/atomic-file.ts";
+import { namesIn } from "../util/names-in.ts";
 import { checkName } from "../util/name.ts";
 import { isAlive, startTimeOf } from "../util/process-id.ts";
 
@@ -134,13 +135,4 @@ async function isAbandoned(reservation: string): Promise<boolean> {
 async function isUnfinished(path: string): Promise<boolean> {
   const pid = Number(/\.(\d+)\.[a-z0-9]+\.tmp$/.exec(path)?.[1]);
   return (await startTimeOf(pid)) === undefined || (await folderAgeMs(path)) > UNFINISHED_MS;
-}
-
-export async function namesIn(dir: string): Promise<string[]> {
-  try {
-    return await readdir(dir);
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === "ENOENT") return [];
-    throw error;
-  }
 }
