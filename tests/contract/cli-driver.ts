@@ -44,7 +44,6 @@ export const WITHOUT_VERB: { readonly [N in RouteName]?: string } = {
   getWorkspace: "`workspace list` has all of them",
   evalStream: "`eval` prints all of it at the end",
   connectPort: "`port` listens until Ctrl-C: tests/e2e/ports.test.ts",
-  preparePack: "`pack` does both",
   proxyRequest: "for programs and browsers",
   getProcess: "`ps` has all of them",
   resizeProcess: "`exec -t` does it when the terminal changes its size",
