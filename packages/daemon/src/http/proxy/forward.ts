@@ -135,8 +135,12 @@ function pipe(response: IncomingMessage, to: ServerResponse): Promise<void> {
   return new Promise((resolve) => {
     let hasBegun = false;
     const breakOff = (): void => {
-      to.destroy();
       response.destroy();
+      if (to.socket && !to.destroyed) {
+        // what came goes out first: the client is to see an answer that breaks off, not a daemon that does not answer
+        to.flushHeaders();
+        to.socket.destroySoon();
+      } else to.destroy();
       resolve();
     };
     // either may have ended before anybody listened, and says nothing any more
