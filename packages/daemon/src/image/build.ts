@@ -24,7 +24,9 @@ import type { StoredImage } from "./store.ts";
 import { writeTextTar } from "./text-tar.ts";
 
 /** Changes when the same inputs would give another image */
-const BUILD_FORMAT = 1;
+const BUILD_FORMAT = 2;
+/** Without it nothing in the guest finds localhost */
+const HOSTS = "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n";
 const PACKAGE = /^[a-z0-9][a-z0-9+.-]+(:[a-z0-9]+)?(=[A-Za-z0-9.+:~-]+)?$/;
 const SUITE = /^[a-z0-9][a-z0-9.-]*$/;
 /** mmdebstrap takes down mounts and its tree when it is asked to end */
@@ -127,7 +129,12 @@ async function bootstrap(build: Bootstrap, opts: BuildOpts): Promise<void> {
   const setupTar = join(build.staging, "setup.tar");
   const finishTar = join(build.staging, "finish.tar");
   await writeFile(sourcesList, formatSources(build.sources, "keep"), { mode: 0o600 });
-  await writeTextTar(setupTar, { [HOST_CONF]: await hostTransportSettings(opts.signal), [HOST_AUTH]: await hostAuth() });
+  await writeTextTar(setupTar, {
+    [HOST_CONF]: await hostTransportSettings(opts.signal),
+    [HOST_AUTH]: await hostAuth(),
+    // no package brings it; a package, a copy or a command may write another one
+    "etc/hosts": HOSTS,
+  });
   await writeTextTar(finishTar, {
     "etc/apt/sources.list": formatSources(build.sources, "strip"),
     "etc/hostname": "localhost\n",

@@ -119,6 +119,7 @@ test(
     assert.equal(listing.get("/"), "drwxr-xr-x 0/0");
     assert.equal(listing.get("/srv/tree/one"), "-rw-r--r-- 1000/1000");
     assert.ok(listing.has("/usr/bin/dpkg"));
+    assert.match(await catSquashfs(image.rootfsPath, "etc/hosts"), /^127\.0\.0\.1\tlocalhost$/m);
     assert.equal(
       [...listing.keys()].filter((path) => path.startsWith("/usr/share/man/") || path.startsWith("/var/lib/apt/lists/deb")).length,
       0,
