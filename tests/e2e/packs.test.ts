@@ -8,7 +8,7 @@ import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { after, before, describe, it } from "node:test";
 import { prepareHome, resolveHome } from "@forkd/daemon";
-import { sha256Of } from "../../packages/daemon/src/pack/compress.ts";
+import { digestOf } from "../../packages/daemon/src/util/digest.ts";
 import { encodeHeader, paddingOf, rootHeader } from "../../packages/daemon/src/image/tar-write.ts";
 import { TestDaemon } from "../helpers/daemon.ts";
 import { namesIn } from "../helpers/host.ts";
@@ -186,7 +186,7 @@ function withCpu(pack: Buffer, cpu: string, id = "sn-aaaaaaaaaaaaaaaa"): Buffer 
   const text = pack.toString("utf8", 512, 512 + size);
   const [, own = ""] = /"head":"(sn-[a-z2-7]{16})"/.exec(text) ?? [];
   const manifest = Buffer.from(text.replaceAll('"cpu":"Nehalem-v1"', `"cpu":"${cpu}"`).replaceAll(own, id));
-  const path = `manifest/sha256/${sha256Of(manifest).slice("sha256:".length)}`;
+  const path = `manifest/sha256/${digestOf(manifest).slice("sha256:".length)}`;
   const header = encodeHeader(rootHeader({ path, type: "file", mode: 0o644, size: manifest.length }));
   return Buffer.concat([header, manifest, paddingOf(manifest.length), rest]);
 }

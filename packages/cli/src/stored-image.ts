@@ -4,6 +4,7 @@ import { createHash } from "node:crypto";
 import { ABORTABLE } from "./daemon.ts";
 import { codeOf, usageError } from "./errors.ts";
 import { imageNameOf } from "./image-name.ts";
+import { NAME } from "./name.ts";
 import { printNote } from "./output.ts";
 import { working } from "./progress.ts";
 import { registryLogin, registryOf } from "./registry-login.ts";
@@ -16,7 +17,6 @@ const KNOWN = new Map([
   ["python3", ["python3"]],
   ["python-numpy", ["python3", "python3-numpy"]],
 ]);
-const NAME = /^[A-Za-z0-9_][A-Za-z0-9._-]{0,63}$/;
 
 /** The name under which the daemon has it */
 export async function ensureImage(cli: Cli, forkd: Controller, image: string, opts: { packages?: string[] } = {}): Promise<string> {

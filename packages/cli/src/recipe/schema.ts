@@ -1,8 +1,8 @@
 // What a recipe may say. The one place: validation, types and messages follow from it.
 
 import * as z from "zod";
+import { NAME } from "../name.ts";
 
-const NAME = /^[A-Za-z0-9_][A-Za-z0-9._-]{0,63}$/;
 /** Steps that install something take their time */
 const STEP_SECS = 600;
 const CHECK_SECS = 60;

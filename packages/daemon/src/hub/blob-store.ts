@@ -2,10 +2,11 @@
 
 import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
+import { hexOf } from "../util/digest.ts";
 import type { Home } from "../home.ts";
 import { downloadBlob } from "../image/blob-download.ts";
 import type { BlobOpts, BlobSource } from "../image/blob-download.ts";
-import { PackCache, hexOf, packCacheDir } from "../pack/cache.ts";
+import { PackCache, packCacheDir } from "../pack/cache.ts";
 
 export class BlobStore {
   readonly #cache: PackCache;

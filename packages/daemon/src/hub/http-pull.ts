@@ -5,7 +5,7 @@ import type { BlobSource } from "../image/blob-download.ts";
 import type { Descriptor } from "../image/oci-schema.ts";
 import { readBounded } from "../image/registry-client.ts";
 import type { HttpClient } from "./http-client.ts";
-import { digestOf } from "./local-blob.ts";
+import { digestOf } from "../util/digest.ts";
 import type { Limits, RemotePack } from "./oci-pull.ts";
 
 const BLOCK = 512;

@@ -1,7 +1,7 @@
 // Bytes of this machine that are to be sent, named by their digest.
 
-import { createHash } from "node:crypto";
 import { createReadStream } from "node:fs";
+import { digestOf } from "../util/digest.ts";
 
 const READ_BYTES = 256 * 1024;
 
@@ -18,10 +18,6 @@ export function fileBlob(path: string, { digest, size }: { digest: string; size:
 
 export function bufferBlob(data: Buffer): LocalBlob {
   return { digest: digestOf(data), size: data.length, open: (start, end) => partOfBuffer(data, start, end) };
-}
-
-export function digestOf(data: Buffer): string {
-  return `sha256:${createHash("sha256").update(data).digest("hex")}`;
 }
 
 async function* partOfFile(path: string, start: number, end: number): AsyncGenerator<Uint8Array> {

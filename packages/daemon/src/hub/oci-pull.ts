@@ -8,7 +8,7 @@ import { RegistryClient } from "../image/registry-client.ts";
 import { parseArtifact } from "./artifact.ts";
 import type { Layer } from "./artifact.ts";
 import type { HttpOpts } from "./http-client.ts";
-import { digestOf } from "./local-blob.ts";
+import { digestOf } from "../util/digest.ts";
 
 /** A pack that is elsewhere; nothing of it is trusted yet but the sums of these two */
 export type RemotePack = { manifest: Buffer; signatures: Buffer | undefined; source: BlobSource };

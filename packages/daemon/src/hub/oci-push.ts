@@ -3,11 +3,12 @@
 import type { ImageReference } from "../image/reference.ts";
 import { RegistryClient } from "../image/registry-client.ts";
 import { inParallel } from "../util/in-parallel.ts";
-import type { Progress } from "../util/progress.ts";
+import { countBytes, type Progress } from "../util/progress.ts";
 import { OCI_MANIFEST_MEDIA_TYPE, SIGNATURES_MEDIA_TYPE, artifactManifest } from "./artifact.ts";
 import { uploadBlob } from "./blob-upload.ts";
 import type { HttpOpts } from "./http-client.ts";
-import { bufferBlob, digestOf } from "./local-blob.ts";
+import { bufferBlob } from "./local-blob.ts";
+import { digestOf } from "../util/digest.ts";
 import type { LocalBlob } from "./local-blob.ts";
 import type { PushMemory } from "./push-memory.ts";
 import { refusalOf } from "./refusal.ts";
@@ -38,12 +39,8 @@ export async function pushToRegistry(to: ImageReference, parcel: Parcel, opts: P
   const client = new RegistryClient({ ...opts, host, repository, push: true, alsoRead });
 
   const bytes = all.reduce((sum, { size }) => sum + size, 0);
-  let done = 0;
   let sentBytes = 0;
-  const onBytes = (more: number): void => {
-    done += more;
-    opts.progress?.({ step: "Uploading", done, total: bytes, unit: "bytes" });
-  };
+  const onBytes = countBytes(opts.progress, "Uploading", bytes);
   const upload = async (blob: LocalBlob, signal: AbortSignal): Promise<void> => {
     const { digest, size } = blob;
     const session = memory.session(host, repository, digest);

@@ -7,13 +7,13 @@ import { openPack } from "../pack/container.ts";
 import { MANIFEST_MEDIA_TYPE, MAX_MANIFEST_BYTES, parsePackManifest } from "../pack/manifest.ts";
 import type { PackSource } from "../pack/receive.ts";
 import { MAX_SIGNATURES_BYTES } from "../pack/signature.ts";
-import type { Progress } from "../util/progress.ts";
+import { countBytes, type Progress } from "../util/progress.ts";
 import { BlobStore } from "./blob-store.ts";
 import { HttpClient } from "./http-client.ts";
 import type { HttpOpts } from "./http-client.ts";
 import { openHttpPack, sizeOf, wholeOf } from "./http-pull.ts";
 import type { IndexedPack } from "./index-file.ts";
-import { digestOf } from "./local-blob.ts";
+import { digestOf } from "../util/digest.ts";
 import { openRegistryPack } from "./oci-pull.ts";
 import { remoteSource } from "./remote-source.ts";
 
@@ -60,11 +60,7 @@ async function open(store: BlobStore, { place, sha256, manifestSha256 }: Vouched
 
 async function wholeFile(store: BlobStore, client: HttpClient, sha256: string, opts: PullOpts): Promise<OpenPack> {
   const file = { digest: `sha256:${sha256}`, size: await sizeOf(client) };
-  let done = 0;
-  const onBytes = (bytes: number): void => {
-    done += bytes;
-    opts.progress?.({ step: "Downloading", done, total: file.size, unit: "bytes" });
-  };
+  const onBytes = countBytes(opts.progress, "Downloading", file.size);
   const path = await store.get(wholeOf(client), file, { signal: opts.signal, onBytes });
   return openPack(createReadStream(path), opts.staging);
 }

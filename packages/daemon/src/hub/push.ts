@@ -1,6 +1,8 @@
 // Sends a prepared pack to where it is wanted.
 
 import { createHash } from "node:crypto";
+import { countBytes } from "../util/progress.ts";
+import { hexOf } from "../util/digest.ts";
 import { ForkdError } from "../errors.ts";
 import { packBytes, packSize } from "../pack/container.ts";
 import type { ImageReference } from "../image/reference.ts";
@@ -30,7 +32,7 @@ export function openPush(text: string, opts: PushOpts): { shown: string; send: (
 
 async function sendToRegistry(pack: Pack, to: ImageReference, opts: PushOpts): Promise<Sent> {
   const { digest, bytes, sentBytes } = await pushToRegistry(to, parcelOf(pack), opts);
-  return { digest, sha256: digest.slice("sha256:".length), bytes, sentBytes };
+  return { digest, sha256: hexOf(digest), bytes, sentBytes };
 }
 
 async function putFile(pack: Pack, client: HttpClient, opts: PushOpts): Promise<Sent> {
@@ -38,12 +40,11 @@ async function putFile(pack: Pack, client: HttpClient, opts: PushOpts): Promise<
   let hash = createHash("sha256");
   async function* open(): AsyncGenerator<Uint8Array> {
     hash = createHash("sha256");
-    let done = 0;
+    const onBytes = countBytes(opts.progress, "Uploading", bytes);
     for await (const chunk of packBytes(pack, opts.signal)) {
       hash.update(chunk);
       yield chunk;
-      done += chunk.length;
-      opts.progress?.({ step: "Uploading", done, total: bytes, unit: "bytes" });
+      onBytes(chunk.length);
     }
   }
   await client.put({ bytes, open });

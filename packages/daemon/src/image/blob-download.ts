@@ -5,6 +5,7 @@ import { createReadStream } from "node:fs";
 import { link, mkdir, open, readdir, rename, rm } from "node:fs/promises";
 import type { FileHandle } from "node:fs/promises";
 import { join } from "node:path";
+import { hexOf } from "../util/digest.ts";
 import { statIfThere } from "../disk/layer.ts";
 import { ForkdError, messageOf } from "../errors.ts";
 import { isAlive, ownProcessId } from "../util/process-id.ts";
@@ -39,7 +40,7 @@ const busy = new Set<string>();
 /** Gives the verified blob the further name `dest`, which stays whatever happens to the cache in `dir` */
 export async function downloadBlob(dir: string, source: BlobSource, blob: Descriptor, dest: string, opts: BlobOpts): Promise<void> {
   await mkdir(dir, { recursive: true, mode: 0o700 });
-  const hex = hexOf(blob);
+  const hex = hexOf(blob.digest);
   const target = join(dir, hex);
   if (await linkIfThere(target, dest)) {
     opts.onBytes?.(blob.size);
@@ -60,7 +61,7 @@ export async function downloadBlob(dir: string, source: BlobSource, blob: Descri
 
 /** Removes blobs and what was begun of them, except what another download is writing */
 export async function forgetBlobs(dir: string, blobs: readonly Descriptor[]): Promise<void> {
-  const digits = new Set(blobs.map(hexOf));
+  const digits = new Set(blobs.map(({ digest }) => hexOf(digest)));
   const self = await ownProcessId();
   for (const name of await namesIn(dir)) {
     if (!digits.has(name.slice(0, 64))) continue;
@@ -221,8 +222,4 @@ async function linkIfThere(from: string, to: string): Promise<boolean> {
     if ((error as NodeJS.ErrnoException).code === "ENOENT") return false;
     throw error;
   }
-}
-
-function hexOf(blob: Descriptor): string {
-  return blob.digest.slice("sha256:".length);
 }

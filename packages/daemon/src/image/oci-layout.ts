@@ -1,6 +1,6 @@
 // Reads an OCI image layout: index.json, and blobs named by their digests.
 
-import { createHash } from "node:crypto";
+import { digestOf } from "../util/digest.ts";
 import { ForkdError } from "../errors.ts";
 import { readMember } from "./archive-index.ts";
 import type { ArchiveFiles } from "./archive-index.ts";
@@ -40,7 +40,7 @@ async function resolveIndex(files: ArchiveFiles, data: Buffer, depth: number): P
 async function readBlob(files: ArchiveFiles, blob: Descriptor): Promise<Buffer> {
   await sizeOfBlob(files, blob);
   const data = await readMember(files, blobPath(blob), MAX_DOCUMENT);
-  if (`sha256:${createHash("sha256").update(data).digest("hex")}` !== blob.digest) {
+  if (digestOf(data) !== blob.digest) {
     throw new ForkdError("DIGEST_MISMATCH", `Refused ${files.label}: the content of ${blobPath(blob)} has another digest.`);
   }
   return data;

@@ -1,6 +1,6 @@
 // Gets the manifest of a tag or digest from a registry, as it is.
 
-import { createHash } from "node:crypto";
+import { digestOf } from "../util/digest.ts";
 import { ForkdError } from "../errors.ts";
 import { MEDIA_INDEX, MEDIA_MANIFEST } from "./oci-schema.ts";
 import type { RegistryClient } from "./registry-client.ts";
@@ -19,7 +19,7 @@ export async function fetchManifest(client: RegistryClient, tagOrDigest: string,
       `The registry answered ${response.status} for ${what}.`,
     );
   }
-  const digest = `sha256:${createHash("sha256").update(data).digest("hex")}`;
+  const digest = digestOf(data);
   const expected = tagOrDigest.startsWith("sha256:") ? tagOrDigest : response.headers.get("docker-content-digest");
   if (expected?.startsWith("sha256:") && expected !== digest)
     throw new ForkdError("DIGEST_MISMATCH", `Refused ${what}: its manifest does not have the digest ${expected}.`);

@@ -3,11 +3,12 @@
 import { createReadStream } from "node:fs";
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
+import { hexOf } from "../util/digest.ts";
 import { ForkdError } from "../errors.ts";
 import type { Home } from "../home.ts";
 import { checkName } from "../util/name.ts";
 import { inParallel } from "../util/in-parallel.ts";
-import type { Progress } from "../util/progress.ts";
+import { countBytes, type Progress } from "../util/progress.ts";
 import { downloadBlob, forgetBlobs } from "./blob-download.ts";
 import { flattenLayers } from "./layers.ts";
 import { fetchManifest } from "./oci-manifest.ts";
@@ -54,7 +55,7 @@ export async function pullImage(home: Home, reference: string, opts: PullOpts): 
   const blobs = uniqueBlobs([manifest.config, ...manifest.layers]);
   try {
     const image = await withStaging(home, async (staging) => {
-      const pathOf = (blob: Descriptor): string => join(staging, blob.digest.slice("sha256:".length));
+      const pathOf = (blob: Descriptor): string => join(staging, hexOf(blob.digest));
       await downloadAll(home, client, blobs, pathOf, opts);
       const config = parseDocument(OciConfig, await readFile(pathOf(manifest.config)), `the configuration of ${ref.canonical}`);
       const imageConfig = toImageConfig(config, manifest.layers.length, ref.canonical);
@@ -103,11 +104,7 @@ async function downloadAll(
   opts: PullOpts,
 ): Promise<void> {
   const total = blobs.reduce((sum, blob) => sum + blob.size, 0);
-  let done = 0;
-  const onBytes = (bytes: number): void => {
-    done += bytes;
-    opts.progress?.({ step: "Downloading", done, total, unit: "bytes" });
-  };
+  const onBytes = countBytes(opts.progress, "Downloading", total);
   const download = async (blob: Descriptor, signal: AbortSignal): Promise<void> =>
     downloadBlob(blobsDir(home), client, blob, pathOf(blob), { signal, onBytes });
   await inParallel(blobs, PARALLEL_DOWNLOADS, download, opts.signal);

@@ -3,6 +3,7 @@
 import { link, mkdir, readFile, rename, rm, stat } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { z } from "zod";
+import { hexOf } from "../util/digest.ts";
 import { ForkdError, messageOf } from "../errors.ts";
 import type { Home } from "../home.ts";
 import { writeFileAtomic } from "../util/atomic-file.ts";
@@ -236,10 +237,6 @@ export class ImageStore {
     }
     return names;
   }
-}
-
-function hexOf(id: string): string {
-  return id.replace(/^sha256:/, "");
 }
 
 function namesOf(names: ReadonlyMap<string, string>, hex: string): string[] {

@@ -4,7 +4,7 @@ import type { HubListing, HubQuery, PullSnapshot, PushedSnapshot, PushSnapshot }
 import type { Unpacked } from "../api/pack.ts";
 import { withStaging } from "../host/staging.ts";
 import { findInIndex, listingOf, readIndex } from "../hub/index-file.ts";
-import { digestOf } from "../hub/local-blob.ts";
+import { digestOf, hexOf } from "../util/digest.ts";
 import { hostOf, parsePlace } from "../hub/place.ts";
 import { openRemotePack } from "../hub/pull.ts";
 import type { Vouched } from "../hub/pull.ts";
@@ -37,7 +37,7 @@ export class Hub {
       snapshot: pack.manifest.head,
       digest,
       sha256,
-      manifest_sha256: digestOf(pack.manifestBytes).slice("sha256:".length),
+      manifest_sha256: hexOf(digestOf(pack.manifestBytes)),
       bytes,
       sent_bytes: sentBytes,
     };

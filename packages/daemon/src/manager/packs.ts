@@ -8,7 +8,7 @@ import type { PackHost } from "../pack/fit.ts";
 import { KeyStore, type KeyInfo as StoredKey } from "../pack/keys.ts";
 import { ARCHITECTURE, preparePack, type Pack } from "../pack/prepare.ts";
 import { receivePack, type PackSource } from "../pack/receive.ts";
-import { sha256Of } from "../pack/compress.ts";
+import { digestOf } from "../util/digest.ts";
 import type { Caller } from "./caller.ts";
 import type { Core } from "./core.ts";
 import type { Lineage } from "./lineage.ts";
@@ -118,7 +118,7 @@ function packInfo(tag: string, pack: Pack): PackInfo {
   return {
     tag,
     id: manifest.head,
-    manifest_digest: sha256Of(manifestBytes),
+    manifest_digest: digestOf(manifestBytes),
     level: manifest.compression.level,
     signed_by: signatures.map(({ keyId }) => keyId),
     snapshots: manifest.links.map(({ id }) => id),

@@ -3,6 +3,7 @@
 import { link, mkdir, readFile, rename, rm, stat, utimes } from "node:fs/promises";
 import { join } from "node:path";
 import * as z from "zod";
+import { hexOf } from "../util/digest.ts";
 import { statIfThere } from "../disk/layer.ts";
 import type { Home } from "../home.ts";
 import { namesIn } from "../util/names-in.ts";
@@ -130,10 +131,6 @@ export class PackCache {
 
 export function packCacheDir(home: Home): string {
   return join(home.cache, "packs");
-}
-
-export function hexOf(digest: string): string {
-  return digest.replace(/^sha256:/, "");
 }
 
 function linkContents(one: PackLink | undefined): string[] {

@@ -137,12 +137,6 @@ export function writeFailure(error: unknown): unknown {
   return new ForkdError("NO_SPACE", "Cannot write this pack: the disk is full.", { cause: error });
 }
 
-export function sha256Of(bytes: Uint8Array): string {
-  const sum = new Summer();
-  sum.add(bytes);
-  return sum.sum().digest;
-}
-
 /** SHA-256 and size of what passes */
 export class Summer {
   size = 0;

@@ -3,10 +3,10 @@
 import { createReadStream } from "node:fs";
 import { open, rm } from "node:fs/promises";
 import { join } from "node:path";
+import { hexOf } from "../util/digest.ts";
 import { encodeHeader, endOfTar, paddingOf, rootHeader } from "../image/tar-write.ts";
 import { ForkdError } from "../errors.ts";
 import { ByteSource } from "./byte-source.ts";
-import { hexOf } from "./cache.ts";
 import { checkSum, Summer, writeFailure, type Sum } from "./compress.ts";
 import { MAX_MANIFEST_BYTES, packInvalid, parsePackManifest, type PackManifest } from "./manifest.ts";
 import type { Pack } from "./prepare.ts";

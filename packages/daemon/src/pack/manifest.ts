@@ -1,6 +1,7 @@
 // What a pack's manifest holds. The contract is spec/pack.md.
 
 import * as z from "zod";
+import { hexOf } from "../util/digest.ts";
 import { LAYER_ID } from "../disk/layer.ts";
 import { ForkdError } from "../errors.ts";
 import { ImageConfig, imageId } from "../image/manifest.ts";
@@ -184,7 +185,7 @@ function checkChain({ head, links, image, requires }: PackManifest): void {
   const { agentProtocol } = last;
   for (const [key, value] of Object.entries({ engine, engineVersion, machine, cpu, accelerator, agentProtocol }))
     if (requires[key as keyof typeof requires] !== value) throw packInvalid(`what it requires is not what its head was made with (${key})`);
-  if (imageId(image.rootfs.slice("sha256:".length), image.config) !== image.id)
+  if (imageId(hexOf(image.rootfs), image.config) !== image.id)
     throw packInvalid("the id of its image is not that of its root file system and configuration");
 }
 

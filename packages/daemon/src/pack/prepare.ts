@@ -2,13 +2,14 @@
 
 import { open } from "node:fs/promises";
 import { join } from "node:path";
+import { hexOf } from "../util/digest.ts";
 import { ForkdError } from "../errors.ts";
 import type { Home } from "../home.ts";
 import { openStaging } from "../host/staging.ts";
 import type { ImageStore, StoredImage } from "../image/store.ts";
 import type { Snapshot, SnapshotStore } from "../snapshot/store.ts";
 import type { Progress } from "../util/progress.ts";
-import { DEFAULT_CACHE_BYTES, hexOf, PackCache } from "./cache.ts";
+import { DEFAULT_CACHE_BYTES, PackCache } from "./cache.ts";
 import { compressInto, DEFAULT_LEVEL, MAX_LEVEL, segmentsOf, Summer, type Sum } from "./compress.ts";
 import { readDelta } from "./delta-file.ts";
 import { canonicalJson, contentsOf, MEDIA_TYPES, PACK_FORMAT, PACK_VERSION } from "./manifest.ts";

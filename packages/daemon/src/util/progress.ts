@@ -4,3 +4,12 @@
 export type ProgressEvent = { step: string; done?: number; total?: number; unit?: "bytes" | "items" };
 
 export type Progress = (event: ProgressEvent) => void;
+
+/** For work that hears of bytes piece by piece; negative ones have to come again */
+export function countBytes(progress: Progress | undefined, step: string, total: number): (bytes: number) => void {
+  let done = 0;
+  return (bytes) => {
+    done += bytes;
+    progress?.({ step, done, total, unit: "bytes" });
+  };
+}

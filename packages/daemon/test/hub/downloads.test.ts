@@ -3,7 +3,7 @@ import { randomBytes } from "node:crypto";
 import { mkdir, readdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
-import { digestOf } from "../../src/hub/local-blob.ts";
+import { digestOf } from "../../src/util/digest.ts";
 import { downloadBlob, sweepDownloads } from "../../src/image/blob-download.ts";
 import type { BlobSource } from "../../src/image/blob-download.ts";
 import { tempDir } from "../image/helpers/temp-home.ts";
