@@ -207,7 +207,7 @@ os.makedirs('/srv/w/new/folder')`);
     const before = await daemonMemory();
     for (let i = 0; i < 5; i++) await round();
     const grown = ((await daemonMemory()).now - before.now) / MIB;
-    assert.ok(grown < 64, `${grown} MiB`);
+    assert.ok(grown < 24, `${grown} MiB`);
   });
 
   it("100 MB go up and down in little memory of the daemon, with evals in between", async (t) => {

@@ -19,7 +19,7 @@ import { until } from "../helpers/until.ts";
 const MIB = 1024 * 1024;
 const SIZE = 150 * MIB;
 /** garbage that is not collected yet: when it is depends on the machine's load. A daemon that kept what passes would have grown by 300 */
-const ROOM = 100 * MIB;
+const ROOM = 75 * MIB;
 const FORKD = resolve(import.meta.dirname, "..", "..", "forkd");
 
 type Told = { method: string; path: string; headers: [string, string][]; body: string };

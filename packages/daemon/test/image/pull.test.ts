@@ -216,7 +216,7 @@ test("a download that breaks off is continued where it ended", { skip }, async (
   assert.equal(ranges.length, 4);
   const offsets = ranges.map((range) => (range === undefined ? 0 : Number(/^bytes=(\d+)-$/.exec(range)?.[1])));
   // What had arrived but was not yet handed out when the connection broke may be asked for again
-  for (const [i, offset] of offsets.entries()) assert.ok(offset <= i * 700_000 && offset > (offsets[i - 1] ?? -1), offsets.join(" "));
+  for (const [i, offset] of offsets.entries()) assert.ok(offset <= i * 700_000 && offset >= i * 500_000, offsets.join(" "));
   const out = join(await tempDir(t), "out");
   await run(["unsquashfs", "-q", "-no-progress", "-d", out, stored.rootfsPath]);
   assert.equal((await run(["sha256sum", join(out, "big")])).stdout.split(" ")[0], blobOf(content).digest.slice(7));
