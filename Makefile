@@ -1,10 +1,12 @@
 # Every target does its own set-up; the second time that costs about a second.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-unit test-python test-rust test-e2e test-recipes example check fix bench clean
+.PHONY: help setup demo test test-all test-unit test-python test-rust test-e2e test-recipes fuzz coverage example check fix bench clean
+
+RUN_TESTS = node_modules/.bin/node --disable-warning=ExperimentalWarning scripts/test/main.ts $(if $(FILE),--file '$(FILE)') $(if $(NAME),--name '$(NAME)')
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## install packages, build the agent and the warden, fetch a guest kernel
 	@scripts/setup.sh
@@ -12,26 +14,38 @@ setup: ## install packages, build the agent and the warden, fetch a guest kernel
 demo: setup ## boot one VM, warm it, fork it, branch a running child
 	@./forkd demo
 
-test: ## every check and every test
+test: ## every check and every test that guards a behaviour, once
 	@scripts/setup.sh --tests
-	@scripts/test.sh check unit python rust e2e recipes
+	@$(RUN_TESTS) check rust python unit e2e
 
-test-unit: setup ## tests that need no VM
-	@scripts/test.sh unit
+test-all: ## the same, and what proves it again at length: recipes, examples, long runs
+	@scripts/setup.sh --tests
+	@$(RUN_TESTS) --all check rust python unit e2e recipes
 
-test-python: ## tests of the Python SDK that need no VM
-	@scripts/test.sh python
+test-unit: setup ## tests that need no VM; FILE=part of a path
+	@$(RUN_TESTS) unit
+
+test-python: setup ## tests of the Python SDK that need no VM
+	@$(RUN_TESTS) python
 
 test-rust: setup ## tests of the agent and the warden
-	@scripts/test.sh rust
+	@$(RUN_TESTS) rust
 
-test-e2e: ## tests on real VMs
+test-e2e: ## tests on real VMs; FILE=branch runs one file
 	@scripts/setup.sh --tests
-	@scripts/test.sh e2e
+	@$(RUN_TESTS) e2e
 
-test-recipes: ## tests of the recipes and the examples, on real VMs
+test-recipes: ## tests of the recipes and the examples, on real VMs; FILE=part of a path
 	@scripts/setup.sh --tests
-	@scripts/test.sh recipes
+	@$(RUN_TESTS) --all recipes
+
+fuzz: ## look for inputs that break a parser: make fuzz TARGET=tar SECONDS=60
+	@scripts/setup.sh --tests
+	@node_modules/.bin/node --disable-warning=ExperimentalWarning scripts/fuzz/main.ts $(TARGET) $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED))
+
+coverage: ## lines and branches that the unit and e2e tests execute, and the largest places that they do not
+	@scripts/setup.sh --tests
+	@node_modules/.bin/node --disable-warning=ExperimentalWarning scripts/coverage/main.ts $(if $(FILE),--file '$(FILE)')
 
 example: setup ## run an example: make example NAME=langgraph
 	@examples/run $(NAME)
@@ -39,7 +53,7 @@ example: setup ## run an example: make example NAME=langgraph
 check: setup ## types, lint, format, dead code, docs, Rust, Python, shell
 	@scripts/check.sh
 
-fix: setup ## format and mend what can be mended
+fix: setup ## format, and apply the automatic fixes of the linters
 	@PATH="$(CURDIR)/node_modules/.bin:$$PATH" && oxfmt && oxlint --type-aware --fix && cargo fmt --all
 	@if [ -e dist/python-tools/installed ]; then cd python && ../dist/python-tools/bin/ruff check --fix --quiet . ../examples && ../dist/python-tools/bin/ruff format --quiet . ../examples; fi
 	@python3 python/tools/unasync.py

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Every static check. One failure does not hide the others: all run, then a summary.
+# Runs all static checks, even after a failure, and prints a summary.
 # Usage: scripts/check.sh
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
@@ -10,7 +10,7 @@ trap 'rm -rf "$results"' EXIT
 names=()
 started=$SECONDS
 
-# check NAME COMMAND...: in the background, output kept for later
+# check NAME COMMAND...: runs in the background and keeps the output for later
 check() {
   local name=$1
   shift
@@ -43,9 +43,11 @@ python_tool() {
 }
 
 check types tsc -p tsconfig.json
+check types-ui tsc -p packages/ui/tsconfig.json
 check lint oxlint --type-aware --deny-warnings
 check format oxfmt --check
 check dead-code knip --no-progress --no-config-hints
+check rooms node scripts/check-rooms.ts
 check docs node scripts/check-docs.ts
 check generated node scripts/gen.ts --check
 if cargo fmt --version >/dev/null 2>&1; then

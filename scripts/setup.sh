@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Brings a fresh Debian or Ubuntu machine to where forkd runs. Cheap when there is nothing to do.
+# Installs everything that forkd needs on Debian or Ubuntu. Fast if nothing is missing.
 # Usage: scripts/setup.sh [--tests]
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -14,11 +14,45 @@ esac
 say() { echo "setup: $*"; }
 have() { command -v "$1" >/dev/null 2>&1; }
 
-# Two runs at once (make test beside make demo) would build into each other's folders.
+log=$(mktemp)
+# Only in this shell: the ticker inherits the trap until it has started, and removes the log if it is killed before.
+trap 'if [ "$BASHPID" = "$$" ]; then rm -f "$log"; fi' EXIT
+
+# step TITLE COMMAND...: prints the title, then every few seconds the elapsed time and the newest line of output, so
+# that a slow machine does not look stuck. Prints all output if the command fails.
+step() {
+  local title=$1 ticker status=0
+  shift
+  say "$title"
+  : >"$log"
+  tick "$title" &
+  ticker=$!
+  # In the foreground: bash makes background commands ignore Ctrl-C.
+  "$@" >"$log" 2>&1 || status=$?
+  kill "$ticker" 2>/dev/null || true
+  wait "$ticker" 2>/dev/null || true
+  if [ -t 2 ]; then printf '\r\033[K' >&2; fi
+  if [ "$status" -ne 0 ]; then cat "$log" >&2; fi
+  return "$status"
+}
+
+tick() {
+  local title=$1 began=$SECONDS wait=5 line
+  if [ -t 2 ]; then wait=1; fi
+  # Hold neither the lock nor the pipes, which a caller of the set-up waits for, and end with the set-up.
+  exec 9<&-
+  while sleep "$wait" >/dev/null 2>&1 && kill -0 $$ 2>/dev/null; do
+    line=$(tail -n 1 "$log" | tr -d '[:cntrl:]' | sed 's/^ *//')
+    line="setup: $title ($((SECONDS - began)) s)${line:+: $line}"
+    if [ -t 2 ]; then printf '\r\033[K%s' "${line:0:79}" >&2; else echo "$line" >&2; fi
+  done
+}
+
+# Two concurrent runs (make test and make demo) would build into the same folders.
 exec 9<scripts/setup.sh
 flock 9
 
-# Daemons and file-system tools live in sbin, which is not in the PATH of an ordinary user.
+# Daemons and file-system tools are in sbin, which is not in the PATH of an unprivileged user.
 PATH="$PATH:/usr/sbin:/sbin"
 
 install_packages() {
@@ -37,12 +71,11 @@ install_packages() {
     echo "setup: this is not Debian or Ubuntu. Install what corresponds to: $*" >&2
     return 1
   fi
-  say "installing packages: $*"
-  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get update -qq
-  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive "${command[@]}" -qq >/dev/null
+  step "fetching the lists of packages" "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get update &&
+    step "installing packages: $*" "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive "${command[@]}"
 }
 
-# Debian's npm depends on hundreds of packages; any Node from 18 on with npm does as well.
+# Debian's npm depends on hundreds of packages; any Node from 18 on with npm works too.
 node_major() { (node --version 2>/dev/null || echo v0) | sed -n 's/^v\([0-9]*\).*/\1/p'; }
 
 distribution_packages() {
@@ -62,7 +95,7 @@ distribution_packages() {
   if [ ${#missing[@]} -gt 0 ]; then install_packages "${missing[@]}"; fi
 }
 
-# Tests that need one of these skip themselves with a reason, so their absence is no failure.
+# Tests that need one of these skip themselves with a reason, so a missing package is not an error.
 test_packages() {
   local missing=()
   have docker-registry || missing+=(docker-registry)
@@ -71,45 +104,49 @@ test_packages() {
   have shellcheck || missing+=(shellcheck)
   have ip || missing+=(iproute2)
   have git || missing+=(git)
-  # Debian keeps a part of python3's own library in this package, which depends on the rest.
+  have zsh || missing+=(zsh)
+  have fish || missing+=(fish)
+  # Debian splits venv from python3; this package depends on the other parts.
   python3 -c "import ensurepip" 2>/dev/null || missing+=(python3-venv)
-  # rustup brings both with it; the distribution's cargo does not.
+  # rustup includes both; the distribution's cargo does not.
   if dpkg-query -W cargo >/dev/null 2>&1; then
     have cargo-fmt || missing+=(rustfmt)
     have cargo-clippy || missing+=(rust-clippy)
   fi
   if [ ${#missing[@]} -gt 0 ] && ! install_packages "${missing[@]}"; then
-    say "warning: going on without ${missing[*]}; tests and checks that need them are skipped"
+    say "warning: continuing without ${missing[*]}; tests and checks that need them are skipped"
   fi
-  # By itself: Ubuntu has no such package, and the others must not go with it.
+  # Separately: a distribution may lack one of these packages, which must not make the others fail.
+  if ! compgen -G "/usr/lib/llvm-*/lib/clang/*/lib/linux/libclang_rt.fuzzer-x86_64.a" >/dev/null && ! install_packages libclang-rt-dev; then
+    say "warning: continuing without libFuzzer; the Rust parsers are tested with their corpora only"
+  fi
   if ! have chromium && ! install_packages chromium; then
-    say "warning: going on without chromium; tests with a browser are skipped"
+    say "warning: continuing without chromium; tests with a browser are skipped"
   fi
 }
 
-# Lint, types and packaging of the Python SDK. Its other tests need only python3 itself.
+# Lint, types and packaging of the Python SDK. Its other tests need only python3.
 python_tools() {
   local venv=dist/python-tools wanted=python/requirements-dev.txt
   if ! have python3; then return; fi
-  # Another python3 in place of the one that it was made with leaves it without an interpreter.
+  # A replaced python3 leaves the environment without an interpreter.
   if cmp -s "$wanted" "$venv/installed" && "$venv/bin/python" -c "" 2>/dev/null; then return; fi
-  say "installing ruff, mypy and hatchling into $venv"
   rm -rf "$venv"
-  if python3 -m venv "$venv" >/dev/null && "$venv/bin/pip" install --quiet --disable-pip-version-check -r "$wanted"; then
+  if step "making $venv" python3 -m venv "$venv" &&
+    step "installing ruff, mypy and hatchling into $venv" "$venv/bin/pip" install --disable-pip-version-check -r "$wanted"; then
     cp "$wanted" "$venv/installed"
   else
     rm -rf "$venv"
-    say "warning: going on without ruff, mypy and hatchling (python3-venv or the package index is missing); what needs them is skipped"
+    say "warning: continuing without ruff, mypy and hatchling (python3-venv or the package index is missing); checks and tests that need them are skipped"
   fi
 }
 
 node_packages() {
   if [ -e node_modules/.package-lock.json ] && [ ! package-lock.json -nt node_modules/.package-lock.json ]; then return; fi
-  say "installing npm packages"
-  # Not "npm ci": it refuses the lock file when a registry lacks the optional packages of other platforms.
-  # With --no-save the lock file is obeyed, digests included, and never rewritten.
-  npm install --no-save --loglevel=error --no-audit --no-fund >/dev/null
-  # npm keeps the time stamps of the archive; what counts is that this lock file is installed now.
+  # Not "npm ci": it rejects the lock file if a registry lacks the optional packages of other platforms. With --no-save
+  # npm follows the lock file, including digests, and does not rewrite it.
+  step "installing npm packages" npm install --no-save --loglevel=error --no-audit --no-fund
+  # npm keeps the timestamps of the archive; mark this lock file as installed now.
   touch node_modules/.package-lock.json
 }
 
@@ -117,23 +154,33 @@ rust_is_current() {
   local binary
   for binary in dist/bin/forkd-agent dist/bin/forkd-warden dist/bin/forkd-read-only.so; do
     [ -x "$binary" ] || return 1
-    [ -z "$(find Cargo.toml Cargo.lock .cargo guest warden -name target -prune -o -type f -newer "$binary" -print -quit)" ] || return 1
+    [ -z "$(find Cargo.toml Cargo.lock .cargo vendor guest warden wire -name target -prune -o -type f -newer "$binary" -print -quit)" ] || return 1
   done
 }
 
 rust_binaries() {
   if rust_is_current; then return; fi
-  say "building the guest agent and the warden"
-  cargo build --release --locked --quiet
+  # Frozen: the crates are in vendor/, so cargo needs no crate index.
+  step "building the guest agent and the warden" cargo build --release --frozen
   mkdir -p dist/bin
   local name
   for name in forkd-agent forkd-warden; do
-    # A new file in place of the old one: the old one may be running.
+    # Replace the file by a rename: the old one may be running.
     cp "${CARGO_TARGET_DIR:-target}/release/$name" "dist/bin/$name.new"
     mv -f "dist/bin/$name.new" "dist/bin/$name"
   done
   rustc --edition 2021 --crate-type cdylib -O -C panic=abort -C strip=symbols -o dist/bin/read-only.new warden/preload/read_only.rs
   mv -f dist/bin/read-only.new dist/bin/forkd-read-only.so
+}
+
+ui_is_current() {
+  [ -e dist/ui/index.html ] || return 1
+  [ -z "$(find packages/ui packages/sdk/src node_modules/.package-lock.json -type f -newer dist/ui/index.html -print -quit)" ]
+}
+
+dashboard() {
+  if ui_is_current; then return; fi
+  step "building the dashboard" node_modules/.bin/node packages/ui/build.ts
 }
 
 guest_kernel() {
@@ -146,6 +193,7 @@ if [ "$with_tests" = yes ]; then
   python_tools
 fi
 node_packages
+dashboard
 rust_binaries
 guest_kernel
 say "ready"

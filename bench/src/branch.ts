@@ -1,16 +1,21 @@
-// How long a source stands still at a branch, as the host and as the guest see it, and how soon a grandchild answers.
+// Pause of the source of a branch, on the host and in the guest, the time until a grandchild answers, and the bytes that
+// the fourth branch of a source stores.
 
 import { randomBytes } from "node:crypto";
-import { ForkdError } from "@forkd/daemon";
+import { open } from "node:fs/promises";
+import { ForkdError } from "@forkd/runtime";
 import { describeMachine, type Machine } from "./machine.ts";
 import { killAll, startRuntime, warmSnapshot, type BenchOptions } from "./setup.ts";
 import { median, percentiles, round, type Percentiles } from "./stats.ts";
 
-import type { Runtime, Sandbox, Snapshot } from "@forkd/daemon";
+import type { BranchResult, Runtime, Sandbox, Snapshot } from "@forkd/runtime";
+
+const PAGE = 4096;
+const COMPARED_BYTES = 1024 * 1024;
 
 /**
- * Ticks every millisecond and keeps the largest gap; SIGUSR1 prints and forgets it. On the wall clock, which is set right
- * after the pause: the guest's other clocks stand still with it.
+ * Ticks every millisecond and keeps the largest gap; SIGUSR1 prints and resets it. Uses the wall clock, which is set right
+ * after the pause: the guest's other clocks stop during it.
  */
 const TICKER = `
 import os, signal, time
@@ -41,8 +46,14 @@ export type BranchRow = {
   pause_tenth_ms: number;
   /** from the request to branch until the first grandchild answered an eval, median */
   ready_ms: number;
+  /** added to the store by a branch, median */
   stored_bytes: number;
+  /** pages that differ from the snapshot the source was forked from, median */
   changed_bytes: number;
+  /** by the fourth branch of a source that changes a tenth of its data between two branches */
+  fourth_stored_bytes: number;
+  /** pages of the fourth branch that differ from the third */
+  fourth_changed_bytes: number;
 };
 
 export type BranchReport = { machine: Machine; method: string; branches: number; rows: BranchRow[] };
@@ -66,7 +77,7 @@ export async function benchBranch(opts: BranchBenchOptions): Promise<BranchRepor
   }
   return {
     machine: describeMachine(runtime),
-    method: `${opts.branches} branches of one source for each row, while a program in it ticks every millisecond; every third branch is forked and asked for 1 + 1`,
+    method: `${opts.branches} branches of one source for each row, while a program in it ticks every millisecond; every third branch is forked and asked for 1 + 1. The fourth branch: of another source, which changes a tenth of its data between two branches; the memory images of the third and the fourth are compared`,
     branches: opts.branches,
     rows,
   };
@@ -77,15 +88,17 @@ type Sample = { hostMs: number; guestMs: number; idleMs: number; readyMs: number
 
 async function measureRow(runtime: Runtime, snapshot: Snapshot, opts: RowOptions): Promise<BranchRow> {
   const source = await runtime.forkOne(snapshot, { signal: opts.signal });
+  const tags: string[] = [];
   try {
     await source.eval(`import os\nblob = bytearray(os.urandom(1 << 20)) * ${opts.changedMib}\nNone`, { timeoutMs: 120_000 });
     const ticker = await startTicker(source);
     const samples: Sample[] = [];
     for (let i = 0; i < opts.branches; i++) {
       opts.signal.throwIfAborted();
-      samples.push(await measureBranch(runtime, source, ticker, i % 3 === 0));
+      samples.push(await measureBranch(runtime, source, ticker, i % 3 === 0, tags));
     }
     return {
+      ...(await measureFourth(runtime, snapshot, opts)),
       ram_mib: opts.ramMib,
       changed_mib: opts.changedMib,
       pause_host_ms: percentiles(samples.map((sample) => sample.hostMs)),
@@ -99,6 +112,55 @@ async function measureRow(runtime: Runtime, snapshot: Snapshot, opts: RowOptions
     };
   } finally {
     await source.kill();
+    for (const tag of tags) await runtime.removeSnapshot(tag);
+  }
+}
+
+async function measureFourth(
+  runtime: Runtime,
+  snapshot: Snapshot,
+  { changedMib, signal }: RowOptions,
+): Promise<Pick<BranchRow, "fourth_stored_bytes" | "fourth_changed_bytes">> {
+  const source = await runtime.forkOne(snapshot, { signal });
+  const branches: BranchResult[] = [];
+  const step = Math.max(1, Math.round(changedMib / 10));
+  try {
+    await source.eval(`import os\nblob = bytearray(os.urandom(1 << 20)) * ${changedMib}\nNone`, { timeoutMs: 120_000 });
+    for (let i = 0; i < 4; i++) {
+      const from = (i * step) % changedMib;
+      const code = `for i in range(${from}, ${Math.min(from + step, changedMib)}): blob[i << 20:i + 1 << 20] = os.urandom(1 << 20)`;
+      await source.eval(`${code}\nNone`, { timeoutMs: 120_000 });
+      branches.push(await runtime.branch(source, `bench-${randomBytes(6).toString("hex")}`));
+    }
+    const [third, fourth] = [branches[2], branches[3]];
+    if (!third || !fourth) throw new ForkdError("BRANCH_FAILED", "Four branches were not made.");
+    return { fourth_stored_bytes: fourth.deltaBytes, fourth_changed_bytes: await difference(runtime, third.snapshot, fourth.snapshot) };
+  } finally {
+    await source.kill();
+    for (const branch of branches) await runtime.removeSnapshot(branch.snapshot.manifest.tag);
+  }
+}
+
+/** Bytes of the pages in which two memory images differ */
+async function difference(runtime: Runtime, one: Snapshot, other: Snapshot): Promise<number> {
+  const first = await runtime.flats.acquire(one);
+  const second = await runtime.flats.acquire(other);
+  try {
+    await using a = await open(first.path, "r");
+    await using b = await open(second.path, "r");
+    const [left, right] = [Buffer.alloc(COMPARED_BYTES), Buffer.alloc(COMPARED_BYTES)];
+    const { size } = await a.stat();
+    let bytes = 0;
+    for (let at = 0; at < size; at += COMPARED_BYTES) {
+      await Promise.all([a.read(left, 0, COMPARED_BYTES, at), b.read(right, 0, COMPARED_BYTES, at)]);
+      if (left.equals(right)) continue;
+      for (let page = 0; page < COMPARED_BYTES; page += PAGE)
+        if (left.compare(right, page, page + PAGE, page, page + PAGE) !== 0) bytes += PAGE;
+    }
+    return bytes;
+  } finally {
+    first.release();
+    second.release();
   }
 }
 
@@ -127,19 +189,21 @@ async function startTicker(source: Sandbox): Promise<Ticker> {
       process.signal("SIGUSR1", "process");
       const answer = await Promise.race([waiting.promise, ended]);
       const gap = Number(answer);
-      // what is no number is the beginning of its last words
+      // output that is not a number is the beginning of an error message
       return Number.isNaN(gap) ? ended : gap;
     },
   };
 }
 
-async function measureBranch(runtime: Runtime, source: Sandbox, ticker: Ticker, askGrandchild: boolean): Promise<Sample> {
+/** @param tags the branch's tag is added: the next branch stores what changed since this one */
+async function measureBranch(runtime: Runtime, source: Sandbox, ticker: Ticker, askGrandchild: boolean, tags: string[]): Promise<Sample> {
   await ticker.largestGapMs();
   await settle();
   const idleMs = await ticker.largestGapMs();
   const tag = `bench-${randomBytes(6).toString("hex")}`;
   const began = performance.now();
   const branch = await runtime.branch(source, tag);
+  tags.push(tag);
   let readyMs: number | undefined;
   if (askGrandchild) {
     const grandchild = await runtime.forkOne(branch.snapshot);
@@ -150,8 +214,7 @@ async function measureBranch(runtime: Runtime, source: Sandbox, ticker: Ticker, 
   }
   await settle();
   const guestMs = await ticker.largestGapMs();
-  await runtime.removeSnapshot(tag);
-  return { hostMs: branch.pauseMs, guestMs, idleMs, readyMs, storedBytes: branch.deltaBytes, changedBytes: branch.changedPages * 4096 };
+  return { hostMs: branch.pauseMs, guestMs, idleMs, readyMs, storedBytes: branch.deltaBytes, changedBytes: branch.changedPages * PAGE };
 }
 
 async function settle(): Promise<void> {

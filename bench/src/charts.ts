@@ -1,4 +1,4 @@
-// What each benchmark looks like as a picture.
+// The chart of each benchmark.
 
 import { barChart } from "./svg.ts";
 
@@ -15,8 +15,10 @@ export function fanoutChart(report: FanoutReport): string {
     highlight,
   });
   return barChart(`${report.n} sandboxes, all answered`, machineLine(report.machine), [
-    seconds("forkd, from the pool", report.forkd_pooled_ms, true),
+    ...(report.clone_ms === null ? [] : [seconds("forkd, with a VMM to clone", report.clone_ms, true)]),
     seconds("forkd", report.forkd_ms, true),
+    seconds("forkd, from the pool", report.forkd_pooled_ms, true),
+    seconds("forkd, restored", report.restore_ms, true),
     seconds("bare QEMU (floor)", report.floor_ms),
     ...(report.runc_ms === null ? [] : [seconds("runc containers", report.runc_ms)]),
     seconds("one cold boot", report.cold_boot_ms),

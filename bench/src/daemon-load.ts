@@ -1,33 +1,33 @@
-// What the daemon benchmark does to a daemon and to a runtime in this process, in the same way to both.
+// The load of the daemon benchmark, the same for a daemon and for a runtime in this process.
 
 import { readFile } from "node:fs/promises";
 import { Agent, get } from "node:http";
 import { text } from "node:stream/consumers";
 import { setTimeout as sleep } from "node:timers/promises";
-import { ForkdError } from "@forkd/daemon";
+import { ForkdError } from "@forkd/runtime";
 import { median, round } from "./stats.ts";
 import { inTurns } from "./turns.ts";
 
-import type { Runtime, Snapshot } from "@forkd/daemon";
+import type { Runtime, Snapshot } from "@forkd/runtime";
 import type { OwnDaemon } from "./daemon-process.ts";
 
 const EXPRESSION = "1+1";
 const ANSWER = 2;
-/** sandboxes that nobody ends, because this process was killed, end by themselves */
+/** time to live of sandboxes, in case this process is killed and cannot end them */
 const TTL_SECS = 3600;
 const TIMEOUT_SECS = 60;
-/** how long the machine is left alone before it counts as idle */
+/** how long the machine is idle before the idle measurement */
 const SETTLE_MS = 3000;
-/** ticks of /proc/PID/stat are hundredths of a second on every Linux we run on */
+/** ticks of /proc/PID/stat are hundredths of a second on all supported systems */
 const TICK_MS = 10;
 
-/** A sandbox, wherever it runs */
+/** A sandbox of the daemon or of the runtime */
 export type Child = { pid: number; eval: () => Promise<unknown>; kill: () => Promise<unknown> };
 
-/** Where sandboxes are made */
+/** The daemon or the runtime */
 export type Side = { fork: (n: number) => Promise<Child[]> };
 
-/** The daemon's median, the runtime's, and what lies between them */
+/** Medians of the daemon and of the runtime, and their difference */
 export type Compared = { daemon: number; runtime: number; difference: number; ratio: number };
 
 export function daemonSide({ controller }: OwnDaemon, tag: string, signal: AbortSignal): Side {
@@ -58,7 +58,7 @@ export function runtimeSide(runtime: Runtime, snapshot: Snapshot, signal: AbortS
 
 export type Sides = { daemon: Side; runtime: Side };
 
-/** Forks one, asks it, ends it, on one side and on the other, in turns */
+/** Forks a sandbox, evals, and ends it, alternating between both sides */
 export async function compareForks(
   sides: Sides,
   rounds: number,
@@ -102,7 +102,7 @@ export async function compareEvals(sides: Sides, rounds: number, signal: AbortSi
   }
 }
 
-/** Makes n and asks each; the time ends with the last answer */
+/** Creates n and evals in each; the time ends with the last answer */
 export async function makeMany(side: Side, n: number): Promise<{ children: Child[]; ms: number }> {
   const began = performance.now();
   const children = await side.fork(n);
@@ -116,7 +116,7 @@ export async function killAllOf(children: readonly Child[]): Promise<void> {
 
 export type Throughput = { evals: number; errors: number; perSecond: number };
 
-/** Each is asked again as soon as it has answered */
+/** Each sandbox gets its next eval as soon as it has answered */
 export async function askWithoutPause(children: readonly Child[], seconds: number, signal: AbortSignal): Promise<Throughput> {
   const began = performance.now();
   const count = { evals: 0, errors: 0 };
@@ -128,7 +128,7 @@ export async function askWithoutPause(children: readonly Child[], seconds: numbe
         count.evals++;
       } catch (error) {
         signal.throwIfAborted();
-        // the errors of both sides have a code; what has none is a fault of this benchmark
+        // errors of both sides have a code; an error without one is a fault of this benchmark
         if (typeof (error as { code?: unknown }).code !== "string") throw error;
         count.errors++;
       }
@@ -138,7 +138,7 @@ export async function askWithoutPause(children: readonly Child[], seconds: numbe
   return { ...count, perSecond: round((count.evals * 1000) / (performance.now() - began)) };
 }
 
-/** CPU time over that long, in percent of one core, for each group of processes */
+/** CPU time during that period, in percent of one core, for each group of processes */
 export async function idleCpu<K extends string>(
   groups: Record<K, readonly number[]>,
   seconds: number,
@@ -187,7 +187,7 @@ export async function timeCli(daemon: OwnDaemon, args: readonly string[], rounds
   for (let i = -1; i < rounds; i++) {
     signal.throwIfAborted();
     const ms = await daemon.cliMs(args);
-    // the first one may have to compile
+    // the first call may include compilation
     if (i >= 0) times.push(ms);
   }
   return median(times);

@@ -1,4 +1,4 @@
-// A daemon of the benchmark's own, with a store of its own that borrows the user's images; nothing of either stays.
+// A daemon for the benchmark, with its own store that borrows the user's images; both are removed at the end.
 
 import { spawn, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
@@ -7,19 +7,19 @@ import { tmpdir } from "node:os";
 import { basename, join, resolve } from "node:path";
 import { text } from "node:stream/consumers";
 import { setTimeout as sleep } from "node:timers/promises";
-import { ForkdError, prepareHome, resolveHome } from "@forkd/daemon";
+import { ForkdError, prepareHome, resolveHome } from "@forkd/runtime";
 import { Controller } from "forkd";
 import { ensureImage, type BenchOptions } from "./setup.ts";
 
-import type { Home } from "@forkd/daemon";
+import type { Home } from "@forkd/runtime";
 
 const ROOT = resolve(import.meta.dirname, "..", "..");
 const DAEMON = join(ROOT, "packages", "daemon", "bin", "forkd-daemon.mjs");
 const CLI = join(ROOT, "packages", "cli", "bin", "forkd.mjs");
 const NODE_OPTIONS = ["--disable-warning=ExperimentalWarning"];
-/** one that nobody ends, because this process was killed, ends by itself */
+/** the daemon ends by itself when this process was killed and cannot end it */
 const EXIT_WHEN_IDLE_SECS = 600;
-/** forks that were under way when we are interrupted need not end well */
+/** forks in progress may fail when the benchmark is interrupted */
 const DRAIN_SECS = 2;
 const STOP_WITHIN_MS = 8000;
 const GONE_WITHIN_MS = 5000;
@@ -27,7 +27,7 @@ const GONE_POLL_MS = 20;
 
 type Borrowed = "images" | "guestKernels" | "cache";
 
-/** `bind`: an address to listen on beside the socket; `borrow`: what of the user's store it has, without it all of these */
+/** `bind`: an address to listen on beside the socket; `borrow`: parts of the user's store, by default all of these */
 type Settings = { maxSandboxes: number; bind?: string; borrow?: readonly Borrowed[] };
 
 const ALL: readonly Borrowed[] = ["images", "guestKernels", "cache"];
@@ -56,7 +56,7 @@ export class OwnDaemon implements AsyncDisposable {
     try {
       await mkdir(daemon.home.root, { mode: 0o700 });
       for (const part of opts.borrow ?? ALL) await symlink(machine[part], daemon.home[part]);
-      // what the machine can is found out once
+      // probes of the machine are done once
       const isProbe = (path: string): boolean => path === machine.cache || basename(path).startsWith("accelerator");
       if (opts.borrow?.includes("cache") === false) await cp(machine.cache, daemon.home.cache, { recursive: true, filter: isProbe });
       await daemon.#up(opts);
@@ -71,7 +71,7 @@ export class OwnDaemon implements AsyncDisposable {
     return join(this.home.run, "forkd.sock");
   }
 
-  /** Where it listens, when it was told to */
+  /** Its address, if `bind` was given */
   get url(): string {
     return `http://${this.#bind}`;
   }
@@ -80,12 +80,12 @@ export class OwnDaemon implements AsyncDisposable {
     return this.#process?.pid ?? 0;
   }
 
-  /** The same store for a runtime in this process, whose VMs have a place of their own */
+  /** The same store for a runtime in this process, whose VMs have their own run folder */
   get homeForRuntime(): Home {
     return { ...this.home, run: join(this.#dir, "own"), flat: join(this.#dir, "own-flat") };
   }
 
-  /** How long one run of the command line takes */
+  /** Duration of one run of the command line */
   async cliMs(args: readonly string[]): Promise<number> {
     const began = performance.now();
     const child = spawn(process.execPath, [...NODE_OPTIONS, CLI, ...args], { env: this.#env, stdio: ["ignore", "pipe", "pipe"] });
@@ -94,7 +94,7 @@ export class OwnDaemon implements AsyncDisposable {
     return performance.now() - began;
   }
 
-  /** The warden that holds this daemon's VMs */
+  /** The warden of this daemon's VMs */
   async wardenPid(): Promise<number | undefined> {
     for (const pid of await this.#processes()) if ((await cmdlineOf(pid)).includes("forkd-warden")) return pid;
     return undefined;
@@ -116,7 +116,7 @@ export class OwnDaemon implements AsyncDisposable {
     const child = spawn(process.execPath, [...NODE_OPTIONS, "--max-semi-space-size=2", DAEMON, ...options], {
       env: { ...this.#env, FORKD_READY_FD: "3" },
       stdio: ["ignore", "ignore", "pipe", "pipe"],
-      // Ctrl-C is for us: we end it when its VMs are measured no more
+      // Ctrl-C is handled by the benchmark, which ends the daemon after the measurement
       detached: true,
     });
     this.#process = child;
@@ -132,12 +132,12 @@ export class OwnDaemon implements AsyncDisposable {
     if (child && child.exitCode === null && child.signalCode === null) {
       const exited = once(child, "exit");
       const late = sleep(STOP_WITHIN_MS, "late", { ref: false });
-      // one that cannot be asked, because it is starting or broken, is ended all the same
+      // a daemon that does not answer, because it is starting or broken, is ended too
       const asked = this.controller.stop({ killSandboxes: true, timeoutMs: STOP_WITHIN_MS }).catch(() => child.kill("SIGTERM"));
       if ((await Promise.race([exited, late])) === "late") child.kill("SIGKILL");
       await Promise.all([exited, asked]);
     }
-    // its warden outlives a daemon, and so do VMs of one that was killed
+    // the warden and the VMs outlive a daemon that was killed
     for (const deadline = Date.now() + GONE_WITHIN_MS; Date.now() < deadline; await sleep(GONE_POLL_MS)) {
       const pids = await this.#processes();
       if (pids.length === 0) break;
@@ -146,7 +146,7 @@ export class OwnDaemon implements AsyncDisposable {
     await rm(this.#dir, { recursive: true, force: true });
   }
 
-  /** All that name our folder, whose name is like no other */
+  /** All processes that name the benchmark's folder, whose name is unique */
   async #processes(): Promise<number[]> {
     const pids = (await readdir("/proc")).map(Number).filter((pid) => Number.isInteger(pid) && pid !== process.pid);
     const named = await Promise.all(pids.map(async (pid) => ((await cmdlineOf(pid)).includes(this.#dir) ? [pid] : [])));

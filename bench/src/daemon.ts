@@ -1,6 +1,6 @@
-// What the daemon costs: its own part of a fork and of an eval, what it takes with many sandboxes, how soon the command line answers.
+// Overhead of the daemon: its part of a fork and of an eval, its usage with many sandboxes, the latency of the command line.
 
-import { Runtime } from "@forkd/daemon";
+import { Runtime } from "@forkd/runtime";
 import {
   askWithoutPause,
   compareEvals,

@@ -1,6 +1,6 @@
-// What the benchmark of E2B's protocol does, with E2B's own SDK and with ours.
+// The load of the E2B benchmark, with E2B's SDK and with forkd's.
 
-import { ForkdError } from "@forkd/daemon";
+import { ForkdError } from "@forkd/runtime";
 import { Sandbox } from "forkd";
 import { median, percentiles, round, type Percentiles } from "./stats.ts";
 import { inTurns } from "./turns.ts";
@@ -11,7 +11,7 @@ import type { Controller } from "forkd";
 const ECHO_WARM_UP = 5;
 const COMMAND = "echo on";
 const ANSWER = "on\n";
-/** sandboxes that nobody ends, because this process was killed, end by themselves */
+/** time to live of sandboxes, in case this process is killed and cannot end them */
 const LIFE_SECS = 600;
 
 type E2bSandbox = e2bPackage.Sandbox;
@@ -31,7 +31,7 @@ export type Compared = { e2b: number; own: number; ratio: number };
 
 export type Sessions = { count: number; errors: number; first_error: string | null; seconds: number };
 
-/** It is for tests and this benchmark only, and not there where only forkd was installed */
+/** Used only by tests and this benchmark, so missing where only forkd was installed */
 export async function loadE2b(): Promise<E2b> {
   try {
     return await import("e2b");
@@ -119,7 +119,7 @@ export async function timeKillSeen(clients: Clients, rounds: number): Promise<Pe
   return percentiles(times);
 }
 
-/** Sessions that nobody waits for any more end with their daemon */
+/** Sessions in progress after a failure end with their daemon */
 async function unlessAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
   signal.throwIfAborted();
   const { promise, reject } = Promise.withResolvers<never>();

@@ -1,6 +1,6 @@
-// E2B's protocol: what E2B's own SDK gets from the daemon, against what ours gets from it in the same run.
+// E2B's protocol: latency of E2B's SDK, compared with forkd's in the same run.
 
-import { Runtime } from "@forkd/daemon";
+import { Runtime } from "@forkd/runtime";
 import { Controller } from "forkd";
 import { OwnDaemon } from "./daemon-process.ts";
 import { compareCreates, compareForks, loadE2b, runSessions, timeEcho, timeKillSeen, type Compared, type Sessions } from "./e2b-load.ts";

@@ -1,4 +1,4 @@
-// A warm eval against starting a fresh interpreter in the same sandbox.
+// A warm eval, compared with a fresh interpreter in the same sandbox.
 
 import { describeMachine, type Machine } from "./machine.ts";
 import { killAll, startRuntime, warmSnapshot, type BenchOptions } from "./setup.ts";

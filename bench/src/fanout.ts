@@ -1,24 +1,32 @@
-// How long until n children have all answered, against the floor, against containers, against booting each one.
+// Time until n children have all answered, compared with the floor, with containers, and with a boot of each.
 
-import { ForkdError } from "@forkd/daemon";
+import { readdir, readFile } from "node:fs/promises";
+import { ForkdError } from "@forkd/runtime";
 import { measureFloor } from "./floor.ts";
 import { describeMachine, type Machine } from "./machine.ts";
 import { measureRunc } from "./runc.ts";
 import { killAll, startRuntime, warmSnapshot, type BenchOptions } from "./setup.ts";
-import { median, round } from "./stats.ts";
+import { median, percentiles, round, type Percentiles } from "./stats.ts";
 
-import type { Runtime, Snapshot } from "@forkd/daemon";
+import type { ForkOutcome, Runtime, Snapshot } from "@forkd/runtime";
 
 const EXPRESSION = "numpy.zeros(5).tolist()";
+const ANSWER = "[0.0, 0.0, 0.0, 0.0, 0.0]";
 const MEMORY_MIB = 256;
 const WARM_UP_CHILDREN = 5;
+const ONE_BY_ONE = 30;
 
 export type FanoutReport = {
   machine: Machine;
   method: string;
   n: number;
   parallelism: number;
+  /** one request for all of them, on a snapshot that was never cloned */
   forkd_ms: number;
+  /** the same, when there is a VMM to clone; null: children are restored here */
+  clone_ms: number | null;
+  /** each child loads the snapshot */
+  restore_ms: number;
   forkd_pooled_ms: number;
   floor_ms: number;
   runc_ms: number | null;
@@ -26,6 +34,11 @@ export type FanoutReport = {
   runc_skipped: string | null;
   /** one boot to numpy answering */
   cold_boot_ms: number;
+  /** CPU time of a child's VMM until it had answered */
+  clone_cpu_ms: number | null;
+  restore_cpu_ms: number;
+  /** one request for one child at a time, until it has answered */
+  one_ms: Percentiles;
   private_mib_per_child: number;
   pss_mib_per_child: number;
   failed: number;
@@ -40,10 +53,21 @@ export async function benchFanout(opts: BenchOptions & { n: number; parallelism:
     await killAll(runtime);
     progress({ step: `Floor: ${n} children by a minimal driver` });
     const floorMs = await measureFloor(runtime, snapshot, { n, parallelism, code: EXPRESSION });
+    progress({ step: `forkd: ${n} restored children` });
+    const restored = await fanOut(runtime, snapshot, n, signal);
+    const restoreCpuMs = await cpuMsPerChild(runtime);
+    await killAll(runtime);
     progress({ step: `forkd: ${n} children` });
-    const plain = await fanOut(runtime, snapshot, n, signal);
+    const plain = await request(runtime, snapshot, n, signal);
+    await killAll(runtime);
+    progress({ step: `forkd: ${n} clones` });
+    const cloned = await request(runtime, snapshot, n, signal);
+    const cloneCpuMs = await cpuMsPerChild(runtime);
+    const areClones = runtime.sandboxes.some(({ vm }) => vm.startedBy === "clone");
     const usage = await Promise.all(runtime.sandboxes.map(async (sandbox) => sandbox.memoryUsage()));
     await killAll(runtime);
+    progress({ step: `forkd: ${ONE_BY_ONE} children, one after another` });
+    const oneByOne = await askOneByOne(runtime, snapshot, signal);
     progress({ step: `forkd: ${n} children from the pool` });
     await runtime.pool.resize(snapshot, n);
     const pooled = await fanOut(runtime, snapshot, n, signal);
@@ -57,14 +81,19 @@ export async function benchFanout(opts: BenchOptions & { n: number; parallelism:
       n,
       parallelism,
       forkd_ms: round(plain.ms),
+      clone_ms: areClones ? round(cloned.ms) : null,
+      restore_ms: round(restored.ms),
       forkd_pooled_ms: round(pooled.ms),
       floor_ms: round(floorMs),
       runc_ms: "ms" in runc ? round(runc.ms) : null,
       runc_skipped: "ms" in runc ? null : runc.skipped,
       cold_boot_ms: round(timings.bootMs + timings.warmUpMs),
+      clone_cpu_ms: areClones ? cloneCpuMs : null,
+      restore_cpu_ms: restoreCpuMs,
+      one_ms: percentiles(oneByOne),
       private_mib_per_child: round(median(usage.map((item) => item.privateGuestBytes)) / 1024 ** 2),
       pss_mib_per_child: round(median(usage.map((item) => item.pssBytes)) / 1024 ** 2),
-      failed: plain.failed + pooled.failed,
+      failed: restored.failed + plain.failed + cloned.failed + pooled.failed,
     };
   } finally {
     await killAll(runtime);
@@ -72,13 +101,43 @@ export async function benchFanout(opts: BenchOptions & { n: number; parallelism:
   }
 }
 
-/** Forks n children and asks each as soon as it is there */
+/** CPU time of the VMMs that run, all threads, in ms for each */
+async function cpuMsPerChild(runtime: Runtime): Promise<number> {
+  const ofOne = async (pid: number): Promise<number> => {
+    const threads = await readdir(`/proc/${pid}/task`);
+    const spent = await Promise.all(threads.map(async (tid) => readFile(`/proc/${pid}/task/${tid}/schedstat`, "utf8")));
+    return spent.reduce((sum, text) => sum + Number(text.split(" ")[0]) / 1e6, 0);
+  };
+  return median(await Promise.all(runtime.sandboxes.map(async ({ vm }) => ofOne(vm.pid))));
+}
+
+async function askOneByOne(runtime: Runtime, snapshot: Snapshot, signal: AbortSignal): Promise<number[]> {
+  const times: number[] = [];
+  for (let at = 0; at < ONE_BY_ONE; at++) {
+    const { ms } = await request(runtime, snapshot, 1, signal);
+    times.push(ms);
+    await killAll(runtime);
+  }
+  return times;
+}
+
+/** One request for n children, which are asked when it is answered */
+async function request(runtime: Runtime, snapshot: Snapshot, n: number, signal: AbortSignal): Promise<{ ms: number; failed: number }> {
+  const began = performance.now();
+  const outcomes = await runtime.fork(snapshot, { n, signal });
+  const ask = async ({ sandbox }: ForkOutcome): Promise<boolean> =>
+    (await sandbox?.eval(EXPRESSION, { timeoutMs: 60_000 }))?.text === ANSWER;
+  const answers = await Promise.all(outcomes.map(ask));
+  return { ms: performance.now() - began, failed: answers.filter((isRight) => !isRight).length };
+}
+
+/** Restores n children and asks each as soon as it is there */
 async function fanOut(runtime: Runtime, snapshot: Snapshot, n: number, signal: AbortSignal): Promise<{ ms: number; failed: number }> {
   const began = performance.now();
   const answers = await Promise.all(
     Array.from({ length: n }, async () => {
       try {
-        const sandbox = await runtime.forkOne(snapshot, { signal });
+        const sandbox = await runtime.forkOne(snapshot, { restored: true, signal });
         return (await sandbox.eval(EXPRESSION, { timeoutMs: 60_000 })).text;
       } catch (error) {
         if (error instanceof ForkdError && !signal.aborted) return error.message;
@@ -86,5 +145,5 @@ async function fanOut(runtime: Runtime, snapshot: Snapshot, n: number, signal: A
       }
     }),
   );
-  return { ms: performance.now() - began, failed: answers.filter((answer) => answer !== "[0.0, 0.0, 0.0, 0.0, 0.0]").length };
+  return { ms: performance.now() - began, failed: answers.filter((answer) => answer !== ANSWER).length };
 }

@@ -1,11 +1,13 @@
-// The floor: forks by a minimal driver that does nothing but start QEMU and ask. No identity, no reseeding, no checks, no clean-up beyond the kill.
+// The floor: forks by a minimal driver that only starts QEMU and sends one eval. No identity, no reseeding, no checks, no clean-up beyond the kill.
 
 import { spawn } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import { mkdtemp, open, rm } from "node:fs/promises";
 import { connect, type Socket } from "node:net";
 import { join } from "node:path";
-import { findQemu, wire, type QemuBinary, type Runtime, type Snapshot } from "@forkd/daemon";
+import { wire, type Runtime, type Snapshot } from "@forkd/runtime";
+import { restoreArgs } from "@forkd/runtime/vmm/qemu/args";
+import { findQemu, type QemuBinary } from "@forkd/runtime/vmm/qemu/binary";
 
 const CONNECT_POLL_MS = 2;
 
@@ -43,24 +45,20 @@ async function forkRaw(raw: RawFork): Promise<() => Promise<void>> {
   const { manifest } = raw.snapshot;
   const agentSocket = join(raw.dir, `${raw.name}.a`);
   await using state = await open(raw.snapshot.deviceState, "r");
-  const args = wire
-    .restoreArgs(
-      {
-        shape: manifest.shape,
-        dir: raw.dir,
-        rootfs: raw.rootfs,
-        memory: raw.snapshot.memory,
-        disk: null,
-        deviceState: raw.snapshot.deviceState,
-        start: "run",
-      },
-      raw.qemu.version,
-    )
-    .map((arg) =>
-      arg
-        .replace(/^socket,id=agent,fd=\d+/, `socket,id=agent,path=${agentSocket}`)
-        .replace(/^socket,id=qmp,fd=\d+/, `socket,id=qmp,path=${join(raw.dir, `${raw.name}.q`)}`),
-    );
+  const spec = {
+    shape: manifest.shape,
+    dir: raw.dir,
+    rootfs: raw.rootfs,
+    memory: raw.snapshot.memory,
+    disk: null,
+    deviceState: raw.snapshot.deviceState,
+    start: "run",
+  } as const;
+  const args = restoreArgs(spec, raw.qemu.version).map((arg) =>
+    arg
+      .replace(/^socket,id=agent,fd=\d+/, `socket,id=agent,path=${agentSocket}`)
+      .replace(/^socket,id=qmp,fd=\d+/, `socket,id=qmp,path=${join(raw.dir, `${raw.name}.q`)}`),
+  );
   const child = spawn(raw.qemu.path, args, { stdio: ["ignore", "ignore", "inherit", "ignore", "ignore", state.fd] });
   const exited = new Promise<void>((resolve) => child.once("exit", () => resolve()));
   const socket = await connectWhenThere(agentSocket);
@@ -96,6 +94,8 @@ async function answer(socket: Socket, agentKey: string, code: string): Promise<v
   socket.write(
     Buffer.concat([
       wire.attachRecord(Buffer.from(agentKey, "hex"), randomBytes(16)),
+      // Without RESYNC, which this driver leaves out, the interpreter would stay frozen.
+      wire.encodeFrame(wire.T.HOLD, 2, Buffer.of(wire.GO_ON)),
       wire.encodeFrame(wire.T.ATTACH, 1, attach),
       wire.encodeFrame(wire.T.DATA, 1, request),
     ]),

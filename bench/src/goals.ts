@@ -1,4 +1,4 @@
-// A figure that was promised, and whether it was reached.
+// A goal for a figure, and whether it was reached.
 
 export type Goal = { what: string; value: number; unit: string; atMost?: number; atLeast?: number; reached: boolean };
 

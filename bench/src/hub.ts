@@ -1,10 +1,10 @@
-// Snapshots from one store to another through a real registry: what is sent, what is fetched, and how long it takes.
+// Snapshots between two stores through a real registry: bytes sent, bytes fetched, and time.
 
 import { createReadStream } from "node:fs";
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { Runtime } from "@forkd/daemon";
+import { Runtime } from "@forkd/runtime";
 import { Sandbox } from "forkd";
 import { OwnDaemon } from "./daemon-process.ts";
 import { atMost, type Goal } from "./goals.ts";
@@ -41,7 +41,7 @@ export type HubReport = {
 export async function benchHub(opts: BenchOptions): Promise<HubReport> {
   const { signal, progress } = opts;
   const common = { signal, progress, maxSandboxes: 10 };
-  await using registry = await OwnRegistry.start(signal);
+  await using registry = await OwnRegistry.start({ signal });
   await using sender = await OwnDaemon.start({ ...common, borrow: ["images", "guestKernels"] });
   progress({ step: "Making a snapshot and a branch of it" });
   await makeSnapshots(sender, signal);

@@ -1,16 +1,16 @@
-// What the benchmark of work inside a sandbox does: calls, streams, files, requests to a server, connections to the host.
+// The load of the benchmark inside a sandbox: calls, streams, files, requests to a server, connections to the host.
 
 import { once } from "node:events";
 import { Agent, request } from "node:http";
 import { createServer, type AddressInfo, type Socket } from "node:net";
 import { addAbortSignal } from "node:stream";
 import { setTimeout as sleep } from "node:timers/promises";
-import { ForkdError } from "@forkd/daemon";
+import { ForkdError } from "@forkd/runtime";
 import { rssMibOf } from "./daemon-load.ts";
 import { CONNECTING } from "./inside-programs.ts";
 import { median, percentiles, round, type Percentiles } from "./stats.ts";
 
-import type { Sandbox as LocalSandbox } from "@forkd/daemon";
+import type { Sandbox as LocalSandbox } from "@forkd/runtime";
 import type { Sandbox } from "forkd";
 
 const MIB = 1024 * 1024;
@@ -26,7 +26,7 @@ export type Transfer = { mib_per_second: number; daemon_more_mib: number };
 export type Requests = { per_second: number; errors: number };
 export type PolicyChange = { allowed_ms: Percentiles; cut_ms: Percentiles };
 
-/** In turns of several, so that what the machine does besides falls on both, and neither finds the guest as the other left it */
+/** Alternates in batches, so that other load of the machine affects both sides */
 export async function compareExecAndEval(sandbox: Sandbox, rounds: number, signal: AbortSignal): Promise<Calls> {
   const times: { eval: number[]; exec: number[] } = { eval: [], exec: [] };
   for (let turn = -1; turn * TURN < rounds; turn++) {
@@ -131,7 +131,7 @@ export async function requestWithoutPause(
     while (performance.now() < until) {
       opts.signal.throwIfAborted();
       const isRight = await requestOnce(agent, at);
-      // one that failed counts at any time
+      // a failed request counts
       if (!isRight) errors++;
       else if (performance.now() >= began) answered++;
     }
@@ -144,7 +144,7 @@ export async function requestWithoutPause(
   return { per_second: round(answered / opts.seconds), errors };
 }
 
-/** How soon a rule acts, from the request to change it: until a program that keeps trying gets through, and until its connection is cut */
+/** Time until a rule takes effect, from the request: until a program that keeps trying connects, and until its connection is closed */
 export async function timePolicy(sandbox: Sandbox, rounds: number, signal: AbortSignal): Promise<PolicyChange> {
   const server = createServer();
   server.listen(0, "127.0.0.1");

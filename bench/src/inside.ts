@@ -3,7 +3,7 @@
 import { mkdir, mkdtemp, open, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { Runtime } from "@forkd/daemon";
+import { Runtime } from "@forkd/runtime";
 import { Sandbox } from "forkd";
 import { OwnDaemon } from "./daemon-process.ts";
 import { atLeast, atMost, type Goal } from "./goals.ts";

@@ -12,13 +12,13 @@ export type Machine = {
   date: string;
 };
 
-export function describeMachine(runtime: { qemuVersion: string; accelerator: { accelerator: string } }): Machine {
+export function describeMachine(runtime: { engine: { version: string }; accelerator: { accelerator: string } }): Machine {
   return {
     cpu: cpus()[0]?.model.trim() ?? "unknown",
     cores: availableParallelism(),
     memory_gib: Math.round(totalmem() / 1024 ** 3),
     host_kernel: release(),
-    qemu: runtime.qemuVersion,
+    qemu: runtime.engine.version,
     accelerator: runtime.accelerator.accelerator,
     date: new Date().toISOString(),
   };

@@ -1,16 +1,16 @@
-// Packs: how fast a snapshot is compressed, and how small its memory gets, against the zstd command in the same run.
+// Packs: speed and compression of a snapshot, compared with the zstd command in the same run.
 
 import { execFile } from "node:child_process";
 import { mkdtemp, rm, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { promisify } from "node:util";
-import { pack } from "@forkd/daemon";
+import { pack } from "@forkd/runtime";
 import { atLeast, atMost, type Goal } from "./goals.ts";
 import { describeMachine, type Machine } from "./machine.ts";
 import { IMAGE, startRuntime, type BenchOptions } from "./setup.ts";
 import { median, round } from "./stats.ts";
 
-import type { Runtime, Snapshot } from "@forkd/daemon";
+import type { Runtime, Snapshot } from "@forkd/runtime";
 
 const run = promisify(execFile);
 /** Numbers that a program might keep: they repeat, and not at once. A quarter of the memory */

@@ -1,4 +1,4 @@
-// An OCI registry of the benchmark's own on loopback, with a store of its own; nothing of it stays.
+// An OCI registry (Debian's docker-registry) on loopback for benchmarks and tests, with its own store; removed at the end.
 
 import { spawn } from "node:child_process";
 import { once } from "node:events";
@@ -7,11 +7,22 @@ import { createServer, type AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
-import { ForkdError } from "@forkd/daemon";
+import { ForkdError } from "@forkd/runtime";
 
 const PROGRAM = "/usr/bin/docker-registry";
 const READY_WITHIN_MS = 10_000;
 const READY_POLL_MS = 20;
+/** It cannot choose a port itself, and another program may take a free port before it listens */
+const TRIES = 5;
+
+export type RegistryOptions = {
+  /** users that it accepts, in the format of htpasswd; without it, it needs no login */
+  htpasswd?: string | undefined;
+  /** headers of the request that finds out whether it is ready: the login, where it needs one */
+  headers?: Record<string, string> | undefined;
+  readyWithinMs?: number | undefined;
+  signal?: AbortSignal | undefined;
+};
 
 export class OwnRegistry implements AsyncDisposable {
   readonly host: string;
@@ -22,30 +33,21 @@ export class OwnRegistry implements AsyncDisposable {
     this.#stop = stop;
   }
 
-  static async start(signal: AbortSignal): Promise<OwnRegistry> {
-    const dir = await mkdtemp(join(tmpdir(), "forkd-bench-registry-"));
-    const host = `127.0.0.1:${await freePort()}`;
-    const config = join(dir, "config.yml");
-    const storage = `storage:\n  filesystem:\n    rootdirectory: ${join(dir, "data")}\n`;
-    await writeFile(config, `version: 0.1\nlog:\n  level: error\n${storage}http:\n  addr: ${host}\n`);
-    const child = spawn(PROGRAM, ["serve", config], { stdio: "ignore", env: { ...process.env, OTEL_TRACES_EXPORTER: "none" } });
-    let failure: Error | undefined;
-    child.once("error", (error) => (failure = error));
-    const exited = once(child, "close").catch((error: Error) => (failure = error));
-    const registry = new OwnRegistry(host, async () => {
-      child.kill("SIGTERM");
-      await exited;
-      await rm(dir, { recursive: true, force: true });
-    });
+  static async start(opts: RegistryOptions = {}): Promise<OwnRegistry> {
+    const folder = await mkdtemp(join(tmpdir(), "forkd-registry-"));
     try {
-      for (const deadline = Date.now() + READY_WITHIN_MS; !(await answers(host)); await sleep(READY_POLL_MS, undefined, { signal }))
-        if (failure || Date.now() > deadline)
-          throw new ForkdError("HOST_TOOL_MISSING", `Cannot start ${PROGRAM}: ${failure?.message ?? "it does not answer"}.`, {
-            hint: "Install Debian's docker-registry.",
+      for (let tries = 1; ; tries++) {
+        const started = await serve(folder, opts);
+        if (typeof started !== "string")
+          return new OwnRegistry(started.host, async () => {
+            await started.stop();
+            await rm(folder, { recursive: true, force: true });
           });
-      return registry;
+        if (tries === TRIES)
+          throw new ForkdError("HOST_TOOL_MISSING", `Cannot start ${PROGRAM}: ${started}.`, { hint: "Install Debian's docker-registry." });
+      }
     } catch (error) {
-      await registry[Symbol.asyncDispose]();
+      await rm(folder, { recursive: true, force: true });
       throw error;
     }
   }
@@ -55,9 +57,45 @@ export class OwnRegistry implements AsyncDisposable {
   }
 }
 
-async function answers(host: string): Promise<boolean> {
+/** Its address when it answers, or the reason why it does not */
+async function serve(
+  folder: string,
+  { htpasswd, headers = {}, readyWithinMs = READY_WITHIN_MS, signal }: RegistryOptions,
+): Promise<{ host: string; stop: () => Promise<void> } | string> {
+  const host = `127.0.0.1:${await freePort()}`;
+  const config = join(folder, "config.yml");
+  const storage = `storage:\n  filesystem:\n    rootdirectory: ${join(folder, "data")}\n`;
+  const users = join(folder, "htpasswd");
+  if (htpasswd !== undefined) await writeFile(users, htpasswd);
+  const auth = htpasswd === undefined ? "" : `auth:\n  htpasswd:\n    realm: forkd\n    path: ${users}\n`;
+  await writeFile(config, `version: 0.1\nlog:\n  level: error\n${storage}http:\n  addr: ${host}\n${auth}`);
+  const child = spawn(PROGRAM, ["serve", config], { stdio: "ignore", env: { ...process.env, OTEL_TRACES_EXPORTER: "none" } });
+  let ended: string | undefined;
+  const exited = once(child, "exit").then(
+    () => (ended = "it ended at its start"),
+    (error: Error) => (ended = error.message),
+  );
+  const stop = async (): Promise<void> => {
+    child.kill("SIGTERM");
+    await exited;
+  };
   try {
-    const response = await fetch(`http://${host}/v2/`);
+    for (const deadline = Date.now() + readyWithinMs; !(await answers(host, headers)); await sleep(READY_POLL_MS, undefined, { signal })) {
+      if (ended !== undefined) return ended;
+      if (Date.now() > deadline) throw new ForkdError("HOST_TOOL_MISSING", `Cannot start ${PROGRAM}: it does not answer.`);
+    }
+    // another program that took the port would answer, too
+    if (ended !== undefined) return ended;
+    return { host, stop };
+  } catch (error) {
+    await stop();
+    throw error;
+  }
+}
+
+async function answers(host: string, headers: Record<string, string>): Promise<boolean> {
+  try {
+    const response = await fetch(`http://${host}/v2/`, { headers });
     await response.body?.cancel();
     return response.ok;
   } catch (error) {

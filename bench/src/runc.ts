@@ -4,9 +4,9 @@ import { execFile } from "node:child_process";
 import { access, mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { promisify } from "node:util";
-import { messageOf } from "@forkd/daemon";
+import { messageOf } from "@forkd/runtime";
 
-import type { Runtime, Snapshot } from "@forkd/daemon";
+import type { Runtime, Snapshot } from "@forkd/runtime";
 
 const execute = promisify(execFile);
 const RUNC_PLACES = ["/usr/sbin/runc", "/usr/bin/runc", "/usr/local/bin/runc"];

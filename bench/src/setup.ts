@@ -1,9 +1,9 @@
-// What every benchmark starts from: a runtime, an image with numpy, a warm snapshot, and its removal.
+// Shared set-up of benchmarks: a runtime, an image with numpy, a warm snapshot, and its removal.
 
 import { randomBytes } from "node:crypto";
-import { buildImage, prepareHome, resolveHome, Runtime } from "@forkd/daemon";
+import { buildImage, prepareHome, resolveHome, Runtime } from "@forkd/runtime";
 
-import type { Home, Progress, Snapshot, SnapshotTimings } from "@forkd/daemon";
+import type { Home, Progress, Snapshot, SnapshotTimings } from "@forkd/runtime";
 
 export const IMAGE = "python-numpy";
 

@@ -1,4 +1,4 @@
-// The few numbers a distribution is told by.
+// Statistics of a distribution.
 
 export type Percentiles = { p50: number; p90: number; p99: number };
 

@@ -1,8 +1,8 @@
-// Two ways to the same thing, measured side by side.
+// Two alternatives, measured side by side.
 
 const WARM_UP_ROUNDS = 5;
 
-/** Does one and the other, with the order changed each time: what else the machine does meets both */
+/** Alternates between both, with the order changed each time, so that other load of the machine affects both */
 export async function inTurns<K extends string, T>(
   sides: Record<K, () => Promise<T>>,
   opts: { rounds: number; warmUp?: number; signal: AbortSignal },

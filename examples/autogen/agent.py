@@ -16,7 +16,7 @@ from forkd import AsyncSandbox
 
 MODEL = os.environ.get("OPENAI_MODEL", "scripted-repair")
 MODEL_INFO = {"vision": False, "function_calling": True, "json_output": False, "structured_output": False, "family": "unknown"}
-LIFE = {"timeout": 600, "idempotency_key": None}  # of a machine, should nobody end it; a call that is interrupted makes none
+LIFE = {"timeout": 600, "idempotency_key": None}  # time to live if not ended; without a key an interrupted call creates none
 
 SLUG = 'def slug(title):\n    return title.replace(" ", "-")\n'
 TASK = """slug(title) in /srv/slug.py is wrong for many titles. A slug has only a-z and 0-9 with single hyphens between them; accents are
@@ -60,7 +60,7 @@ async def main() -> None:
         print(f"branching after {len(thought['llm_context']['messages'])} messages, {len(WAYS)} ways")
         tips = await machine.fork(len(WAYS), **LIFE)
         try:
-            passed = await asyncio.gather(*(go_on(agent_in(tip, client), thought, tip, way) for tip, way in zip(tips, WAYS)))
+            passed = await asyncio.gather(*(continue_with(agent_in(tip, client), thought, tip, way) for tip, way in zip(tips, WAYS)))
         finally:
             await asyncio.gather(*(tip.kill() for tip in tips))
         print(f"its own machine was not touched: {(await machine.files.read('/srv/notes.txt')).splitlines()}")
@@ -68,7 +68,7 @@ async def main() -> None:
     print(f"winner: {WAYS[passed.index(max(passed))]}, {max(passed)} of {len(CASES)} tests")
 
 
-async def go_on(copy: AssistantAgent, thought: Mapping[str, Any], tip: AsyncSandbox, way: str) -> int:
+async def continue_with(copy: AssistantAgent, thought: Mapping[str, Any], tip: AsyncSandbox, way: str) -> int:
     """One copy: the same conversation, and then another hint."""
     await copy.load_state(thought)
     result = await copy.run(task=f"Now repair it with {way}, and add a line to /srv/notes.txt.")
@@ -77,7 +77,7 @@ async def go_on(copy: AssistantAgent, thought: Mapping[str, Any], tip: AsyncSand
     judged = await tip.commands.run(["python3", "-c", JUDGE], cwd="/srv")
     print(f"branch '{way}' on {tip.id}")
     print(f"  shared past: {found[0]} found, the first is {found[1]!r}, notes begin with '{first}'")
-    print(f"  own future:  {judged.stdout.strip()} of {len(CASES)} tests pass, notes go on with {later}")
+    print(f"  own future:  {judged.stdout.strip()} of {len(CASES)} tests pass, notes continue with {later}")
     print(f"  it says: {result.messages[-1].to_text()}")
     return int(judged.stdout)
 

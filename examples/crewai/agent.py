@@ -21,7 +21,7 @@ from crewai.tools import tool
 from forkd import Sandbox
 
 MODEL = os.environ.get("OPENAI_MODEL", "scripted-repair")
-LIFE = {"timeout": 600, "idempotency_key": None}  # of a machine, should nobody end it; a call that is interrupted makes none
+LIFE = {"timeout": 600, "idempotency_key": None}  # time to live if not ended; without a key an interrupted call creates none
 
 SLUG = 'def slug(title):\n    return title.replace(" ", "-")\n'
 TASK = """slug(title) in /srv/slug.py is wrong for many titles. A slug has only a-z and 0-9 with single hyphens between them; accents are
@@ -64,7 +64,7 @@ async def main() -> None:
         print(f"branching after {len(before.messages)} messages, {len(WAYS)} ways")
         tips = machine.fork(len(WAYS), **LIFE)
         try:
-            passed = await asyncio.gather(*(go_on(before, tip, way) for tip, way in zip(tips, WAYS)))
+            passed = await asyncio.gather(*(continue_with(before, tip, way) for tip, way in zip(tips, WAYS)))
         finally:
             for tip in tips:
                 tip.kill()
@@ -72,7 +72,7 @@ async def main() -> None:
     print(f"winner: {WAYS[passed.index(max(passed))]}, {max(passed)} of {len(CASES)} tests")
 
 
-async def go_on(before: LiteAgentOutput, tip: Sandbox, way: str) -> int:
+async def continue_with(before: LiteAgentOutput, tip: Sandbox, way: str) -> int:
     """One copy: the same conversation, and then another hint."""
     thought = [message for message in before.messages if message["role"] != "system"]  # each copy has its own
     hint = {"role": "user", "content": f"Now repair it with {way}, and add a line to /srv/notes.txt."}
@@ -82,7 +82,7 @@ async def go_on(before: LiteAgentOutput, tip: Sandbox, way: str) -> int:
     judged = tip.commands.run(["python3", "-c", JUDGE], cwd="/srv").stdout
     print(f"branch '{way}' on {tip.id}")
     print(f"  shared past: {found[0]} found, the first is {found[1]!r}, notes begin with '{first}'")
-    print(f"  own future:  {judged.strip()} of {len(CASES)} tests pass, notes go on with {later}")
+    print(f"  own future:  {judged.strip()} of {len(CASES)} tests pass, notes continue with {later}")
     print(f"  it says: {result.raw}")
     return int(judged)
 

@@ -1,7 +1,7 @@
 """LangGraph: a checkpoint of the graph and a branch of the machine belong together.
 
 The tool `branch` interrupts the graph. From that checkpoint the graph is forked once for each way, as LangGraph does it (update_state on
-a checkpoint), and each fork goes on with a fork of the machine.
+a checkpoint), and each fork continues with a fork of the machine.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from langgraph.types import StateSnapshot, interrupt
 from forkd import AsyncSandbox
 
 MODEL = os.environ.get("OPENAI_MODEL", "scripted-tour")
-LIFE = {"timeout": 600, "idempotency_key": None}  # of a machine, should nobody end it; a call that is interrupted makes none
+LIFE = {"timeout": 600, "idempotency_key": None}  # time to live if not ended; without a key an interrupted call creates none
 
 TASK = """The cities in /srv/cities.json are places [x, y]. We look for a short round trip through all of them.
 Prepare it: load them as `cities`, define length(tour) for a list of their indexes, put a random order into `tour` and its length into
@@ -72,7 +72,7 @@ async def main() -> None:
         print(f"branching in the middle of its thought, at a checkpoint with {len(here.values['messages'])} messages, {len(ways)} ways")
         tips = await machine.fork(len(ways), **LIFE)
         try:
-            lengths = await asyncio.gather(*(go_on(graph, here, tip, way) for tip, way in zip(tips, ways)))
+            lengths = await asyncio.gather(*(continue_with(graph, here, tip, way) for tip, way in zip(tips, ways)))
         finally:
             await asyncio.gather(*(tip.kill() for tip in tips))
         print(f"its own machine was not touched: {(await machine.files.read('/srv/notes.txt')).splitlines()}")
@@ -80,7 +80,7 @@ async def main() -> None:
     print(f"winner: {ways[lengths.index(best)]}, {best:.1f}")
 
 
-async def go_on(graph: CompiledStateGraph, here: StateSnapshot, tip: AsyncSandbox, way: str) -> float:
+async def continue_with(graph: CompiledStateGraph, here: StateSnapshot, tip: AsyncSandbox, way: str) -> float:
     """One copy: the same checkpoint, but `branch` has returned this way."""
     call = here.values["messages"][-1].tool_calls[0]
     returned = ToolMessage(f"Your way is: {way}.", tool_call_id=call["id"])
@@ -90,7 +90,7 @@ async def go_on(graph: CompiledStateGraph, here: StateSnapshot, tip: AsyncSandbo
     first, *later = (await tip.files.read("/srv/notes.txt")).splitlines()
     print(f"branch '{way}' on {tip.id}")
     print(f"  shared past: baseline = {baseline:.1f}, notes begin with '{first}'")
-    print(f"  own future:  length(tour) = {length:.1f}, notes go on with {later}")
+    print(f"  own future:  length(tour) = {length:.1f}, notes continue with {later}")
     print(f"  it says: {end['messages'][-1].text}")
     return length if complete else float("inf")
 

@@ -22,7 +22,7 @@ MOST_STEPS = 30
 TASK = """You work in a Linux machine of your own. The cities in its /srv/cities.json are places [x, y]; we look for a short round trip
 through all of them. Prepare it with eval_code (python): load them as `cities`, define length(tour) for a list of their indexes, put a
 random order into `tour` and its length into `baseline`, and write that as the first line of /srv/notes.txt. Then call fork_sandbox with
-n = 3: you go on in three copies of the machine, and the result says which copy you are. Take another way to a short trip in each, leave
+n = 3: you continue in three copies of the machine, and the result says which copy you are. Take another way to a short trip in each, leave
 the best order in `tour`, add a line to /srv/notes.txt, and say how long the trip is."""
 
 Messages = list[dict[str, Any]]
@@ -49,13 +49,13 @@ async def main() -> None:
         if isinstance(here, str):
             raise SystemExit(f"It never forked, and says: {here}")
         print(f"branching in the middle of its thought, after {len(here.messages)} messages, {len(here.machines)} copies")
-        lengths = await asyncio.gather(*(go_on(model, forkd, here, number) for number in range(len(here.machines))))
+        lengths = await asyncio.gather(*(continue_with(model, forkd, here, number) for number in range(len(here.machines))))
         print(f"its own machine was not touched: {await notes(forkd, machine['id'])}")
         print(f"winner: copy {lengths.index(min(lengths))}, {min(lengths):.1f}")
     # every machine ends with the connection
 
 
-async def go_on(model: AsyncOpenAI, forkd: Client, here: Fork, number: int) -> float:
+async def continue_with(model: AsyncOpenAI, forkd: Client, here: Fork, number: int) -> float:
     """One copy: the same conversation, but fork_sandbox has returned another number."""
     machine = here.machines[number]
     returned = {"role": "tool", "tool_call_id": here.call, "content": f"You are copy {number} of {len(here.machines)}."}
@@ -65,7 +65,7 @@ async def go_on(model: AsyncOpenAI, forkd: Client, here: Fork, number: int) -> f
     first, *later = await notes(forkd, machine)
     print(f"branch {number} on {machine}")
     print(f"  shared past: baseline = {baseline:.1f}, notes begin with '{first}'")
-    print(f"  own future:  length(tour) = {length:.1f}, notes go on with {later}")
+    print(f"  own future:  length(tour) = {length:.1f}, notes continue with {later}")
     print(f"  it says: {says}")
     return length if complete else float("inf")
 

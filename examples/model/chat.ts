@@ -4,7 +4,7 @@ import { randomUUID } from "node:crypto";
 
 import type { Answer } from "./script.ts";
 
-/** Nobody counts tokens here, and nobody pays for them */
+/** The scripted model does not count tokens */
 const USAGE = { prompt_tokens: 0, completion_tokens: 0, total_tokens: 0 };
 
 export function chatCompletion(model: string, answer: Answer): object {

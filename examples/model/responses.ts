@@ -4,7 +4,7 @@ import { randomUUID } from "node:crypto";
 
 import type { Answer } from "./script.ts";
 
-/** Nobody counts tokens here, and nobody pays for them */
+/** The scripted model does not count tokens */
 const USAGE = {
   input_tokens: 0,
   input_tokens_details: { cached_tokens: 0 },

@@ -16,7 +16,7 @@ from agents import Agent, RunContextWrapper, Runner, RunResult, function_tool
 from forkd import AsyncSandbox
 
 MODEL = os.environ.get("OPENAI_MODEL", "scripted-tour")
-LIFE = {"timeout": 600, "idempotency_key": None}  # of a machine, should nobody end it; a call that is interrupted makes none
+LIFE = {"timeout": 600, "idempotency_key": None}  # time to live if not ended; without a key an interrupted call creates none
 
 TASK = """The cities in /srv/cities.json are places [x, y]. We look for a short round trip through all of them.
 Prepare it: load them as `cities`, define length(tour) for a list of their indexes, put a random order into `tour` and its length into
@@ -53,7 +53,7 @@ async def main() -> None:
         print(f"branching in the middle of its thought, after {len(before.raw_responses)} answers of the model, {len(ways)} ways")
         tips = await machine.fork(len(ways), **LIFE)
         try:
-            lengths = await asyncio.gather(*(go_on(agent, before, tip, way) for tip, way in zip(tips, ways)))
+            lengths = await asyncio.gather(*(continue_with(agent, before, tip, way) for tip, way in zip(tips, ways)))
         finally:
             await asyncio.gather(*(tip.kill() for tip in tips))
         print(f"its own machine was not touched: {(await machine.files.read('/srv/notes.txt')).splitlines()}")
@@ -61,7 +61,7 @@ async def main() -> None:
     print(f"winner: {ways[lengths.index(best)]}, {best:.1f}")
 
 
-async def go_on(agent: Agent[AsyncSandbox], before: RunResult, tip: AsyncSandbox, way: str) -> float:
+async def continue_with(agent: Agent[AsyncSandbox], before: RunResult, tip: AsyncSandbox, way: str) -> float:
     """One copy: the same conversation, but `branch` has returned this way."""
     *thought, returned = before.to_input_list()
     result = await Runner.run(agent, [*thought, {**returned, "output": f"Your way is: {way}."}], context=tip)
@@ -70,7 +70,7 @@ async def go_on(agent: Agent[AsyncSandbox], before: RunResult, tip: AsyncSandbox
     first, *later = (await tip.files.read("/srv/notes.txt")).splitlines()
     print(f"branch '{way}' on {tip.id}")
     print(f"  shared past: baseline = {baseline:.1f}, notes begin with '{first}'")
-    print(f"  own future:  length(tour) = {length:.1f}, notes go on with {later}")
+    print(f"  own future:  length(tour) = {length:.1f}, notes continue with {later}")
     print(f"  it says: {result.final_output}")
     return length if complete else float("inf")
 

@@ -1,4 +1,4 @@
-// Which examples there are, and the environment of each: its packages, installed once into a cache folder.
+// The examples, and the environment of each: its packages, installed once into a cache folder.
 
 import { execFile } from "node:child_process";
 import { createHash, randomBytes } from "node:crypto";
@@ -24,7 +24,7 @@ export type CommandLine = { program: string; args: string[] };
 /** What an environment is made of, and the interpreter it is for */
 type Key = { files: string[]; for: string };
 
-/** `note` is told what takes long */
+/** `note` is called with the name of a slow step */
 export type PrepareOptions = { note: (message: string) => void; signal?: AbortSignal };
 
 export function exampleNames(): string[] {
@@ -73,7 +73,7 @@ async function cached(name: string, key: Key, { note }: PrepareOptions, make: (d
     await make(making);
     await rename(making, place);
   } catch (error) {
-    // somebody else may have been quicker
+    // another run may have installed it meanwhile
     if (!existsSync(place)) throw error;
   } finally {
     await rm(making, { recursive: true, force: true });

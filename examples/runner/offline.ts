@@ -21,9 +21,7 @@ const child = spawn(program, args, {
 const [code, signal] = (await once(child, "close")) as [number | null, NodeJS.Signals | null];
 const attempts = await attemptsToLeave();
 console.log(
-  attempts === 0
-    ? "offline: nothing tried to reach another machine"
-    : `offline: attempts to reach another machine, all in vain: ${attempts}`,
+  attempts === 0 ? "offline: nothing tried to reach another machine" : `offline: failed attempts to reach another machine: ${attempts}`,
 );
 process.exitCode = code ?? 128 + constants.signals[signal ?? "SIGKILL"];
 

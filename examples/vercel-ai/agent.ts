@@ -1,6 +1,6 @@
 // Vercel AI SDK: an agent branches in the middle of its thought.
 // `branch` is a tool without a function of its own, so the agent stands still where it calls it. The call is answered once for each way,
-// and every answer goes on in a fork of the machine. Tests that no copy has seen pick the winner.
+// and every answer continues in a fork of the machine. Tests that no copy has seen pick the winner.
 
 import { openai } from "@ai-sdk/openai";
 import { isStepCount, tool, ToolLoopAgent, type ModelMessage } from "ai";
@@ -10,7 +10,7 @@ import { z } from "zod";
 const MODEL = process.env["OPENAI_MODEL"] ?? "scripted-repair";
 const interrupted = new AbortController();
 process.once("SIGINT", () => interrupted.abort(new Error("interrupted")));
-/** Of a machine, should nobody end it; a call that is interrupted makes none */
+/** Time to live, in case the program cannot end it. Without a key, an interrupted call creates no machine */
 const LIFE = { ttlSecs: 600, idempotencyKey: null, signal: interrupted.signal };
 
 const SLUG = 'def slug(title):\n    return title.replace(" ", "-")\n';
@@ -33,7 +33,7 @@ const { ways } = call.input;
 console.log(`branching in the middle of its thought, after ${messages.length} messages, ${ways.length} ways`);
 const tips = await machine.fork(ways.length, LIFE);
 try {
-  const passed = await Promise.all(tips.map(async (tip, index) => goOn(tip, ways[index] ?? "")));
+  const passed = await Promise.all(tips.map(async (tip, index) => continueWith(tip, ways[index] ?? "")));
   console.log(`its own machine was not touched: ${await notesOf(machine)}`);
   const best = passed.indexOf(Math.max(...passed));
   console.log(`winner: ${ways[best]}, ${passed[best]} tests`);
@@ -42,7 +42,7 @@ try {
 }
 
 /** One copy: the same conversation, but `branch` has returned this way */
-async function goOn(tip: Sandbox, way: string): Promise<number> {
+async function continueWith(tip: Sandbox, way: string): Promise<number> {
   const output = { type: "text", value: `Your way is: ${way}.` } as const;
   const returned: ModelMessage = {
     role: "tool",
@@ -54,7 +54,7 @@ async function goOn(tip: Sandbox, way: string): Promise<number> {
   const { stdout } = await tip.exec(["python3", "-c", JUDGE], { cwd: "/srv" });
   console.log(`branch '${way}' on ${tip.id}`);
   console.log(`  shared past: found and its first: ${JSON.stringify(found)}, notes begin with '${first}'`);
-  console.log(`  own future:  ${stdout.trim()} tests pass, notes go on with '${later.join("', '")}'`);
+  console.log(`  own future:  ${stdout.trim()} tests pass, notes continue with '${later.join("', '")}'`);
   console.log(`  it says: ${text}`);
   return Number.parseInt(stdout, 10);
 }

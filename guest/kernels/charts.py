@@ -1,5 +1,6 @@
-"""The numbers behind a figure of matplotlib."""
+"""The data of a matplotlib figure."""
 
+import math
 import re
 
 from matplotlib import dates
@@ -66,7 +67,7 @@ def kind_of(ax):
 
 
 def drawn(ax):
-    """What was drawn into it, without its own frame and axes"""
+    """The artists drawn into it, without its own frame and axes"""
     return {*ax.lines, *ax.patches, *ax.collections, *ax.images, *ax.tables, *ax.artists}
 
 
@@ -145,10 +146,17 @@ def bars(ax, chart):
 
 def slices(ax):
     return [
-        {"label": str(wedge.get_label()), "angle": abs(rounded(wedge.theta2 - wedge.theta1)), "radius": wedge.r}
+        {"label": str(wedge.get_label()), "angle": angle_of(wedge), "radius": wedge.r}
         for wedge in ax.patches
         if isinstance(wedge, Wedge)
     ]
+
+
+def angle_of(wedge):
+    """matplotlib computes with 24 bits: more digits than E2B's charts have are noise, such as 36.0000038 for a tenth"""
+    angle = abs(float(wedge.theta2) - float(wedge.theta1))
+    digits = 8 - math.floor(math.log10(angle)) if angle > 0 else 1
+    return float("%.*g" % (max(1, digits), angle))
 
 
 def rounded(number):
@@ -156,7 +164,7 @@ def rounded(number):
 
 
 def is_median_across(line, box):
-    """In a box that lies the median stands upright, as high as the box"""
+    """In a horizontal box the median is a vertical line as high as the box"""
     xs, ys = [rounded(x) for x in line.get_xdata()], [rounded(y) for y in line.get_ydata()]
     (left, right), height = box["across"], box["along"]
     return len(xs) == 2 and xs[0] == xs[1] and left <= xs[0] <= right and (min(ys), max(ys)) == height

@@ -1,13 +1,15 @@
-// What a value of the Node kernel shows beside its text.
+// Representations of a value besides its text, for the Node kernel.
 
 import util from "node:util";
 
 const MOST_SHOWN = 8 << 20;
+/** The host takes time and memory for each value of an array or an object, and gives up a kernel that sends too many */
+const MOST_VALUES = 500_000;
 const MIME = "_toMime";
-/** Methods by which a value shows itself, and what they give */
+/** Methods that return a representation, and its media type */
 const SHOWS = { _toHtml: "text/html", _toMarkdown: "text/markdown", _toSvg: "image/svg+xml", _toPng: "image/png", _toJpeg: "image/jpeg" };
 
-/** What a value shows beside its text; undefined when there is nothing. One that fails says why, and shows nothing */
+/** Representations of a value besides its text; undefined if there are none. A method that fails prints its error */
 export function bundleOf(value) {
   if (value === null || (typeof value !== "object" && typeof value !== "function") || util.types.isProxy(value)) return undefined;
   try {
@@ -22,18 +24,24 @@ export function bundleOf(value) {
   }
 }
 
-/** With "omitted" for what is too large */
+/** With "omitted" for representations that are too large */
 export function encode(bundle) {
   const data = {};
   const omitted = {};
   let room = MOST_SHOWN;
+  let values = MOST_VALUES;
   for (const [mime, value] of Object.entries(bundle)) {
     const plain = ArrayBuffer.isView(value) ? Buffer.from(value.buffer, value.byteOffset, value.byteLength).toString("base64") : value;
-    const size = JSON.stringify(plain)?.length;
-    if (size === undefined) continue;
-    if (size > room) omitted[mime] = size;
-    else data[mime] = plain;
-    room -= size > room ? 0 : size;
+    const text = JSON.stringify(plain);
+    if (text === undefined) continue;
+    const count = typeof plain === "string" ? 0 : (text.match(/[,[{]/g)?.length ?? 0);
+    if (text.length > room || count > values) {
+      omitted[mime] = text.length;
+      continue;
+    }
+    data[mime] = plain;
+    room -= text.length;
+    values -= count;
   }
   return Object.keys(omitted).length > 0 ? { data, omitted } : { data };
 }

@@ -1,7 +1,8 @@
-"""What a value shows beside its text: MIME bundles as notebooks have them. Loaded when the first value needs it."""
+"""Representations of a value besides its text: MIME bundles as in notebooks. Loaded when the first value needs it."""
 
 import base64
 import builtins
+import functools
 import importlib.machinery
 import importlib.util
 import json
@@ -13,6 +14,7 @@ import types
 
 HERE = os.path.dirname(__file__)
 MOST_BYTES = 8 << 20  # of one representation
+MOST_VALUES = 500_000  # of lists and objects
 MOST_CELLS = 1 << 18  # of a table whose values are sent along
 DATA = "application/vnd.forkd.data+json"
 CHART = "application/vnd.forkd.chart+json"
@@ -32,7 +34,7 @@ METHODS = (
 
 
 class Displays:
-    """What one kernel displays. `send` takes a bundle as JSON text."""
+    """The displays of one kernel. `send` takes a bundle as JSON text."""
 
     def __init__(self, send):
         self.send = send
@@ -51,7 +53,7 @@ class Displays:
         self.send(encode(bundle))
 
     def main(self, value):
-        """The bundle of an eval's value as JSON text; None when its text says it all"""
+        """The bundle of an eval's value as JSON text; None if its text is complete"""
         if isinstance(value, type) or shows_itself(value):
             return None
         bundle = self.bundle(value)
@@ -102,7 +104,7 @@ class Displays:
         return found
 
     def show_figures(self):
-        """Displays what pyplot has open, and closes it"""
+        """Displays pyplot's open figures, and closes them"""
         pyplot = sys.modules.get("matplotlib.pyplot")
         if pyplot is None or not hasattr(pyplot, "get_fignums"):
             return
@@ -117,7 +119,7 @@ class Displays:
             pyplot.close("all")
 
     def translate(self, code):
-        """Code with lines that only notebooks know, as Python; None when it has none"""
+        """Code with notebook commands, as Python; None if it has none"""
         return load("magics").translate(code)
 
     # Modules that are changed when they are imported
@@ -130,10 +132,12 @@ class Displays:
             return importlib.util.spec_from_file_location(name, os.path.join(HERE, "inline.py"))
         if name in ("IPython", "IPython.display"):
             return self.notebook_spec(name, path)
+        if name == "PIL.Image":
+            return changed_spec(name, path, self.show_saved_images)
         return None
 
     def choose_backend(self):
-        """Figures go to the inline backend unless somebody has chosen another"""
+        """Figures go to the inline backend unless the code has chosen another"""
         matplotlib = sys.modules.get("matplotlib")
         if matplotlib is None or "MPLBACKEND" in os.environ:
             return
@@ -141,7 +145,7 @@ class Displays:
             matplotlib.rcParams["backend"] = "module://" + INLINE
 
     def notebook_spec(self, name, path):
-        """IPython's own modules, with a display() that leads here; without IPython, a stand-in"""
+        """IPython's own modules, with this display(); without IPython, a replacement"""
         spec = importlib.machinery.PathFinder.find_spec(name, path)
         if spec is None:
             spec = importlib.util.spec_from_file_location(name, os.path.join(HERE, "notebook.py"))
@@ -149,18 +153,42 @@ class Displays:
             return spec
         if name == "IPython":
             return None
-        execute = spec.loader.exec_module
+        return changed_spec(name, path, lambda module: setattr(module, "display", self.display))
 
-        def exec_module(module):
-            execute(module)
-            module.display = self.display
+    def show_saved_images(self, module):
+        """An image that code saves under a name, or shows, is displayed, because there is no screen"""
+        image = module.Image
+        save = image.save
 
-        spec.loader.exec_module = exec_module
+        @functools.wraps(save)
+        def save_and_display(value, fp, *args, **options):
+            save(value, fp, *args, **options)
+            # matplotlib saves its figures with this, and they are displayed at the end of the code
+            caller = sys._getframe(1).f_globals.get("__name__") or ""
+            if isinstance(fp, (str, os.PathLike)) and caller.partition(".")[0] != "matplotlib":
+                self.display(value)
+
+        image.save = save_and_display
+        image.show = lambda value, *_, **__: self.display(value)
+
+
+def changed_spec(name, path, change):
+    """Finds a module, and calls `change` with it after it was loaded"""
+    spec = importlib.machinery.PathFinder.find_spec(name, path)
+    if spec is None or spec.loader is None:
         return spec
+    execute = spec.loader.exec_module
+
+    def exec_module(module):
+        execute(module)
+        change(module)
+
+    spec.loader.exec_module = exec_module
+    return spec
 
 
 def load(name):
-    """Another file of this folder, which is on nobody's path"""
+    """Loads another file of this folder, which is not on sys.path"""
     spec = importlib.util.spec_from_file_location("forkd_" + name, os.path.join(HERE, name + ".py"))
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
@@ -177,7 +205,7 @@ def shows_itself(value):
 
 
 def guarded(make):
-    """A representation that fails is left out, and says why"""
+    """A representation that fails is omitted, and its error is printed"""
     try:
         return make()
     except Exception:
@@ -204,18 +232,23 @@ def close(figure):
 
 
 def encode(bundle):
-    """JSON text: {"data": {...}}, with "omitted" for what is too large"""
+    """JSON text: {"data": {...}}, with "omitted" for representations that are too large"""
     parts = []
     omitted = {}
     room = MOST_BYTES
+    values = MOST_VALUES
     for mime, value in bundle.items():
         if value is None:
             continue
-        text = json.dumps(plain_of(mime, value), allow_nan=False)
-        if len(text) > room:
+        value = plain_of(mime, value)
+        text = json.dumps(value, allow_nan=False)
+        # The host takes time and memory for each value of a list or an object, and gives up a kernel that sends too many.
+        count = 0 if isinstance(value, str) else sum(text.count(mark) for mark in ",[{")
+        if len(text) > room or count > values:
             omitted[mime] = len(text)
             continue
         room -= len(text)
+        values -= count
         parts.append("%s: %s" % (json.dumps(mime), text))
     end = ', "omitted": %s' % json.dumps(omitted) if omitted else ""
     return '{"data": {%s}%s}' % (", ".join(parts), end)
@@ -230,7 +263,7 @@ def plain_of(mime, value):
 
 
 def plain(value):
-    """Only what JSON has; numbers that are none become null"""
+    """Only types of JSON; NaN and infinities become null"""
     kind = type(value)
     if value is None or kind is bool or kind is str or kind is int:
         return value
@@ -254,7 +287,7 @@ def plain(value):
 
 
 def set_up(send):
-    """Makes the displays of a kernel"""
+    """The displays of a kernel"""
     displays = Displays(send)
     module = types.ModuleType("forkd_displays")
     module.displays = displays

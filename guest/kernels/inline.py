@@ -1,4 +1,4 @@
-"""A backend of matplotlib that displays figures as results."""
+"""A matplotlib backend that displays figures as results."""
 
 from forkd_displays import displays
 from matplotlib.backend_bases import FigureManagerBase

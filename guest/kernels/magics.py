@@ -1,4 +1,4 @@
-"""Lines that are no Python but known from notebooks: ! and % commands. Loaded when code does not compile."""
+"""Notebook commands that are not Python: ! and %. Loaded when code does not compile."""
 
 import os
 import re
@@ -12,7 +12,7 @@ SILENT = ("matplotlib", "load_ext", "autoreload", "config", "reload_ext")
 
 
 def translate(code):
-    """The same with calls in place of such lines; None when there are none"""
+    """The same code with calls in place of such lines; None if there are none"""
     cell = SHELL_CELL.match(code)
     if cell:
         return "__import__('forkd_magics').shell(%r)" % code[cell.end() :]
@@ -29,7 +29,7 @@ def translate(code):
             text += "\n" + lines.pop(0)
             more += 1
         translated.append(call_of(match, text))
-        translated.extend([""] * more)  # numbers of lines stay
+        translated.extend([""] * more) # keeps line numbers
     return "\n".join(translated) if found else None
 
 
@@ -41,7 +41,7 @@ def call_of(match, text):
 
 
 def shell(command, wants_lines=False):
-    """Runs a command, with what it prints as it comes; in an assignment, the lines that it prints"""
+    """Runs a command and prints its output as it comes; in an assignment, returns the lines"""
     sys.stdout.flush()
     sys.stderr.flush()
     argv = ["/bin/bash", "-c", command] if os.path.exists("/bin/bash") else ["/bin/sh", "-c", command]

@@ -3,26 +3,31 @@
 import crypto from "node:crypto";
 import fs from "node:fs";
 import { Session } from "node:inspector";
-import { createRequire, isBuiltin, syncBuiltinESMExports } from "node:module";
+import { createRequire, syncBuiltinESMExports } from "node:module";
 import net from "node:net";
 import path from "node:path";
-import { pathToFileURL } from "node:url";
 import util from "node:util";
 import vm from "node:vm";
 import { bundleOf, encode } from "./display.mjs";
+import { load, take, withImports } from "./imports.mjs";
 
 const CONTROL = 3;
 const MOST_TEXT = 1 << 20;
 const MOST_NAME = 1 << 10;
 const BRIDGE = Symbol.for("forkd.kernel");
+const IMPORTS = new URL("imports.mjs", import.meta.url).href;
 const INTERRUPTED = Symbol("interrupted");
 
-// V8's own REPL mode: state, redeclaration and top-level await as in a developer console
+// V8's REPL mode: state, redeclaration and top-level await as in a developer console
 const session = new Session();
-const bridge = { enter: undefined, value: undefined, load };
+const bridge = { enter: undefined, value: undefined, load, take };
 Object.defineProperty(globalThis, BRIDGE, { value: bridge });
 const enter = new vm.Script(`globalThis[Symbol.for("forkd.kernel")].enter()`, { filename: import.meta.url });
 const keep = "function (v) { globalThis[Symbol.for('forkd.kernel')].value = v }";
+
+/** TypeScript runs in the same interpreter, and has its types removed first */
+const language = process.argv[2] === "typescript" ? "typescript" : "node";
+const { transpile, version } = language === "typescript" ? await import("./typescript.mjs") : { version: process.versions.node };
 
 let endWait; // ends the wait for the running eval
 let globalId;
@@ -126,23 +131,6 @@ function takeRandomnessFromGuestKernel() {
 
 // Evaluation
 
-/** import() of evaluated code: relative to the working folder, not to this file */
-function load(specifier, options) {
-  const name = String(specifier);
-  if (isBuiltin(name) || /^[a-z][a-z0-9+.-]+:/i.test(name)) return import(name, options);
-  const base = path.join(process.cwd(), "eval");
-  const file = /^\.{0,2}\//.test(name) ? path.resolve(name) : createRequire(base).resolve(name);
-  return import(pathToFileURL(file).href, options);
-}
-
-const TOKENS = /\/\/.*|\/\*[^]*?\*\/|'(?:\\[^]|[^'\\])*'|"(?:\\[^]|[^"\\])*"|`(?:\\[^]|[^`\\])*`|(?<![.\w$])import(?=\s*\()/g;
-
-/** V8's REPL mode has no import() of its own */
-function withImports(code) {
-  if (!/import\s*\(/.test(code)) return code;
-  return code.replace(TOKENS, (token) => (token === "import" ? `globalThis[Symbol.for("forkd.kernel")].load` : token));
-}
-
 /** The value behind an inspector's description of it */
 function fetch({ type, objectId, unserializableValue, value }) {
   if (type === "undefined") return undefined;
@@ -160,18 +148,18 @@ function evaluate(id, code) {
     const answered = (error, answer) => {
       if (error) reject(INTERRUPTED);
       else if (answer.exceptionDetails) reject(new Thrown(fetch(answer.result), answer.exceptionDetails));
-      else resolve({ value: fetch(answer.result) }); // in a box: a promise must not be adopted here
+      else resolve({ value: fetch(answer.result) }); // in an object, because resolving with a promise would adopt it
     };
     bridge.enter = () => session.post("Runtime.evaluate", { expression, replMode: true, objectGroup: "eval" }, answered);
     try {
       enter.runInThisContext({ breakOnSigint: true });
     } catch {
-      reject(INTERRUPTED); // nothing but SIGINT makes it throw
+      reject(INTERRUPTED); // only SIGINT makes it throw
     }
   });
 }
 
-/** Carries what evaluated code threw, which need not be an Error */
+/** Carries a thrown value, which need not be an Error */
 class Thrown extends Error {
   constructor(value, details) {
     super();
@@ -187,10 +175,13 @@ function describe(error, id) {
     const text = util.inspect(value);
     return { type: value === null ? "null" : typeof value, message: text, traceback: `Uncaught ${text}` };
   }
-  const lines = String(value.stack ?? value).split("\n");
+  const all = String(value.stack ?? value).split("\n");
+  const lines = all.filter((line) => !line.includes(IMPORTS));
   const end = lines.findIndex((line) => /^\s+at .*(node:inspector|node:internal\/|node:vm)/.test(line) || line.includes(import.meta.url));
   const shown = end < 0 ? lines : lines.slice(0, end);
-  if (value.name === "SyntaxError" && details?.scriptId) {
+  // code that does not compile has no frames; an error that it throws, as JSON.parse does, has
+  const isOfCode = lines.length === all.length && !shown.some((line) => /^\s+at /.test(line));
+  if (value.name === "SyntaxError" && details?.scriptId && isOfCode) {
     shown.push(`    at eval-${id}:${details.lineNumber + 1}:${details.columnNumber + 1}`);
   }
   return { type: String(value.name), message: String(value.message), traceback: shown.join("\n") };
@@ -201,7 +192,7 @@ function failure(id, error) {
   try {
     described = describe(error, id);
   } catch {
-    described = { type: "Error", message: "<no message>", traceback: "" }; // what was thrown throws when it is looked at
+    described = { type: "Error", message: "<no message>", traceback: "" }; // the thrown value throws when it is read
   }
   const { type, message, traceback } = described;
   return JSON.stringify({ event: "error", id, count, type: type.slice(0, MOST_NAME), message: cut(message), traceback: cut(traceback) });
@@ -211,7 +202,7 @@ function cut(text) {
   return text.length > MOST_TEXT ? `${text.slice(0, MOST_TEXT)}…` : text;
 }
 
-/** JSON text of a value that survives the round trip unchanged */
+/** JSON text of a value that JSON preserves */
 function jsonOf(value) {
   let room = MOST_TEXT;
   const survives = (item) => {
@@ -243,16 +234,16 @@ function jsonOf(value) {
 
 // Displays
 
-/** Shows values while code runs, as display() of notebooks does */
+/** Shows values while code runs, like display() in notebooks */
 function display(...values) {
-  if (current === undefined) return; // of code that outlives its eval
+  if (current === undefined) return; // called by code that outlives its eval
   for (const value of values) {
     const bundle = { "text/plain": cut(util.inspect(value)), ...bundleOf(value) };
     send({ event: "display", id: current, ...encode(bundle) });
   }
 }
 
-/** Sets variables of the environment, and gives back what undoes it */
+/** Sets environment variables; returns a function that restores them */
 function setEnvironment(env) {
   const before = Object.keys(env).map((name) => [name, process.env[name]]);
   Object.assign(process.env, env);
@@ -276,7 +267,7 @@ async function answer({ id, code, env, warm }) {
   current = id;
   const restore = env ? setEnvironment(env) : undefined;
   try {
-    let { value } = await evaluate(id, String(code));
+    let { value } = await evaluate(id, transpile ? transpile(String(code)) : String(code));
     if (util.types.isPromise(value)) {
       const interrupted = new Promise((_, reject) => (endWait = () => reject(INTERRUPTED)));
       value = await Promise.race([value, interrupted]);
@@ -299,9 +290,9 @@ async function answer({ id, code, env, warm }) {
 
 // Interrupts
 
-// Node's own way, a SIGINT listener that vm takes off and puts back around breakOnSigint, leaves moments in which SIGINT ends
-// the process. So the watchdog behind breakOnSigint is always on: then a signal breaks code that runs, and nothing else. An eval
-// that waits is told by a message.
+// Node's own method, a SIGINT listener that vm removes and restores around breakOnSigint, has moments in which SIGINT
+// ends the process. So the watchdog behind breakOnSigint is always on: a signal then breaks running code, and nothing
+// else. An eval that waits is interrupted by a message.
 const watchdog = process.binding("contextify");
 
 // Control channel
@@ -355,7 +346,7 @@ async function main() {
   }
   globalThis.require = createRequire(path.join(process.cwd(), "eval"));
   Object.defineProperty(globalThis, "display", { value: display, writable: true, configurable: true });
-  // common paths run once: what is loaded now is shared by all forks
+  // common paths run once: code that is loaded now is shared by all forks
   for (const code of ["1 + 1", "({ a: [1] })", "null.x", "await 1"]) await answer({ id: 0, code, warm: true });
 
   let received = "";
@@ -369,7 +360,7 @@ async function main() {
   control.on("close", () => exit(0));
   control.on("end", () => exit(0));
   control.on("error", () => exit(0));
-  send({ event: "ready", language: "node", version: process.versions.node });
+  send({ event: "ready", language, version });
 }
 
 await main();

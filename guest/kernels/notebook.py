@@ -1,4 +1,4 @@
-"""Stands in for IPython and IPython.display where they are not installed, so that code for notebooks runs."""
+"""Replaces IPython and IPython.display if they are not installed, so that code for notebooks runs."""
 
 import base64
 
@@ -7,7 +7,7 @@ from forkd_displays import displays
 __all__ = ["HTML", "JSON", "SVG", "Image", "Javascript", "Latex", "Markdown", "Pretty", "clear_output", "display", "get_ipython"]
 
 display = displays.display
-version_info = (8, 24, 0)  # libraries that look whether they are in a notebook look at this first
+version_info = (8, 24, 0)  # libraries read this first to detect a notebook
 __version__ = "8.24.0"
 
 
@@ -16,7 +16,7 @@ def get_ipython():
 
 
 def clear_output(wait=False):
-    """There is nothing on a screen that could be cleared"""
+    """There is no screen to clear"""
 
 
 class Shown:

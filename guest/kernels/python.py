@@ -26,13 +26,13 @@ SAFE_INTEGER = (1 << 53) - 1
 ALLOW_AWAIT = getattr(ast, "PyCF_ALLOW_TOP_LEVEL_AWAIT", 0)
 COROUTINE = 0x80
 TWISTER_BYTES = 624 * 4
-# values whose text says it all
+# types whose text is complete
 PLAIN = frozenset((type(None), bool, int, float, complex, str, bytes, list, tuple, dict, set, frozenset, range, type, types.FunctionType))
-# modules that are imported with a change of ours
-HOOKED = frozenset(("matplotlib.pyplot", "forkd_inline", "IPython", "IPython.display"))
+# modules whose import is hooked
+HOOKED = frozenset(("matplotlib.pyplot", "forkd_inline", "IPython", "IPython.display", "PIL.Image"))
 
-# The pieces of the json module that are C. A fork runs its first eval with nothing translated or cached yet, so the way
-# from a request to its result must be short.
+# The C parts of the json module. A fork runs its first eval with nothing translated or cached, so the path from a
+# request to its result must be short.
 scan = json.JSONDecoder().scan_once
 quote = json.encoder.encode_basestring_ascii
 encode = json.JSONEncoder(allow_nan=False).encode
@@ -82,13 +82,15 @@ class Kernel:
         if type(number) is not int:
             return
         if op == "eval":
-            self.generators.after_fork()
+            self.generators.after_fork(self.namespace.__dict__)
             if not message.get("warm"):
                 self.count += 1
             env = message.get("env")
             answer = self.evaluate_with(env, number, message) if env else self.evaluate(number, message.get("code"))
             if os.getpid() != self.pid:
-                os._exit(0)  # the code forked and came back in both
+                os._exit(0)  # the code forked, and both processes returned
+            if message.get("warm") and message.get("code"):
+                self.generators.find_objects()
             if self.generators.changed():
                 self.tell_generators()
             self.send(answer)
@@ -107,14 +109,14 @@ class Kernel:
     def on_sigint(self, _, frame):
         if not self.interruptible or os.getpid() != self.pid:
             return
-        # only ever inside the code's own frames, so that it cannot hit the kernel between two evals
+        # only inside the code's own frames, so that it cannot hit the kernel between two evals
         if frame is None or frame.f_code.co_filename != KERNEL_FILE:
             raise KeyboardInterrupt
 
     # Displays
 
     def load_displays(self):
-        """Made when they are needed first: most code shows nothing but text"""
+        """Made on first use: most code shows only text"""
         if self.displays is None:
             import importlib.util
 
@@ -130,7 +132,7 @@ class Kernel:
 
     def show(self, bundle):
         if self.current is None or os.getpid() != self.pid:
-            return  # of a thread that outlives its eval, or of a process that the code forked
+            return  # called by a thread that outlives its eval, or by a process that the code forked
         flush()
         self.send('{"event": "display", "id": %d, %s' % (self.current, bundle[1:]))
 
@@ -140,7 +142,7 @@ class Kernel:
     # Evaluation
 
     def evaluate_with(self, env, number, message):
-        """With variables of the environment that are set for this code only"""
+        """Runs code with environment variables that are set for this code only"""
         before = {name: os.environ.get(name) for name in env}
         os.environ.update(env)
         try:
@@ -180,11 +182,11 @@ class Kernel:
             return failure(number, error, self.count)
 
     def show_what_failed(self):
-        """Figures that code has begun belong to it, also when it failed: the next code begins with none"""
+        """Figures belong to the code that made them, also if it failed: the next code begins with none"""
         try:
             self.load_displays().show_figures()
         except BaseException:
-            traceback.print_exc()  # what is told is the first failure
+            traceback.print_exc()  # the first failure is reported
 
     def run_to_end(self, coroutine):
         if self.loop is None:
@@ -209,7 +211,7 @@ class Kernel:
         try:
             return (compile(code, filename, "eval", 0, True),)
         except SyntaxError:
-            pass  # no expression, or no Python at all
+            pass  # not an expression, or not Python
         try:
             return compile_statements(code, filename)
         except SyntaxError:
@@ -220,17 +222,18 @@ class Kernel:
 
 
 class Generators:
-    """Where the interpreter's random generators keep their state. The agent fills these places anew at every fork, while
-    the interpreter sleeps or runs: [name, address, length, what they are filled with]."""
+    """The state of the interpreter's random generators. The agent overwrites it at every fork, while the interpreter
+    waits or runs: [name, address, length, kind of content]."""
 
     def __init__(self):
         self.names = ["random"]
+        self.objects = []
         self.complete = True
         self.numpy = False
         self.generation = bytearray(8)
         self.seen = bytes(self.generation)
         keeper = (ctypes.c_char * 8).from_buffer(self.generation)
-        self.keeper = keeper  # as long as it lives the bytes do not move
+        self.keeper = keeper  # while it lives, the bytes do not move
         self.regions = [["generation", ctypes.addressof(keeper), 8, "random"]]
         self.add("random", self.find_random)
 
@@ -241,7 +244,7 @@ class Generators:
             self.complete = False  # another interpreter or version: the host sends a reseed instead
 
     def changed(self):
-        """Whether numpy's generator has come since the last look."""
+        """Whether numpy's generator was loaded since the last call."""
         if not self.numpy_is_new():
             return False
         if self.generation != self.seen:
@@ -255,11 +258,11 @@ class Generators:
         return not self.numpy and "numpy.random.mtrand" in sys.modules
 
     def seed_numpy(self):
-        """For a fork in which numpy was imported, but not yet found, when the generators were filled."""
+        """For a fork in which numpy was imported, but not yet found, when the agent overwrote the generators."""
         try:
             sys.modules["numpy.random.mtrand"].seed(struct.unpack("8I", os.urandom(32)))
         except Exception:
-            self.complete = False  # then the host asks, and gets this failure
+            self.complete = False  # the host then sends a reseed and gets this failure
 
     def find_random(self):
         generator = random._inst
@@ -273,7 +276,7 @@ class Generators:
         state = generator.get_state(legacy=False)
         if ctypes.string_at(address, TWISTER_BYTES) != state["state"]["key"].tobytes():
             raise LookupError("unknown layout")
-        # the second half of a pair of normal numbers waits here for its turn
+        # the second of a pair of normal numbers is cached here
         sign = 0.12345678901234567
         generator.set_state(dict(state, has_gauss=1, gauss=sign))
         try:
@@ -282,11 +285,41 @@ class Generators:
             generator.set_state(state)
         return [(address, TWISTER_BYTES, "random"), (id(generator) + at - 8, 4, "zero")]
 
-    def after_fork(self):
-        """What cannot be done from outside, before the first code a fork is given."""
+    def find_objects(self):
+        """Generator objects anywhere in the warm-up's data. A fork searches only variables, because this takes long."""
+        kinds = self.kinds()
+        # type() and not isinstance(), which calls code of the object
+        found = [item for item in gc.get_objects() if issubclass(type(item), kinds)]
+        # the agent overwrites these two from outside
+        numpy = getattr(sys.modules.get("numpy.random.mtrand"), "_rand", None)
+        known = {id(random._inst), id(numpy), id(getattr(numpy, "_bit_generator", None))}
+        self.objects = [item for item in found if id(item) not in known]
+
+    def kinds(self):
+        kinds = [random.Random]
+        for module, names in (("numpy.random", ("BitGenerator", "Generator", "RandomState")), ("torch", ("Generator",))):
+            found = sys.modules.get(module)
+            kinds.extend(getattr(found, name) for name in names if hasattr(found, name))
+        return tuple(kinds)
+
+    def seed_objects(self, variables):
+        kinds = self.kinds()
+        found = [item for item in variables.values() if issubclass(type(item), kinds)]
+        torch = sys.modules.get("torch")
+        if hasattr(torch, "default_generator"):
+            found.append(torch.default_generator)
+        for item in {id(item): item for item in self.objects + found}.values():
+            try:
+                seed_object(item)
+            except Exception as error:  # a foreign class; the error is reported to the code that may use it
+                print("forkd: a %s could not be reseeded: %s" % (type(item).__name__, error), file=sys.stderr)
+
+    def after_fork(self, variables):
+        """Reseeds generators that the agent cannot overwrite, before the first code of a fork."""
         if self.generation == self.seen:
             return
         self.seen = bytes(self.generation)
+        self.seed_objects(variables)
         if self.numpy_is_new():
             self.seed_numpy()
         random._inst.gauss_next = None
@@ -298,6 +331,17 @@ class Generators:
         random.seed(int.from_bytes(seed, "little"))
         if self.numpy:
             sys.modules["numpy.random.mtrand"].seed(struct.unpack("8I", seed))
+
+
+def seed_object(item):
+    if isinstance(item, random.Random):
+        random.Random.seed(item)
+    elif hasattr(item, "bit_generator"):  # numpy's Generator
+        item.bit_generator.state = type(item.bit_generator)().state
+    elif hasattr(item, "seed"):  # numpy's RandomState, torch's Generator
+        item.seed()
+    else:  # numpy's BitGenerator
+        item.state = type(item)().state
 
 
 def parse(line):
@@ -357,7 +401,7 @@ def cut(text):
 
 
 def survives_json(value):
-    """Whether the value is only of types that JSON gives back as they were, and not too large."""
+    """Whether the value has only types that JSON preserves, or tuples, which become arrays, and is not too large."""
     room = MOST_TEXT
     stack = [value]
     while stack:
@@ -377,6 +421,10 @@ def survives_json(value):
                 stack.extend(item.values())
                 if any(type(key) is not str for key in item):
                     return False
+        elif isinstance(item, tuple) and kind.__iter__ is tuple.__iter__:  # also a namedtuple
+            room -= tuple.__len__(item)
+            if room >= 0:
+                stack.extend(item)
         elif kind is int:
             if not -SAFE_INTEGER <= item <= SAFE_INTEGER:
                 return False
@@ -407,7 +455,7 @@ def failure(number, error, count=0):
 
 
 def hide_kernel(formatted):
-    """Takes frames of the kernel, and what it called to get to the code, out of a traceback."""
+    """Removes the frames of the kernel, and of the functions between it and the code, from a traceback."""
     todo = [formatted]
     while todo:
         one = todo.pop()
@@ -421,7 +469,7 @@ def hide_kernel(formatted):
 
 
 def warm_up(kernel):
-    """Runs the common paths once: memory that is touched and code that is loaded now is shared by all forks."""
+    """Runs the common paths once: all forks share the memory that is touched and the code that is loaded now."""
     for code in ("1 + 1", "x = {'a': [1, 2.5, 'b', None]}\nx", "1 / 0", "def f(:"):
         kernel.evaluate(0, code)
     del kernel.namespace.x
@@ -435,10 +483,11 @@ def main():
     os.set_inheritable(CONTROL, False)
     sys.argv = [""]
     sys.path[0] = ""
-    # those of the site module close stdin for the evals that follow
+    # those of the site module would close stdin for later evals
     builtins.exit = builtins.quit = sys.exit
     for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(line_buffering=True)
+        # "-u" would forward each write: print("hello") writes the text and the line end separately
+        stream.reconfigure(line_buffering=True, write_through=False)
     kernel = Kernel(_socket.socket(fileno=CONTROL))
     builtins.display = kernel.display
     sys.meta_path.insert(0, kernel)

@@ -1,22 +1,26 @@
-//! The loop: waits for the port, for signals and for processes, and does what the frames ask.
+//! The agent's loop: waits for the port, signals and processes, and handles frames.
 
-mod aside;
-mod own;
+mod child_tasks;
+mod egress;
+mod fork;
 mod processes;
 mod shares;
 mod transfers;
 mod wait;
 
-use crate::aside::Aside;
+use crate::child_task::ChildTask;
 use crate::failure::Failure;
 use crate::files::{self, Download, Upload};
 use crate::generators::Generators;
+use crate::hold::Hold;
 use crate::listeners;
-use crate::network::{Door, Network, FIRST_OWN};
+use crate::metrics;
+use crate::network::{EgressSocket, Network, FIRST_AGENT_STREAM};
+use crate::openssl::OpenSsl;
 use crate::outbox::Outbox;
 use crate::port::Port;
 use crate::process::Part;
-use crate::protocol::{attached_record, channel, kind, Decoder, Event, Frame, Reader, Writer, VERSION};
+use crate::protocol::{attached_record, channel, kind, Decoder, Event, Frame, VERSION};
 use crate::resync::Identity;
 use crate::shares::{Mount, Shares};
 use crate::shutdown;
@@ -25,6 +29,7 @@ use crate::starting::Starting;
 use crate::sys::{self, PollFd};
 use crate::table::Table;
 use crate::tools;
+use forkd_wire::{Reader, Writer};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -38,18 +43,18 @@ enum Stream {
     Download(Download),
     Upload(Upload),
     Socket(Socket),
-    /// A child that answers in the agent's place.
-    Aside(Aside),
-    Mounting(Aside, Mount),
+    /// A child of the agent answers on this stream.
+    Child(ChildTask),
+    Mounting(ChildTask, Mount),
     Share(u32),
 }
 
-/// What a descriptor that is waited for belongs to.
+/// The owner of a polled descriptor.
 enum Source {
     Process(u64, Part),
     Starting,
     Stream(u32),
-    Door(Door),
+    EgressSocket(EgressSocket),
     Share(u32),
 }
 
@@ -63,18 +68,22 @@ pub struct Agent {
     shares: Shares,
     identity: Identity,
     generators: Generators,
+    openssl: OpenSsl,
+    hold: Hold,
+    /// The last process that was started before a rehearsal.
+    rehearsal: Option<u64>,
     network: Network,
-    /// The stream that the agent opened last.
-    last_own: u32,
+    /// The last stream that the agent opened.
+    last_agent_stream: u32,
     release: String,
     attached: u32,
-    /// The program that was begun last to be started by a child.
+    /// The last program whose start a child of the agent has begun.
     last_start: u64,
     scratch: Vec<u8>,
     fds: Vec<PollFd>,
-    /// What the descriptors from the third on belong to.
+    /// Owners of the descriptors from the third on.
     sources: Vec<Source>,
-    /// The stream whose turn to send is next.
+    /// The stream that sends next.
     turn: u32,
 }
 
@@ -89,8 +98,11 @@ impl Agent {
             shares: Shares::default(),
             identity: Identity::new()?,
             generators: Generators::default(),
+            openssl: OpenSsl::default(),
+            hold: Hold::new(),
+            rehearsal: None,
             network: Network::default(),
-            last_own: u32::MAX,
+            last_agent_stream: u32::MAX,
             release: fs::read_to_string("/proc/sys/kernel/osrelease")?,
             attached: 0,
             last_start: 0,
@@ -98,12 +110,12 @@ impl Agent {
             fds: Vec::new(),
             sources: Vec::new(),
             turn: 0,
-            // last: from here on the host is served
+            // last, because the host is served from here on
             port: Port::open()?,
         })
     }
 
-    /// Serves for ever a host that knows the key.
+    /// Serves a host that knows the key; never returns without an error.
     pub fn run(&mut self, key: &[u8; 16]) -> io::Result<()> {
         let mut decoder = Decoder::new(key);
         loop {
@@ -115,9 +127,12 @@ impl Agent {
             };
             self.wait(timeout)?;
             if self.port.ready(self.fds[0].revents) {
+                let attached = self.attached;
                 self.receive(&mut decoder);
-                if !self.port.is_connected() {
-                    // so that whoever is told to end while nobody answers can
+                // Data of the next host can arrive before the guest kernel has seen that it is connected: in a clone both
+                // have happened before its first instruction.
+                if !self.port.is_connected() && self.attached == attached {
+                    // so that a process that waits for a share can end although no host answers
                     self.shares.detach_all();
                 }
             }
@@ -137,7 +152,7 @@ impl Agent {
         }
     }
 
-    /// The descriptor of a source is ready.
+    /// Handles a ready descriptor.
     fn ready(&mut self, at: usize, events: i16) {
         match self.sources[at] {
             Source::Process(id, part) => {
@@ -147,7 +162,7 @@ impl Agent {
             }
             Source::Starting => self.started(),
             Source::Stream(number) => self.stream_ready(number, events),
-            Source::Door(door) => self.serve(door),
+            Source::EgressSocket(socket) => self.serve(socket),
             Source::Share(number) => self.share_ready(number),
         }
     }
@@ -163,12 +178,12 @@ impl Agent {
                 let ended = upload.ready(number, &mut self.outbox);
                 self.end_upload(number, ended);
             }
-            Some(Stream::Aside(_) | Stream::Mounting(..)) => self.aside_ready(number),
+            Some(Stream::Child(_) | Stream::Mounting(..)) => self.child_ready(number),
             _ => {}
         }
     }
 
-    /// After something was done on a stream: it may have failed, or ended.
+    /// After work on a stream: it may have failed or ended.
     fn settle(&mut self, number: u32, result: Result<(), Failure>) {
         if let Err(failure) = result {
             self.forget(number);
@@ -182,7 +197,7 @@ impl Agent {
         }
     }
 
-    /// Moves output to the host as far as it goes; `true` when more could go at once.
+    /// Moves output to the host as far as credit and port allow; `true` if more could be sent at once.
     fn send(&mut self) -> bool {
         let (streams, outbox) = (&mut self.streams, &mut self.outbox);
         self.table.pump(outbox, &mut self.scratch, |stream| {
@@ -193,7 +208,7 @@ impl Agent {
         self.shares.pump(outbox);
         let was_full = outbox.is_full();
         if !outbox.is_empty() {
-            // a port that fails has no host; the next attach begins anew
+            // a port that fails has no host; the next attach starts afresh
             let _ = outbox.write_to(&mut self.port);
         }
         (was_full || more) && !outbox.is_full()
@@ -210,16 +225,16 @@ impl Agent {
     }
 
     fn read_signals(&mut self) {
-        // the content does not matter: all ended children are collected
+        // the content does not matter: all ended children are reaped
         let _ = self.signals.read(&mut self.scratch);
         while let Some(ended) = sys::reap() {
-            // it may be a program of which a child has only just told
+            // it may be a program whose start a child has just reported
             self.started();
             self.table.ended(ended, &mut self.scratch);
         }
     }
 
-    /// A host end attached: everything of the former one is forgotten, except the processes and what is mounted.
+    /// A host attached: all state of the previous connection is dropped, except processes and mounts.
     fn attach(&mut self, nonce: &[u8; 16]) {
         self.outbox.clear();
         self.streams.clear();
@@ -246,7 +261,7 @@ impl Agent {
         self.settle(frame.stream, result);
     }
 
-    /// Ends the host's interest in a stream.
+    /// Drops a stream that the host has cancelled.
     fn forget(&mut self, stream: u32) {
         match self.streams.remove(&stream) {
             Some(Stream::Process(id)) => self.table.detach(id),
@@ -255,7 +270,7 @@ impl Agent {
         }
     }
 
-    /// A frame for a stream that should exist.
+    /// A frame for an open stream.
     fn continuation(&mut self, frame: &Frame) -> Result<(), Failure> {
         let number = frame.stream;
         if self.network.answer(number, frame.kind, &frame.payload)? {
@@ -284,8 +299,8 @@ impl Agent {
             let id = *id;
             return self.process_frame(id, frame, &mut reader);
         }
-        if let Stream::Aside(aside) = stream {
-            aside.frame(frame);
+        if let Stream::Child(child) = stream {
+            child.frame(frame);
             return Ok(());
         }
         let channel = reader.u8()?;
@@ -314,17 +329,20 @@ impl Agent {
     /// A frame that opens a stream.
     fn request(&mut self, frame: &Frame) -> Result<(), Failure> {
         let (stream, payload) = (frame.stream, frame.payload.as_ref());
-        if stream == 0 || stream >= FIRST_OWN || self.streams.contains_key(&stream) {
+        if stream == 0 || stream >= FIRST_AGENT_STREAM || self.streams.contains_key(&stream) {
             return Err(Failure::Refused("bad_request", "the stream is in use"));
         }
         if self.streams.len() >= MOST_STREAMS {
             return Err(Failure::Refused("too_many_streams", "4096 streams are open"));
         }
         if self.is_for_a_child(frame.kind) {
-            return self.set_aside(frame);
+            return self.run_in_child(frame);
         }
         match frame.kind {
-            kind::PING => self.outbox.frame(kind::RESULT, stream, &[]),
+            kind::PING => {
+                let now = Writer::default().u64(sys::monotonic_ns());
+                self.outbox.frame(kind::RESULT, stream, &now.0);
+            }
             kind::EXEC => return self.exec(stream, payload),
             kind::ATTACH => return self.attach_process(stream, payload),
             kind::LIST => self.table.list(Reader::new(payload).u64()?, stream, &mut self.outbox),
@@ -348,6 +366,7 @@ impl Agent {
                 let answer = listeners::answer(payload, self.network.own_port())?;
                 self.outbox.frame(kind::RESULT, stream, &answer);
             }
+            kind::METRICS => self.outbox.frame(kind::RESULT, stream, &metrics::answer()?),
             kind::STAT | kind::MKDIR | kind::MOVE | kind::REMOVE | kind::CHMOD | kind::CHOWN | kind::SYMLINK => {
                 let answer = files::quick(frame.kind, payload)?;
                 self.outbox.frame(kind::RESULT, stream, &answer);
@@ -360,12 +379,16 @@ impl Agent {
             kind::MOUNT => return self.mount(stream, payload),
             kind::UNMOUNT => return self.unmount(stream, payload),
             kind::RESYNC => {
-                let answer = self.identity.resync(payload, &mut self.generators, &mut self.scratch)?;
+                let answer = self.resync(payload)?;
+                self.outbox.frame(kind::RESULT, stream, &answer);
+            }
+            kind::HOLD => {
+                let answer = self.hold(payload)?;
                 self.outbox.frame(kind::RESULT, stream, &answer);
             }
             kind::CLOCK => {
                 sys::set_wall_clock_ns(Reader::new(payload).i64()?)?;
-                let now = Writer::default().i64(sys::wall_clock_ns());
+                let now = Writer::default().i64(sys::wall_clock_ns()).u64(sys::monotonic_ns());
                 self.outbox.frame(kind::RESULT, stream, &now.0);
             }
             kind::REGIONS => {
@@ -378,7 +401,7 @@ impl Agent {
             }
             kind::POWEROFF => {
                 self.outbox.frame(kind::RESULT, stream, &[]);
-                self.shares = Shares::default(); // nothing may wait for what nobody serves any more
+                self.shares = Shares::default(); // otherwise a process could wait for a share that is no longer served
                 shutdown::power_off(&mut self.outbox, &mut self.port)
             }
             _ => return Err(Failure::Refused("unsupported", "unknown frame type")),

@@ -1,7 +1,8 @@
-//! From the guest kernel's hand-over to a machine that can run programs: mounts, modules, the overlay root.
+//! Boot: from the guest kernel's start of the agent to a machine that can run programs: mounts, modules, the overlay
+//! root.
 
-use crate::errno;
 use crate::sys;
+use forkd_wire::errno;
 use std::env;
 use std::fmt::Display;
 use std::fs::{self, File, OpenOptions};
@@ -15,7 +16,7 @@ const KERNELS: &str = "run/forkd/kernels";
 const DEVICE_ATTEMPTS: u32 = 500;
 const DEVICE_PAUSE: Duration = Duration::from_millis(10);
 
-/// What the guest kernel's command line says.
+/// Options on the guest kernel's command line.
 pub struct Options {
     pub key: [u8; 16],
     root: Option<String>,
@@ -55,11 +56,11 @@ pub fn boot() -> Result<Options, Fatal> {
     Ok(options)
 }
 
-/// A guest that runs out of memory would read its own programs from the image again and again for minutes: what was used
-/// in the last second stays, and if that does not fit, the largest process ends.
+/// A guest without free memory would read its programs from the image again and again for minutes. The pages of the
+/// last second stay in memory, and if they do not fit, the guest kernel kills the largest process.
 fn end_rather_than_thrash() {
     for (file, value) in [("enabled", "y"), ("min_ttl_ms", "1000")] {
-        // guest kernels without it thrash, as they always did
+        // guest kernels without this setting thrash
         let _ = fs::write(format!("/sys/kernel/mm/lru_gen/{}", file), value);
     }
 }
@@ -120,7 +121,7 @@ fn load_modules() -> Result<(), Fatal> {
     Ok(())
 }
 
-/// The read-only image at /new, and above it what takes the writes: the disk, or without one a tmpfs.
+/// Mounts the read-only image, and above it the writable layer: the disk, or a tmpfs without one.
 fn overlay_root(device: &str, fs_type: &str, disk: Option<&str>) -> Result<(), Fatal> {
     let quiet = libc::MS_NODEV | libc::MS_NOATIME;
     await_device(device);
@@ -128,7 +129,7 @@ fn overlay_root(device: &str, fs_type: &str, disk: Option<&str>) -> Result<(), F
     match disk {
         Some(disk) => {
             await_device(disk);
-            // what is deleted is given back to the host
+            // discard returns deleted blocks to the host
             mount(disk, "ext4", "/upper", quiet, "discard,errors=remount-ro")?;
         }
         None => mount("tmpfs", "tmpfs", "/upper", quiet, "size=50%,mode=755")?,
@@ -149,7 +150,7 @@ fn await_device(device: &str) {
     }
 }
 
-/// Mounts what programs expect below `root`, and puts the kernels into it.
+/// Mounts the file systems that programs expect below `root`, and copies the kernels into it.
 fn furnish(root: &str) -> Result<(), Fatal> {
     let at = |path: &str| Path::new(root).join(path).to_string_lossy().into_owned();
     if root != "/" {
@@ -184,12 +185,12 @@ fn furnish(root: &str) -> Result<(), Fatal> {
     Ok(())
 }
 
-/// Deletes the initramfs, whose files would take memory for ever.
+/// Deletes the files of the initramfs, which would take memory as long as the guest runs.
 fn free_initramfs() -> io::Result<()> {
     let root = fs::metadata("/")?.dev();
     for entry in fs::read_dir("/")?.flatten() {
         let found = fs::symlink_metadata(entry.path())?;
-        // mount points are on other devices; an empty folder that was one costs nothing
+        // mount points are on other devices; an empty folder costs nothing
         if found.dev() != root {
             continue;
         }
@@ -202,7 +203,7 @@ fn free_initramfs() -> io::Result<()> {
     Ok(())
 }
 
-/// Makes `root` the root: an initramfs cannot be pivoted away, so the new root is moved over it.
+/// Makes `root` the root. An initramfs cannot be pivoted away, so the new root is moved over it.
 fn enter(root: &str) -> io::Result<()> {
     env::set_current_dir(root)?;
     sys::mount(".", "/", "", libc::MS_MOVE, "")?;

@@ -1,4 +1,4 @@
-//! The two directions of a process's channels: memory and flow control of output, queue and flow control of input.
+//! The channels of a process: buffer and flow control of output, queue and flow control of input.
 
 use crate::outbox::Outbox;
 use crate::protocol::{CREDIT_STEP, WINDOW};
@@ -9,11 +9,11 @@ use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::io::AsRawFd;
 
-/// The most that is read or sent at once, so that no process starves the others.
+/// Most bytes read or sent at once, so that no process starves the others.
 pub const PIECE: usize = 61440;
-/// More than a terminal can hold between its program and us.
+/// More than a terminal buffers between its program and the agent.
 const TERMINAL_HOLDS: u64 = 65536;
-/// Control bytes that were accepted from former streams add up; beyond this a further host end is refused.
+/// Control bytes accepted from previous streams add up; beyond this, attaching is refused.
 const MOST_INPUT: usize = 4 * WINDOW;
 
 /// stdout or stderr.
@@ -21,12 +21,12 @@ pub struct Output {
     pub channel: u8,
     pub pipe: Option<File>,
     pub ring: Ring,
-    /// Offset up to which the attached stream has got it.
+    /// Offset up to which the attached stream has received it.
     pub sent: u64,
     pub credit: usize,
     /// After the end of the process: the offset at which its output ends.
     pub last: Option<u64>,
-    /// Whether somebody may attach later and want what was written before.
+    /// Whether a later stream may ask for earlier output.
     pub keeps: bool,
 }
 
@@ -43,15 +43,15 @@ impl Output {
         }
     }
 
-    /// The offset behind what the process has written so far.
+    /// The offset behind the last byte that the process has written.
     pub fn written(&self) -> u64 {
         let waiting = self.pipe.as_ref().map_or(0, |p| sys::waiting(p.as_raw_fd()));
         self.ring.end() + waiting
     }
 
-    /// The process has ended: what it has written until now still belongs to it, nothing later does.
+    /// The process has ended: the output until now belongs to it, later output does not.
     pub fn finish(&mut self, terminal: bool) {
-        // what a terminal still holds cannot be asked for: it is read until it gives nothing
+        // the amount that a terminal still buffers is unknown: it is read until it returns nothing
         let last = if terminal {
             self.ring.end() + TERMINAL_HOLDS
         } else {
@@ -71,7 +71,7 @@ impl Output {
         self.pipe.is_some() && (!attached || (self.caught_up() && self.credit > 0 && !outbox.is_full()))
     }
 
-    /// Reads once from the pipe; for an attached stream right into the outbox.
+    /// Reads once from the pipe; for an attached stream directly into the outbox.
     pub fn read(&mut self, stream: Option<u32>, outbox: &mut Outbox, scratch: &mut [u8]) {
         let mut most = scratch.len();
         if stream.is_some() {
@@ -108,7 +108,7 @@ impl Output {
         }
     }
 
-    /// Sends what is kept and not yet sent, as far as credit goes.
+    /// Sends buffered output as far as credit allows.
     pub fn send(&mut self, stream: u32, outbox: &mut Outbox) {
         while !self.caught_up() && self.credit > 0 && !outbox.is_full() {
             let piece = self.ring.read(self.sent, self.credit.min(PIECE));
@@ -123,18 +123,18 @@ impl Output {
 #[derive(Default)]
 pub struct Input {
     pub queue: VecDeque<u8>,
-    /// Of the queue, what came from former streams: no credit is given back for it.
+    /// Bytes in the queue from previous streams: no credit is returned for them.
     foreign: usize,
-    /// What the host may still send.
+    /// Bytes that the host may still send.
     window: usize,
-    /// What it may have on its way.
+    /// Bytes that the host may have in transit.
     whole: usize,
     consumed: usize,
     pub closing: bool,
 }
 
 impl Input {
-    /// `false`: more than the host may send. What the receiver takes at once never gets into the queue.
+    /// `false`: more than the credit. Bytes that the receiver accepts at once never enter the queue.
     pub fn accept(&mut self, bytes: &[u8], sink: Option<&mut impl Write>) -> bool {
         if bytes.len() > self.window || self.queue.len() + bytes.len() > MOST_INPUT {
             return false;
@@ -146,7 +146,7 @@ impl Input {
         }
         let mut rest = bytes;
         if let (true, Some(sink)) = (self.queue.is_empty(), sink) {
-            // whatever it fails with is met again by flush
+            // flush meets the same error again
             while let Ok(count @ 1..) = sink.write(rest) {
                 rest = &rest[count..];
             }
@@ -163,7 +163,7 @@ impl Input {
         self.queue.drain(..count);
     }
 
-    /// Writes what the receiver takes now; `false` when it will never take any more.
+    /// Writes what the receiver accepts now; `false` if it will never accept more.
     pub fn flush(&mut self, sink: Option<&mut impl Write>) -> bool {
         if let Some(sink) = sink {
             while !self.queue.is_empty() {
@@ -191,12 +191,12 @@ impl Input {
         }
     }
 
-    /// A stream begins with the whole window, whatever the one before has left here.
+    /// A stream begins with the whole window, regardless of bytes left by the previous one.
     pub fn attach(&mut self) {
         self.open(WINDOW);
     }
 
-    /// Takes so many bytes from a new stream before it gives credit.
+    /// The window of a new stream.
     pub fn open(&mut self, window: usize) {
         self.foreign = self.queue.len();
         self.window = window;
@@ -204,7 +204,7 @@ impl Input {
         self.consumed = 0;
     }
 
-    /// A stream begins with the room that is left, so that it never adds up; how much that is.
+    /// A stream begins with the room that is left, so that queued bytes never add up; returns that room.
     pub fn resume(&mut self) -> usize {
         self.window = WINDOW.saturating_sub(self.queue.len());
         self.whole = WINDOW;
@@ -212,7 +212,7 @@ impl Input {
         self.window
     }
 
-    /// Takes more at a time from now on; the credit to give for that.
+    /// Enlarges the window; returns the credit to send for it.
     pub fn widen(&mut self, window: usize) -> usize {
         let more = window - self.whole;
         self.window += more;

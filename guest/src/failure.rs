@@ -1,8 +1,8 @@
-//! Why a request failed, and how the host is told.
+//! Why a request failed, and the ERROR frame for it.
 
-use crate::errno;
 use crate::outbox::Outbox;
-use crate::protocol::Malformed;
+use forkd_wire::errno;
+use forkd_wire::Malformed;
 use std::io;
 
 pub enum Failure {
@@ -11,7 +11,7 @@ pub enum Failure {
     FlowControl,
     /// There is no such user in the guest.
     NoUser(io::Error),
-    /// The guest kernel cannot do it.
+    /// The guest kernel does not support it.
     Unsupported(io::Error),
     /// A protocol error's code and text.
     Refused(&'static str, &'static str),

@@ -1,4 +1,4 @@
-//! Files: what is quick enough to be done in the agent's loop. Everything else is a tool.
+//! File operations that are quick enough for the agent's loop. All others are tools.
 
 mod download;
 mod upload;
@@ -7,9 +7,10 @@ pub use download::Download;
 pub use upload::Upload;
 
 use crate::failure::Failure;
-use crate::protocol::{kind, Malformed, Reader, Writer};
+use crate::protocol::kind;
 use crate::sys;
 use crate::users::{self, Names, User};
+use forkd_wire::{Malformed, Reader, Writer};
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, Metadata, Permissions};
 use std::io;
@@ -24,7 +25,7 @@ pub const MODE_BITS: u32 = 0o7777;
 
 type Work = Box<dyn FnOnce() -> io::Result<Vec<u8>>>;
 
-/// Does a quick operation; the payload of its RESULT.
+/// Performs a quick operation; returns the payload of its RESULT.
 pub fn quick(what: u8, payload: &[u8]) -> Result<Vec<u8>, Failure> {
     let mut reader = Reader::new(payload);
     let work: Work = match what {
@@ -72,7 +73,7 @@ pub fn path(reader: &mut Reader) -> Result<PathBuf, Malformed> {
     Ok(PathBuf::from(OsStr::from_bytes(reader.bytes()?)))
 }
 
-/// The user at the end of a payload; `None`: root, as the agent is.
+/// The user at the end of a payload; `None` is root.
 pub fn user(reader: &mut Reader) -> Result<Option<User>, Failure> {
     let name = reader.str()?;
     if name.is_empty() {
@@ -81,7 +82,7 @@ pub fn user(reader: &mut Reader) -> Result<Option<User>, Failure> {
     users::find(&name).map(Some).map_err(Failure::NoUser)
 }
 
-/// Does the work with that user's rights to files.
+/// Runs `work` with that user's rights to files.
 pub fn as_user<T>(user: &Option<User>, work: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     match user {
         Some(user) => sys::with_file_rights(user.uid, user.gid, &user.groups, work),
@@ -89,7 +90,7 @@ pub fn as_user<T>(user: &Option<User>, work: impl FnOnce() -> io::Result<T>) -> 
     }
 }
 
-/// The letter of a file's kind.
+/// The letter of a file's type.
 pub fn letter(found: &Metadata) -> u8 {
     let file_type = found.file_type();
     if file_type.is_file() {
@@ -109,9 +110,9 @@ pub fn letter(found: &Metadata) -> u8 {
     }
 }
 
-/// What is told about a file; `path` is where it is found.
+/// Appends a file's description; `path` is its path.
 pub fn describe(out: Writer, path: &Path, found: &Metadata, names: &Names) -> Writer {
-    // a link may be gone by now; then it points nowhere
+    // the link may have been removed meanwhile; its target is empty then
     let target = match found.file_type().is_symlink() {
         true => fs::read_link(path).unwrap_or_default(),
         false => PathBuf::new(),
@@ -141,7 +142,7 @@ fn make_dir(path: &Path, mode: u32, parents: bool) -> io::Result<()> {
     }
     match DirBuilder::new().mode(mode).create(path) {
         Err(e) if parents && e.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
-        // the umask took bits away
+        // the umask removed bits
         Ok(()) => fs::set_permissions(path, Permissions::from_mode(mode)),
         result => result,
     }
@@ -152,7 +153,7 @@ pub fn rename(from: &Path, to: &Path, overwrite: bool) -> io::Result<()> {
         return fs::rename(from, to);
     }
     match sys::rename_new(from, to) {
-        // not every file system can say "only if it is not there"
+        // not every file system supports RENAME_NOREPLACE
         Err(e) if e.raw_os_error() == Some(libc::EINVAL) && fs::symlink_metadata(to).is_err() => fs::rename(from, to),
         result => result,
     }

@@ -1,7 +1,8 @@
-//! The wire of FUSE 7.31, which guest kernels from 5.4 on speak: what the guest kernel asks, and answers in its layout.
+//! The wire format of FUSE 7.31, which guest kernels from 5.4 on support: requests of the guest kernel, and answers in
+//! its layout.
 
 pub const ROOT: u64 = 1;
-/// The guest kernel does not hand out a request to a buffer smaller than this.
+/// The guest kernel refuses reads into a smaller buffer.
 pub const SMALLEST_BUFFER: usize = 8192;
 const READ_ONLY: u32 = 0;
 const ACCESS_MODE: u32 = 3;
@@ -10,26 +11,26 @@ const REQUEST_HEADER: usize = 40;
 const ANSWER_HEADER: usize = 16;
 const MAJOR: u32 = 7;
 const MINOR: u32 = 31;
-/// Seconds for which the guest kernel believes names and attributes.
+/// Seconds for which the guest kernel caches names and attributes.
 const VALID_SECS: u64 = 1;
 const LONGEST_NAME: u32 = 255;
 const BLOCK: u32 = 4096;
 
-/// Flags of INIT: reads in parallel, pages kept while size and time are the same, folders read with the attributes of
-/// what is in them, several at a time in one folder, large reads.
+/// Flags of INIT: parallel reads, cached pages while size and time are unchanged, folders read with the attributes of
+/// their entries, parallel operations in one folder, large reads.
 const ASYNC_READ: u32 = 1 << 0;
 const AUTO_INVAL_DATA: u32 = 1 << 12;
 const DO_READDIRPLUS: u32 = 1 << 13;
 const PARALLEL_DIROPS: u32 = 1 << 18;
 const MAX_PAGES: u32 = 1 << 22;
 const FLAGS: u32 = ASYNC_READ | AUTO_INVAL_DATA | DO_READDIRPLUS | PARALLEL_DIROPS | MAX_PAGES;
-/// The largest read, and how much the guest kernel may read ahead.
+/// The largest read, and the read-ahead of the guest kernel.
 const READ_PAGES: u16 = 64;
 pub const LARGEST_READ: u32 = READ_PAGES as u32 * BLOCK;
 const READS_AT_ONCE: u16 = 12;
 const CONGESTED: u16 = 9;
 
-/// What a request asks for.
+/// Operations.
 pub mod op {
     pub const LOOKUP: u32 = 1;
     pub const FORGET: u32 = 2;
@@ -65,7 +66,7 @@ pub mod op {
     pub const TMPFILE: u32 = 51;
 }
 
-/// Everything that would change something.
+/// Whether the operation would change something.
 pub fn is_change(opcode: u32) -> bool {
     matches!(
         opcode,
@@ -122,7 +123,7 @@ impl<'a> Request<'a> {
         Some((u64_at(self.body, 0)?, u64_at(self.body, 8)?, u32_at(self.body, 16)?))
     }
 
-    /// The handle of RELEASEDIR, the count of FORGET, the request that INTERRUPT means.
+    /// The handle of RELEASEDIR, the count of FORGET, the request that INTERRUPT refers to.
     pub fn number(&self) -> Option<u64> {
         u64_at(self.body, 0)
     }
@@ -134,7 +135,7 @@ impl<'a> Request<'a> {
         all.filter_map(|one| Some((u64_at(one, 0)?, u64_at(one, 8)?)))
     }
 
-    /// The answer to INIT: version, what is wanted of what the guest kernel can do, sizes.
+    /// The answer to INIT: version, accepted flags, sizes.
     pub fn init(&self) -> Option<Vec<u8>> {
         let (major, minor) = (u32_at(self.body, 0)?, u32_at(self.body, 4)?);
         let offered = u32_at(self.body, 12)?;
@@ -144,14 +145,14 @@ impl<'a> Request<'a> {
         let mut out = Out::default();
         out.u32(MAJOR).u32(MINOR).u32(LARGEST_READ).u32(FLAGS & offered);
         out.u16(READS_AT_ONCE).u16(CONGESTED);
-        // nothing is ever written; nanoseconds
+        // writes never happen; times have nanoseconds
         out.u32(BLOCK).u32(1).u16(READ_PAGES).u16(0);
         out.0.resize(64, 0);
         Some(out.0)
     }
 }
 
-/// What is known of a file.
+/// Attributes of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attributes {
     pub inode: u64,
@@ -159,7 +160,7 @@ pub struct Attributes {
     pub blocks: u64,
     /// Access, change of content, change of attributes, in ns.
     pub times: [i64; 3],
-    /// With the kind of file.
+    /// With the file type.
     pub mode: u32,
     pub links: u32,
 }
@@ -169,7 +170,7 @@ impl Attributes {
         self.mode & libc::S_IFMT
     }
 
-    /// Everything belongs to root: ids of the host mean nothing here.
+    /// Everything belongs to root: ids of the host have no meaning in the guest.
     fn write(&self, out: &mut Out) {
         out.u64(self.inode).u64(self.size).u64(self.blocks);
         for time in self.times {
@@ -183,7 +184,7 @@ impl Attributes {
     }
 }
 
-/// What stands before an answer's body of that length, or is all of an error.
+/// The header before a body of this length, or a whole error answer.
 pub fn answer_head(unique: u64, body: Result<usize, i32>) -> [u8; ANSWER_HEADER] {
     let (errno, length) = match body {
         Ok(length) => (0, length),
@@ -196,7 +197,7 @@ pub fn answer_head(unique: u64, body: Result<usize, i32>) -> [u8; ANSWER_HEADER]
     head
 }
 
-/// Answer of LOOKUP; without a node the name is known not to exist.
+/// Answer to LOOKUP; without a node the guest kernel caches that the name does not exist.
 pub fn entry(found: Option<(u64, &Attributes)>) -> Vec<u8> {
     let mut out = Out::default();
     write_entry(&mut out, found);
@@ -213,7 +214,7 @@ fn write_entry(out: &mut Out, found: Option<(u64, &Attributes)>) {
     out.0.resize(end, 0);
 }
 
-/// Answer of GETATTR.
+/// Answer to GETATTR.
 pub fn attributes(attributes: &Attributes) -> Vec<u8> {
     let mut out = Out::default();
     out.u64(VALID_SECS).u32(0).u32(0);
@@ -221,14 +222,14 @@ pub fn attributes(attributes: &Attributes) -> Vec<u8> {
     out.0
 }
 
-/// Answer of OPENDIR.
+/// Answer to OPENDIR.
 pub fn opened(handle: u64) -> Vec<u8> {
     let mut out = Out::default();
     out.u64(handle).u32(0).u32(0);
     out.0
 }
 
-/// Answer of STATFS: how large the host's disk is, is not told.
+/// Answer to STATFS: the size of the host's disk is not disclosed.
 pub fn statistics() -> Vec<u8> {
     let mut out = Out::default();
     for _ in 0..5 {
@@ -239,7 +240,7 @@ pub fn statistics() -> Vec<u8> {
     out.0
 }
 
-/// The answer of READDIR or READDIRPLUS, filled up to a size.
+/// The answer to READDIR or READDIRPLUS, filled up to a size.
 pub struct Folder {
     out: Out,
     size: usize,
@@ -255,13 +256,13 @@ impl Folder {
         }
     }
 
-    /// Whether one more of this name fits.
+    /// Whether one more entry of this name fits.
     pub fn fits(&self, name: &[u8]) -> bool {
         let head = if self.plus { 128 + 24 } else { 24 };
         self.out.0.len() + head + padded(name.len()) <= self.size
     }
 
-    /// Adds a name that fits; `next` is where reading goes on after it. Without a node there is only the name.
+    /// Adds an entry that fits; `next` is the offset after it. Without a node only the name is added.
     pub fn add(&mut self, next: u64, name: &[u8], inode: u64, kind: u32, found: Option<(u64, &Attributes)>) {
         let out = &mut self.out;
         if self.plus {
@@ -281,7 +282,7 @@ fn padded(length: usize) -> usize {
     (length + 7) & !7
 }
 
-/// Fields in the order of the wire.
+/// Fields in wire order.
 #[derive(Default)]
 struct Out(Vec<u8>);
 

@@ -1,14 +1,16 @@
-//! Random generators inside running processes: their state is filled anew at every fork, without the process's help.
+//! Random generators inside running processes: the agent overwrites their state at every fork, without the help of the
+//! process.
 
-use crate::errno;
 use crate::failure::Failure;
 use crate::process::Process;
-use crate::protocol::{Malformed, Reader, Writer};
 use crate::sys;
+use forkd_wire::errno;
+use forkd_wire::{Malformed, Reader, Writer};
 use std::fs::{File, OpenOptions};
+use std::io;
 use std::os::unix::fs::FileExt;
 
-/// The largest generator state anybody has is far below.
+/// Far above the largest known generator state.
 const MOST_BYTES: usize = 65536;
 const FILL_ZERO: u8 = 1;
 
@@ -19,7 +21,7 @@ pub struct Generators {
 
 struct Owner {
     process: u64,
-    /// Opened when the regions are told, so that a fork costs one write for each.
+    /// Opened when the regions are registered, so that a fork needs only one write for each.
     memory: File,
     regions: Vec<Region>,
 }
@@ -32,7 +34,7 @@ struct Region {
 }
 
 impl Generators {
-    /// The regions of one process, in place of those it had before.
+    /// Replaces the regions of one process.
     pub fn set(&mut self, process: &Process, reader: &mut Reader) -> Result<(), Failure> {
         let regions = read_regions(reader)?;
         let path = format!("/proc/{}/mem", process.pid);
@@ -47,8 +49,9 @@ impl Generators {
         Ok(())
     }
 
-    /// Fills every region, by way of a buffer of at least `MOST_BYTES` that is in memory already; the names of those filled, or why one could not be.
-    pub fn refill(&mut self, fresh: &mut [u8]) -> Result<Vec<String>, String> {
+    /// Fills every region through a buffer of at least `MOST_BYTES` that is already in memory. Returns the names of the
+    /// filled ones, or the first error.
+    pub fn refill(&mut self, fresh: &mut [u8]) -> io::Result<Vec<String>> {
         let mut names: Vec<String> = Vec::new();
         let mut failure = None;
         self.owners.retain(|owner| {
@@ -70,7 +73,7 @@ impl Generators {
             }
             true
         });
-        failure.map_or(Ok(names), Err)
+        failure.map_or(Ok(names), |why| Err(io::Error::new(io::ErrorKind::Other, why)))
     }
 }
 
@@ -91,7 +94,7 @@ fn read_regions(reader: &mut Reader) -> Result<Vec<Region>, Malformed> {
     }
 }
 
-/// The end of a RESYNC's answer: what was filled.
+/// The end of a RESYNC's answer: the names of the filled generators.
 pub fn write_names(answer: Writer, names: &[String]) -> Writer {
     names
         .iter()

@@ -1,14 +1,14 @@
-//! TCP ports that something in the guest listens on.
+//! TCP ports with listeners in the guest.
 
 use crate::failure::Failure;
-use crate::protocol::{Reader, Writer};
+use forkd_wire::{Reader, Writer};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// As many fit in a frame.
+/// Fits in one frame.
 const MOST: usize = 512;
-/// Among how many processes and descriptors owners are looked for: the agent does nothing else meanwhile.
+/// Limits of the search for owners: the agent does nothing else meanwhile.
 const MOST_PROCESSES: usize = 1024;
 const MOST_DESCRIPTORS: usize = 4096;
 const LISTENING: &str = "0A";
@@ -18,17 +18,17 @@ struct Listener {
     address: IpAddr,
     port: u16,
     inode: u64,
-    /// 0: not known.
+    /// 0: unknown.
     pid: u32,
     name: String,
 }
 
-/// Answers LISTENERS; what the agent itself listens on, at any address, is nobody's to see.
+/// Answers LISTENERS, without the agent's own port.
 pub fn answer(payload: &[u8], own_port: Option<u16>) -> Result<Vec<u8>, Failure> {
     let wants_owners = Reader::new(payload).u8()? != 0;
     let mut found: Vec<Listener> = Vec::new();
     for table in ["/proc/net/tcp", "/proc/net/tcp6"] {
-        // a guest kernel without IPv6 has no table of it
+        // a guest kernel without IPv6 has no such table
         if let Ok(file) = File::open(table) {
             read_table(BufReader::new(file), &mut found);
         }
@@ -48,7 +48,7 @@ pub fn answer(payload: &[u8], own_port: Option<u16>) -> Result<Vec<u8>, Failure>
     Ok(out.0)
 }
 
-/// The table begins with the sockets that listen, so the rest, which may be long, is not read.
+/// The table begins with the listening sockets, so the rest, which may be long, is not read.
 fn read_table(table: impl BufRead, found: &mut Vec<Listener>) {
     let lines = table.lines().skip(1).map_while(|line| parse(&line.ok()?));
     for listener in lines {
@@ -75,7 +75,7 @@ fn parse(line: &str) -> Option<Listener> {
     })
 }
 
-/// Words of four bytes, each printed as the number that it is on this processor.
+/// 32-bit words in hexadecimal, in the byte order of this processor.
 fn parse_address(hex: &str) -> Option<IpAddr> {
     let word = |at: usize| {
         Some(
@@ -97,7 +97,7 @@ fn parse_address(hex: &str) -> Option<IpAddr> {
     }
 }
 
-/// The first process of each socket.
+/// Sets the first process of each socket.
 fn find_owners(found: &mut [Listener]) {
     let mut left = MOST_DESCRIPTORS;
     let mut pids: Vec<u32> = names("/proc").filter_map(|name| name.parse().ok()).collect();
@@ -109,7 +109,7 @@ fn find_owners(found: &mut [Listener]) {
                 return;
             }
             left -= 1;
-            // it may be closed already
+            // the descriptor may be closed already
             let inode = match fs::read_link(format!("{}/{}", folder, fd)) {
                 Ok(target) => inode_of(&target.to_string_lossy()),
                 Err(_) => None,
@@ -129,7 +129,7 @@ fn inode_of(target: &str) -> Option<u64> {
     target.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
 }
 
-/// Of what is in a folder; a process that has ended has none.
+/// Entries of a folder; none if the process has ended.
 fn names(folder: &str) -> impl Iterator<Item = String> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().into_string().ok())
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn stops_where_nothing_listens_any_more_and_names_a_socket_once() {
+    fn stops_after_the_last_listener_and_lists_a_socket_once() {
         let found = read(&[
             line("0100007F:1F40", "0A", 11),
             line("0100007F:1F40", "0A", 12),
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn makes_nothing_of_garbage() {
+    fn ignores_garbage() {
         for local in [
             "",
             "0100007F",
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn is_as_large_as_a_frame_at_most() {
+    fn is_at_most_as_large_as_a_frame() {
         let many: Vec<String> = (0..2000)
             .map(|port| line(&format!("0100007F:{:04X}", port), "0A", port))
             .collect();

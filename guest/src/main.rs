@@ -1,16 +1,21 @@
 //! forkd-agent: PID 1 of every guest. The contract with the host is spec/agent-protocol.md.
+#![cfg_attr(feature = "fuzz", no_main, allow(dead_code))]
 
 mod agent;
-mod aside;
 mod boot;
 mod channels;
-mod errno;
+mod child_task;
 mod failure;
 mod files;
 mod fuse;
+#[cfg(any(test, feature = "fuzz"))]
+mod fuzz;
 mod generators;
+mod hold;
 mod listeners;
+mod metrics;
 mod network;
+mod openssl;
 mod outbox;
 mod port;
 mod process;
@@ -30,12 +35,13 @@ mod table;
 mod tools;
 mod users;
 
+#[cfg(not(feature = "fuzz"))]
 fn main() {
     if std::process::id() != 1 {
         eprintln!("forkd-agent: runs only as the first process of a guest");
         std::process::exit(2);
     }
-    // a panic of PID 1 would leave a guest kernel that has panicked too, or hangs
+    // a panic of PID 1 would panic the guest kernel, or hang it
     std::panic::set_hook(Box::new(|panic| shutdown::fatal(&panic.to_string())));
     sys::set_umask(0o022);
     sys::raise_file_limit();

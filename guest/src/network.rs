@@ -1,4 +1,5 @@
-//! The guest's way out: no network card, but every connection and every DNS query is taken and carried to the host.
+//! Egress of the guest: there is no network card; the agent takes every connection and every DNS query and forwards it
+//! to the host.
 
 mod names;
 mod netlink;
@@ -6,8 +7,9 @@ mod steer;
 
 use crate::failure::Failure;
 use crate::outbox::Outbox;
-use crate::protocol::{kind, Reader, Writer};
+use crate::protocol::kind;
 use crate::sys::{self, Route};
+use forkd_wire::{Reader, Writer};
 use names::Names;
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,20 +18,20 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddrV6, TcpListener, TcpStream,
 use std::os::unix::io::{AsRawFd, OwnedFd, RawFd};
 
 /// Streams that the agent opens have numbers from here on.
-pub const FIRST_OWN: u32 = 0x8000_0000;
-// addresses that nobody has: TEST-NET-1, and a prefix of local addresses made of the letters of "forkd"
+pub const FIRST_AGENT_STREAM: u32 = 0x8000_0000;
+// addresses that are never assigned: TEST-NET-1, and a unique local prefix
 const SELF4: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
 const SELF6: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfd66, 0x6f72, 0x6b64, 0, 0, 0, 0, 2));
 const NAME_SERVER: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 const DNS_PORT: u16 = 53;
-/// Nobody else wants it; what is steered here was meant for another port anyway.
+/// Rarely used; connections that are steered here were for another port.
 const TCP_PORT: u16 = 1;
 const RESOLV_CONF: &str = "/etc/resolv.conf";
 const MOST_QUERIES: usize = 256;
 const LONGEST_QUERY: usize = 4096;
 
-/// What takes connections and queries.
-struct Gate {
+/// The sockets that take connections and queries.
+struct EgressSockets {
     tcp: TcpListener,
     udp: UdpSocket,
     families: Vec<IpAddr>,
@@ -37,22 +39,22 @@ struct Gate {
 }
 
 #[derive(Clone, Copy)]
-pub enum Door {
+pub enum EgressSocket {
     Connections,
     Queries,
 }
 
 #[derive(Default)]
 pub struct Network {
-    gate: Option<Gate>,
+    sockets: Option<EgressSockets>,
     on: bool,
     names: Names,
-    /// Queries that the host has not answered, by stream.
+    /// Queries without an answer, by stream.
     queries: BTreeMap<u32, Route>,
 }
 
 impl Network {
-    /// NETWORK: opens or closes the way out.
+    /// NETWORK: switches egress on or off.
     pub fn switch(&mut self, payload: &[u8]) -> Result<(), Failure> {
         let on = match Reader::new(payload).u8()? {
             0 => false,
@@ -62,11 +64,11 @@ impl Network {
         if on == self.on {
             return Ok(());
         }
-        if on && self.gate.is_none() {
-            self.gate = Some(Gate::build().map_err(Failure::Unsupported)?);
+        if on && self.sockets.is_none() {
+            self.sockets = Some(EgressSockets::build().map_err(Failure::Unsupported)?);
         }
-        if let Some(gate) = &self.gate {
-            for family in &gate.families {
+        if let Some(sockets) = &self.sockets {
+            for family in &sockets.families {
                 netlink::set_rules(family, on).map_err(Failure::Unsupported)?;
             }
         }
@@ -74,25 +76,25 @@ impl Network {
         Ok(())
     }
 
-    /// The TCP port on which programs' connections are taken, once that was ever so.
+    /// The TCP port that takes programs' connections, if egress was ever on.
     pub fn own_port(&self) -> Option<u16> {
-        self.gate.as_ref().map(|_| TCP_PORT)
+        self.sockets.as_ref().map(|_| TCP_PORT)
     }
 
-    /// The descriptors to wait for.
-    pub fn interests(&self, mut add: impl FnMut(Door, RawFd)) {
-        if let (true, Some(gate)) = (self.on, &self.gate) {
-            add(Door::Connections, gate.tcp.as_raw_fd());
+    /// The descriptors to poll.
+    pub fn interests(&self, mut add: impl FnMut(EgressSocket, RawFd)) {
+        if let (true, Some(sockets)) = (self.on, &self.sockets) {
+            add(EgressSocket::Connections, sockets.tcp.as_raw_fd());
             if self.queries.len() < MOST_QUERIES {
-                add(Door::Queries, gate.udp.as_raw_fd());
+                add(EgressSocket::Queries, sockets.udp.as_raw_fd());
             }
         }
     }
 
-    /// A connection of a program, and the payload of the DIAL for it.
+    /// A connection of a program, and the payload of its DIAL.
     pub fn accept(&self) -> Option<(TcpStream, Vec<u8>)> {
-        // one that failed is gone already
-        let (tcp, _) = self.gate.as_ref()?.tcp.accept().ok()?;
+        // a failed connection is already closed
+        let (tcp, _) = self.sockets.as_ref()?.tcp.accept().ok()?;
         tcp.set_nonblocking(true).ok()?;
         tcp.set_nodelay(true).ok()?;
         let to = tcp.local_addr().ok()?;
@@ -109,20 +111,20 @@ impl Network {
         Some((tcp, dial.0))
     }
 
-    /// Takes a query to the host, over the stream of this number.
+    /// Forwards a query to the host, over the stream of this number.
     pub fn ask(&mut self, stream: u32, outbox: &mut Outbox, scratch: &mut [u8]) {
-        let gate = match &self.gate {
-            Some(gate) => gate,
+        let sockets = match &self.sockets {
+            Some(sockets) => sockets,
             None => return,
         };
         // a datagram that cannot be read, or is too long, is lost as on any network
-        if let Ok((count, Some(route))) = sys::receive(&gate.udp, &mut scratch[..LONGEST_QUERY]) {
+        if let Ok((count, Some(route))) = sys::receive(&sockets.udp, &mut scratch[..LONGEST_QUERY]) {
             outbox.frame(kind::RESOLVE, stream, &Writer::default().bytes(&scratch[..count]).0);
             self.queries.insert(stream, route);
         }
     }
 
-    /// A frame for a stream of ours that is a query; `false`: it is none.
+    /// A frame for a query's stream; `false`: the stream is not a query.
     pub fn answer(&mut self, stream: u32, frame: u8, payload: &[u8]) -> Result<bool, Failure> {
         let route = match self.queries.remove(&stream) {
             Some(route) => route,
@@ -134,9 +136,9 @@ impl Network {
             for ip in reader.list(|r| r.str())? {
                 self.names.learn(ip.parse().map_err(|_| Failure::Malformed)?, &name);
             }
-            if let Some(gate) = &self.gate {
-                // the program may be gone
-                let _ = sys::reply(&gate.udp, response, &route);
+            if let Some(sockets) = &self.sockets {
+                // the program may have closed its socket
+                let _ = sys::reply(&sockets.udp, response, &route);
             }
         }
         Ok(true)
@@ -146,18 +148,18 @@ impl Network {
         self.queries.contains_key(&stream)
     }
 
-    /// The host end is gone, and with it who would answer.
+    /// The host has detached, so queries get no answers.
     pub fn detach(&mut self) {
         self.queries.clear();
     }
 }
 
-impl Gate {
-    fn build() -> io::Result<Gate> {
+impl EgressSockets {
+    fn build() -> io::Result<EgressSockets> {
         netlink::add_address(&SELF4)?;
         netlink::add_route(&SELF4)?;
         let mut families = vec![SELF4];
-        // a guest in which IPv6 was switched off does without
+        // IPv6 may be disabled in the guest
         if netlink::add_address(&SELF6)
             .and_then(|()| netlink::add_route(&SELF6))
             .is_ok()
@@ -169,7 +171,7 @@ impl Gate {
         let udp = sys::transparent_datagrams(&at(NAME_SERVER.to_ipv6_mapped(), DNS_PORT))?;
         let steering = steer::steer(&tcp, &udp)?;
         name_the_server();
-        Ok(Gate {
+        Ok(EgressSockets {
             tcp,
             udp,
             families,
@@ -178,14 +180,14 @@ impl Gate {
     }
 }
 
-/// Whatever the image names cannot be meant for here, and a link may lead to nowhere. A file that cannot be replaced stays:
-/// whoever it names, it is the host who answers.
+/// The image's name servers are not reachable from the guest, and its link may be broken. A file that cannot be
+/// replaced stays: queries to any server are forwarded to the host.
 fn name_the_server() {
     let _ = fs::remove_file(RESOLV_CONF);
     let _ = fs::write(RESOLV_CONF, format!("nameserver {}\n", NAME_SERVER));
 }
 
-/// An IPv4 address that an IPv6 socket shows is one all the same.
+/// Converts an IPv4-mapped IPv6 address to IPv4.
 fn plain(ip: IpAddr) -> IpAddr {
     match ip {
         IpAddr::V6(v6) => v6.to_ipv4_mapped().map_or(ip, IpAddr::V4),

@@ -1,14 +1,15 @@
-//! Bytes on their way to the host: bounded because nobody adds bulk data while it is full.
+//! Bytes for the host. Bounded, because bulk data is only added while it is not full.
 
 use crate::channels::PIECE;
-use crate::protocol::{channel, header, kind, Writer, HEADER, MAX_PAYLOAD};
+use crate::protocol::{channel, header, kind, HEADER, MAX_PAYLOAD};
 use crate::sys;
+use forkd_wire::Writer;
 use std::fs::File;
 use std::io::{self, Write};
 
 /// Above this, no more output of processes or files is read; small enough that answers do not wait long behind it.
 const FULL: usize = 131_072;
-/// Above this, no more requests are read: the host asks faster than it reads the answers.
+/// Above this, no more requests are read: the host sends requests faster than it reads the answers.
 const FLOODED: usize = 1 << 20;
 const LONGEST_MESSAGE: usize = 1024;
 
@@ -52,7 +53,7 @@ impl Outbox {
         self.raw(bytes);
     }
 
-    /// DATA of what one read of a file gives; the bytes, of which there are none at its end.
+    /// Sends DATA from one read of a file; returns the number of bytes, 0 at its end.
     pub fn data_from(&mut self, stream: u32, channel: u8, file: &File, most: usize) -> io::Result<&[u8]> {
         let start = self.bytes.len();
         self.data(stream, channel, &[]);
@@ -88,7 +89,7 @@ impl Outbox {
         self.frame(kind::ERROR, stream, &payload);
     }
 
-    /// Sends what the port takes now.
+    /// Sends as much as the port accepts.
     pub fn write_to(&mut self, port: &mut impl Write) -> io::Result<()> {
         while !self.is_empty() {
             match port.write(&self.bytes[self.sent..]) {

@@ -1,4 +1,4 @@
-//! The virtio-serial port to the host, and how to wait for it while no host end is connected.
+//! The virtio-serial port to the host, and the wait for a host connection.
 
 use crate::sys::{self, Edge, PollFd};
 use std::fs::{self, File, OpenOptions};
@@ -13,8 +13,9 @@ const NAME: &str = "forkd.agent.0";
 const ATTEMPTS: u32 = 1000;
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Without a host end, poll on the port says POLLHUP at once and for ever. The driver wakes the port's waiters when that
-/// changes, which an edge-triggered epoll turns into an event of its own: so it is waited for instead of the port.
+/// Without a host connection, poll on the port returns POLLHUP at once, every time. The driver wakes the port's waiters
+/// when that changes, which an edge-triggered epoll reports as an event, so the agent polls the epoll descriptor
+/// instead.
 pub struct Port {
     file: File,
     edge: Edge,
@@ -22,7 +23,7 @@ pub struct Port {
 }
 
 impl Port {
-    /// Finds and opens the port; the guest kernel may still be looking for it.
+    /// Finds and opens the port; the guest kernel may not have probed it yet.
     pub fn open() -> io::Result<Port> {
         for _ in 0..ATTEMPTS {
             if let Some(path) = find() {
@@ -51,18 +52,18 @@ impl Port {
         })
     }
 
-    /// The same over a socket that does not block.
+    /// A port over a non-blocking socket.
     pub fn over(socket: UnixStream) -> io::Result<Port> {
         socket.set_nonblocking(true)?;
         Port::new(File::from(OwnedFd::from(socket)))
     }
 
-    /// Whether there is a host end, as far as is known.
+    /// Whether a host is connected, as far as known.
     pub fn is_connected(&self) -> bool {
         self.connected
     }
 
-    /// What to wait for.
+    /// The descriptor and events to poll.
     pub fn interest(&self, read: bool, write: bool) -> PollFd {
         if !self.connected {
             return sys::poll_fd(self.edge.as_raw_fd(), sys::POLLIN);
@@ -71,13 +72,13 @@ impl Port {
         sys::poll_fd(self.file.as_raw_fd(), events)
     }
 
-    /// Takes what poll said about the interest; whether there may be something to read.
+    /// Takes the result of poll; returns whether there may be something to read.
     pub fn ready(&mut self, events: i16) -> bool {
         if !self.connected {
             if events == 0 {
                 return false;
             }
-            // the next poll of the port itself tells what the change was
+            // the next poll of the port itself shows what changed
             self.edge.clear();
             self.connected = true;
             return false;
@@ -88,7 +89,8 @@ impl Port {
         events & (sys::POLLIN | sys::POLLHUP) != 0
     }
 
-    /// Reads what is there; 0 when that is nothing. The driver gives a page at a time, so it is asked until it has no more.
+    /// Reads all available bytes; returns 0 if there are none. The driver returns one page per read, so it is read
+    /// until it is empty.
     pub fn receive(&mut self, scratch: &mut [u8]) -> usize {
         let mut filled = 0;
         while filled < scratch.len() {
@@ -98,7 +100,7 @@ impl Port {
                     break;
                 }
                 Ok(count) => filled += count,
-                // nothing more for now; a port that fails has no host
+                // empty for now, or a failed port, which has no host
                 Err(_) => break,
             }
         }

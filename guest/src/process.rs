@@ -1,10 +1,11 @@
-//! One process: its pipes, and the order in which what it writes goes to the stream it is attached to.
+//! One process: its pipes, and the order of its output on the attached stream.
 
 use crate::channels::{Input, Output, PIECE};
 use crate::outbox::Outbox;
-use crate::protocol::{channel, kind, Writer, WINDOW};
+use crate::protocol::{channel, kind, WINDOW};
 use crate::spawn::{Request, Spawned};
 use crate::sys;
+use forkd_wire::Writer;
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{ErrorKind, Read};
@@ -12,7 +13,7 @@ use std::net::Shutdown;
 use std::os::unix::io::AsRawFd;
 use std::os::unix::net::UnixStream;
 
-/// What a process's descriptor is.
+/// The role of a process's descriptor.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Part {
     Stdin,
@@ -28,30 +29,30 @@ pub struct Process {
     pub argv: Vec<String>,
     pub cwd: String,
     pub user: String,
-    /// When it was started, by the wall clock of then.
+    /// Start by the wall clock at that time.
     pub started_ms: i64,
     pub terminal: bool,
     /// Ends with its stream.
     ephemeral: bool,
     pub stream: Option<u32>,
-    /// Code and signal, once it has ended.
+    /// Code and signal after its end.
     pub ended: Option<(i32, u32)>,
     pub timed_out: bool,
-    /// A tool of the agent's own: it ends with its stream, and nobody else gets to see it.
+    /// A tool of the agent: it ends with its stream, and lists do not show it.
     pub is_tool: bool,
     pub deadline: Option<u64>,
     outputs: [Output; 2],
     stdin: Option<File>,
     stdin_queue: Input,
-    /// Whether the attached stream knows that stdin takes no more.
+    /// Whether the attached stream knows that stdin is closed.
     stdin_eof_told: bool,
-    /// Whether what was typed into the terminal ends within a line.
+    /// Whether the input of the terminal ends within a line.
     line_unfinished: bool,
     control: Option<UnixStream>,
     control_queue: Input,
     control_readable: bool,
     control_credit: usize,
-    /// Control bytes on their way to the host, and how much of stdout and stderr has to be sent before them.
+    /// Control bytes for the host, and how much of stdout and stderr must be sent before them.
     held: VecDeque<u8>,
     barrier: [u64; 2],
 }
@@ -103,7 +104,8 @@ impl Process {
         process
     }
 
-    /// Nobody wants the result of a tool any more: without its pipes, and asked to end, it clears up and ends.
+    /// The result of a tool is no longer needed: its pipes are closed and it gets SIGTERM, so that it cleans up and
+    /// ends.
     pub fn abandon(&mut self) {
         for output in &mut self.outputs {
             output.pipe = None;
@@ -111,12 +113,12 @@ impl Process {
         self.stdin = None;
         self.stdin_queue.flush(None::<&mut File>);
         if self.ended.is_none() {
-            // it may be ending just now
+            // it may have ended already
             let _ = sys::kill(self.pid, libc::SIGTERM);
         }
     }
 
-    /// Attaches a stream; the output begins at these offsets or the oldest kept. `u64::MAX`: only what is new.
+    /// Attaches a stream; output begins at these offsets or the oldest kept. `u64::MAX`: new output only.
     pub fn attach(&mut self, stream: u32, from: [u64; 2], outbox: &mut Outbox) {
         self.stream = Some(stream);
         let mut started = Writer::default().u64(self.id).u32(self.pid as u32);
@@ -130,7 +132,7 @@ impl Process {
         outbox.frame(kind::STARTED, stream, &started.0);
     }
 
-    /// Attaches a further stream, which begins without credit for stdin: it gets what the queue has room for.
+    /// Attaches another stream, which begins without credit for stdin and gets as much as the queue has room for.
     pub fn attach_again(&mut self, stream: u32, from: [u64; 2], outbox: &mut Outbox) {
         self.attach(stream, from, outbox);
         self.stdin_eof_told = false;
@@ -145,12 +147,12 @@ impl Process {
     pub fn detach(&mut self) {
         self.stream = None;
         if self.ephemeral && self.ended.is_none() {
-            // a group that is gone already needs no signal
+            // the process group may have ended already
             let _ = sys::kill(-self.pid, libc::SIGKILL);
         }
     }
 
-    /// Offsets behind the newest bytes of stdout and stderr.
+    /// Offsets behind the last bytes of stdout and stderr.
     pub fn output_ends(&self) -> [u64; 2] {
         [self.outputs[0].ring.end(), self.outputs[1].ring.end()]
     }
@@ -161,17 +163,17 @@ impl Process {
 
     pub fn resize(&self, rows: u16, cols: u16) {
         if let (Some(stdin), true) = (&self.stdin, self.terminal) {
-            // one that nobody holds any more has no size
+            // a terminal without an open program end has no size
             let _ = sys::resize(stdin, rows, cols);
         }
     }
 
-    /// Whether the process has ended and all its output is in the agent.
+    /// Whether the process has ended and the agent has all its output.
     pub fn is_finished(&self) -> bool {
         self.ended.is_some() && self.outputs.iter().all(|o| o.pipe.is_none())
     }
 
-    /// Notes the end of the process: what it has written until now still belongs to it, nothing later does.
+    /// Records the end of the process: the output until now belongs to it, later output does not.
     pub fn end(&mut self, code: i32, signal: u32, scratch: &mut [u8]) {
         self.ended = Some((code, signal));
         for output in &mut self.outputs {
@@ -193,7 +195,7 @@ impl Process {
         self.control_queue.flush(None::<&mut File>);
     }
 
-    /// Moves output towards the host as far as that goes without waiting; `true` when the stream has ended.
+    /// Moves output to the host without waiting; `true` if the stream has ended.
     pub fn pump(&mut self, outbox: &mut Outbox, scratch: &mut [u8]) -> bool {
         let attached = self.stream.is_some();
         for (output, barrier) in self.outputs.iter_mut().zip(self.barrier) {
@@ -201,7 +203,7 @@ impl Process {
                 if let Some(stream) = self.stream {
                     output.send(stream, outbox);
                 }
-                // do not go through poll for bytes that are known to be there
+                // do not poll for bytes that are known to be there
                 let due = output.last.is_some() || output.ring.end() < barrier;
                 let before = output.ring.end();
                 if due && output.may_read(attached, outbox) {
@@ -243,7 +245,7 @@ impl Process {
         }
     }
 
-    /// Reads once from the control channel; the count of bytes.
+    /// Reads once from the control channel; returns the number of bytes.
     fn read_control(&mut self, scratch: &mut [u8]) -> usize {
         let result = match &mut self.control {
             Some(control) => control.read(scratch),
@@ -267,7 +269,7 @@ impl Process {
         }
     }
 
-    /// Descriptors to wait for.
+    /// Descriptors to poll.
     pub fn interests(&self, outbox: &Outbox, mut add: impl FnMut(Part, i32, i16)) {
         let attached = self.stream.is_some();
         for (part, output) in [Part::Stdout, Part::Stderr].iter().zip(&self.outputs) {
@@ -292,7 +294,7 @@ impl Process {
         }
     }
 
-    /// A descriptor is ready.
+    /// Handles a ready descriptor.
     pub fn ready(&mut self, part: Part, events: i16, outbox: &mut Outbox, scratch: &mut [u8]) {
         let attached = self.stream.is_some();
         match part {
@@ -312,7 +314,7 @@ impl Process {
         }
     }
 
-    /// DATA from the host; `false` when it is beyond the credit.
+    /// DATA from the host; `false` if it exceeds the credit.
     pub fn data(&mut self, channel: u8, bytes: &[u8], outbox: &mut Outbox) -> bool {
         let fits = match channel {
             channel::STDIN => self.stdin_queue.accept(bytes, self.stdin.as_mut()),
@@ -326,7 +328,7 @@ impl Process {
         fits
     }
 
-    /// The host will send no more on this channel.
+    /// The host sends no more on this channel.
     pub fn eof(&mut self, channel: u8, outbox: &mut Outbox) {
         match channel {
             channel::STDIN if self.terminal => self.type_end_of_input(),
@@ -337,7 +339,7 @@ impl Process {
         self.flush_input(channel, outbox);
     }
 
-    /// A terminal has no end: there is a key for it, which only hands over the line it is pressed in.
+    /// A terminal has no end of file: its EOF character ends the read of the line it is typed in.
     fn type_end_of_input(&mut self) {
         if let Some(key) = self.stdin.as_ref().and_then(sys::end_of_input) {
             let times = if self.line_unfinished { 2 } else { 1 };
@@ -360,7 +362,7 @@ impl Process {
         let queue = &mut self.control_queue;
         queue.flush(self.control.as_mut());
         if let (Some(control), true) = (&self.control, queue.closing && queue.queue.is_empty()) {
-            // a second shutdown fails, which changes nothing
+            // a second shutdown fails without effect
             let _ = control.shutdown(Shutdown::Write);
         }
         queue.give_credit(self.stream, channel, outbox);
@@ -373,7 +375,7 @@ impl Process {
         }
     }
 
-    /// The host gives credit back.
+    /// The host returns credit.
     pub fn credit(&mut self, channel: u8, bytes: usize) {
         let credit = match channel {
             channel::STDOUT => &mut self.outputs[0].credit,

@@ -6,7 +6,7 @@ use std::ops::Range;
 pub const VERSION: u32 = 2;
 pub const MAX_PAYLOAD: usize = 65536;
 pub const WINDOW: usize = 262_144;
-/// Of connections that the agent opens: there may be many of them.
+/// Window of connections that the agent opens: there may be many.
 pub const DIAL_WINDOW: usize = 65536;
 pub const HEADER: usize = 12;
 pub const CREDIT_STEP: usize = 65536;
@@ -15,7 +15,7 @@ const ATTACH_MAGIC: &[u8; 16] = b"forkd-attach/1\r\n";
 const ATTACHED_MAGIC: &[u8; 16] = b"forkd-attached\r\n";
 const NEEDLE: usize = 32;
 const RECORD: usize = 48;
-/// The most that is received at once; and a buffer that holds it several times, so that it is seldom moved.
+/// Most bytes received at once; the buffer holds several times as much, so that it is seldom moved.
 const ROOM: usize = 65536;
 const BUFFER: usize = 4 * ROOM;
 
@@ -50,6 +50,8 @@ pub mod kind {
     pub const CLOCK: u8 = 0x31;
     pub const POWEROFF: u8 = 0x32;
     pub const REGIONS: u8 = 0x33;
+    pub const HOLD: u8 = 0x34;
+    pub const METRICS: u8 = 0x35;
     pub const CONNECT: u8 = 0x40;
     pub const OPENED: u8 = 0x41;
     pub const DIAL: u8 = 0x42;
@@ -59,7 +61,7 @@ pub mod kind {
     pub const MOUNT: u8 = 0x50;
     pub const UNMOUNT: u8 = 0x51;
 
-    /// Whether a frame of the host is a request; an unknown one is taken for one.
+    /// Whether a frame of the host is a request; unknown types are.
     pub fn opens_a_stream(kind: u8) -> bool {
         !matches!(
             kind,
@@ -76,7 +78,7 @@ pub mod channel {
     pub const CONTROL: u8 = 3;
 }
 
-/// The payload stays where it was received: bulk data is not copied once more.
+/// The payload stays in the receive buffer, so that bulk data is not copied again.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Frame<'a> {
     pub kind: u8,
@@ -94,7 +96,7 @@ pub fn header(kind: u8, stream: u32, payload: usize) -> [u8; HEADER] {
 }
 
 impl Frame<'_> {
-    /// For as long as it is wanted.
+    /// A copy that outlives the receive buffer.
     pub fn to_owned(&self) -> Frame<'static> {
         Frame {
             kind: self.kind,
@@ -114,20 +116,20 @@ pub fn attached_record(nonce: &[u8; 16]) -> [u8; 32] {
 
 #[derive(Debug, PartialEq, Eq)]
 pub enum Event<'a> {
-    /// A host end attached, with this nonce; what was before is of another life.
+    /// A host attached with this nonce; earlier frames belong to another connection.
     Attach([u8; 16]),
     Frame(Frame<'a>),
 }
 
-/// Turns received bytes into frames, and finds the attach record wherever it is, also inside a frame.
+/// Turns received bytes into frames, and finds the attach record at any position, also inside a frame.
 pub struct Decoder {
     needle: [u8; NEEDLE],
-    /// Horspool's table: how far the search may jump, by the byte under the needle's end.
+    /// Horspool's table: how far the search may skip, by the byte under the needle's end.
     skip: [u8; 256],
     buffer: Vec<u8>,
-    /// How much of the buffer is received.
+    /// Received bytes in the buffer.
     filled: usize,
-    /// Where the next frame begins.
+    /// Start of the next frame.
     at: usize,
     /// No record begins before this position.
     searched: usize,
@@ -156,10 +158,10 @@ impl Decoder {
         }
     }
 
-    /// Takes bytes from `receive`, which fills as much of the room as it can and tells how much that was. `next` must have
-    /// been called until it gave `None` before.
+    /// Receives bytes: `receive` fills as much of the room as it can and returns the number of bytes. `next` must have
+    /// returned `None` before.
     pub fn fill(&mut self, receive: impl FnOnce(&mut [u8]) -> usize) {
-        // consumed bytes stay while a record may still begin in them
+        // consumed bytes stay while an attach record may still begin in them
         let done = self.at.min(self.searched);
         if done > 0 && (done + NEEDLE > self.filled || self.buffer.len() - self.filled < ROOM) {
             self.buffer.copy_within(done..self.filled, 0);
@@ -192,7 +194,7 @@ impl Decoder {
         Some(Event::Attach(copy))
     }
 
-    /// The bytes held, for tests of boundedness.
+    /// Number of buffered bytes, for tests of the bound.
     #[cfg(test)]
     pub fn held(&self) -> usize {
         self.filled - self.at.min(self.searched)
@@ -209,7 +211,7 @@ impl Decoder {
         }
     }
 
-    /// The next frame that lies before `end`: type, stream and where its payload is.
+    /// The next frame before `end`: type, stream and the range of its payload.
     fn frame(&mut self, end: usize) -> Option<(u8, u32, Range<usize>)> {
         if !self.synchronised {
             self.at = end.max(self.at);
@@ -231,117 +233,6 @@ impl Decoder {
         let payload = self.at + HEADER..self.at + HEADER + length;
         self.at = payload.end;
         Some((kind, stream, payload))
-    }
-}
-
-/// A payload that ends before its fields do, or lies about a length.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Malformed;
-
-pub struct Reader<'a>(&'a [u8]);
-
-impl<'a> Reader<'a> {
-    pub fn new(payload: &'a [u8]) -> Reader<'a> {
-        Reader(payload)
-    }
-
-    fn take(&mut self, length: usize) -> Result<&'a [u8], Malformed> {
-        if length > self.0.len() {
-            return Err(Malformed);
-        }
-        let (head, rest) = self.0.split_at(length);
-        self.0 = rest;
-        Ok(head)
-    }
-
-    pub fn u8(&mut self) -> Result<u8, Malformed> {
-        Ok(self.take(1)?[0])
-    }
-
-    pub fn u16(&mut self) -> Result<u16, Malformed> {
-        let bytes = self.take(2)?;
-        Ok(u16::from_le_bytes([bytes[0], bytes[1]]))
-    }
-
-    pub fn u32(&mut self) -> Result<u32, Malformed> {
-        let mut bytes = [0; 4];
-        bytes.copy_from_slice(self.take(4)?);
-        Ok(u32::from_le_bytes(bytes))
-    }
-
-    pub fn u64(&mut self) -> Result<u64, Malformed> {
-        let mut bytes = [0; 8];
-        bytes.copy_from_slice(self.take(8)?);
-        Ok(u64::from_le_bytes(bytes))
-    }
-
-    pub fn i64(&mut self) -> Result<i64, Malformed> {
-        Ok(self.u64()? as i64)
-    }
-
-    pub fn bytes(&mut self) -> Result<&'a [u8], Malformed> {
-        let length = self.u32()? as usize;
-        self.take(length)
-    }
-
-    pub fn str(&mut self) -> Result<String, Malformed> {
-        String::from_utf8(self.bytes()?.to_vec()).map_err(|_| Malformed)
-    }
-
-    pub fn list<T>(&mut self, read: impl Fn(&mut Reader<'a>) -> Result<T, Malformed>) -> Result<Vec<T>, Malformed> {
-        let count = self.u32()? as usize;
-        // every item takes at least four bytes, so a larger count is a lie
-        if count > self.0.len() / 4 {
-            return Err(Malformed);
-        }
-        (0..count).map(|_| read(self)).collect()
-    }
-
-    pub fn map(&mut self) -> Result<Vec<(String, String)>, Malformed> {
-        self.list(|r| Ok((r.str()?, r.str()?)))
-    }
-
-    pub fn rest(&mut self) -> &'a [u8] {
-        std::mem::take(&mut self.0)
-    }
-}
-
-/// Builds a payload.
-#[derive(Default)]
-pub struct Writer(pub Vec<u8>);
-
-impl Writer {
-    pub fn u8(mut self, value: u8) -> Writer {
-        self.0.push(value);
-        self
-    }
-
-    pub fn u32(mut self, value: u32) -> Writer {
-        self.0.extend_from_slice(&value.to_le_bytes());
-        self
-    }
-
-    pub fn i32(self, value: i32) -> Writer {
-        self.u32(value as u32)
-    }
-
-    pub fn u64(mut self, value: u64) -> Writer {
-        self.0.extend_from_slice(&value.to_le_bytes());
-        self
-    }
-
-    pub fn i64(self, value: i64) -> Writer {
-        self.u64(value as u64)
-    }
-
-    pub fn str(self, value: &str) -> Writer {
-        self.bytes(value.as_bytes())
-    }
-
-    pub fn bytes(self, value: &[u8]) -> Writer {
-        let mut out = self.u32(value.len() as u32);
-        out.0.extend_from_slice(value);
-        out
     }
 }
 

@@ -5,7 +5,7 @@ use crate::protocol::WINDOW;
 #[derive(Default)]
 pub struct Ring {
     bytes: Vec<u8>,
-    /// Index of the oldest byte; not zero only once the ring is full.
+    /// Index of the oldest byte; zero until the ring is full.
     head: usize,
     end: u64,
 }
@@ -34,13 +34,13 @@ impl Ring {
         }
     }
 
-    /// Counts bytes that nobody will ask for.
+    /// Counts bytes that no stream will ask for.
     pub fn pass(&mut self, count: usize) {
         debug_assert!(self.bytes.is_empty());
         self.end += count as u64;
     }
 
-    /// Bytes from `offset` on, at most `most` and only as far as they lie together; `offset` must be kept.
+    /// Bytes from `offset` on, at most `most`, up to the end of the ring's memory; `offset` must be kept.
     pub fn read(&self, offset: u64, most: usize) -> &[u8] {
         let back = (self.end - offset) as usize;
         let length = self.bytes.len();

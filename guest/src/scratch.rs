@@ -1,4 +1,5 @@
-//! A folder of a test's own, removed at its end. Tools change the working folder of the whole process, so there is one at a time.
+//! A test folder that is removed on drop. Tools change the working folder of the whole process, so there is only one at
+//! a time.
 
 use std::env;
 use std::fs::{self, File};
@@ -26,12 +27,12 @@ impl Folder {
         self.path.join(below)
     }
 
-    /// A file for what a tool writes.
+    /// A file for a tool's output.
     pub fn output(&self) -> File {
         File::create(self.path(".output")).unwrap()
     }
 
-    /// What a tool wrote.
+    /// The output of a tool.
     pub fn written(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         let mut file = File::open(self.path(".output")).unwrap();
@@ -44,7 +45,7 @@ impl Folder {
 impl Drop for Folder {
     fn drop(&mut self) {
         env::set_current_dir("/").unwrap();
-        // what a test closed, only root could remove
+        // a test may have removed permissions, and then only root could remove the folder
         let _ = Command::new("chmod").args(["-R", "u+rwx"]).arg(&self.path).status();
         let result: io::Result<()> = fs::remove_dir_all(&self.path);
         if !std::thread::panicking() {

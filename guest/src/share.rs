@@ -1,8 +1,10 @@
-//! A folder of the host, mounted in the guest: the guest kernel asks the agent (FUSE), the agent asks the host.
+//! A host folder mounted in the guest: the guest kernel queries the agent (FUSE), the agent queries the host.
 //!
-//! The agent keeps what the guest kernel knows and what it waits for; the host keeps nothing. So a share goes on when
-//! another host end attaches, after a fork and after a restart of the daemon.
+//! The agent keeps the guest kernel's nodes and pending requests; the host keeps no state. So a share continues to work
+//! when another host attaches, after a fork and after a restart of the daemon.
 
+#[cfg(any(test, feature = "fuzz"))]
+mod fuzz;
 mod listing;
 mod nodes;
 mod record;
@@ -10,8 +12,11 @@ mod record;
 use crate::failure::Failure;
 use crate::fuse::{self, op, Request};
 use crate::outbox::Outbox;
-use crate::protocol::{channel, kind, Malformed, Reader, CREDIT_STEP, WINDOW};
+use crate::protocol::{channel, kind, CREDIT_STEP, WINDOW};
 use crate::sys;
+use forkd_wire::{Malformed, Reader};
+#[cfg(any(test, feature = "fuzz"))]
+pub use fuzz::fuzz;
 use listing::{Listing, Reading};
 use nodes::Nodes;
 use record::{Answers, Op, Question};
@@ -20,12 +25,12 @@ use std::fs::File;
 use std::io::{self, IoSlice, Read, Write};
 use std::os::unix::io::{AsRawFd, RawFd};
 
-/// Above this, the guest kernel's requests wait in the guest kernel.
+/// Above this, requests wait in the guest kernel.
 const MOST_PENDING: usize = 1024;
-/// How much of a folder the host is asked for at a time.
+/// Bytes of a folder requested from the host at a time.
 const LIST_BYTES: u32 = 32768;
 
-/// What a question to the host was for.
+/// The guest kernel's request behind a query.
 enum Purpose {
     Lookup { parent: u64, name: Vec<u8> },
     Attributes(u64),
@@ -35,11 +40,11 @@ enum Purpose {
 
 struct Pending {
     purpose: Purpose,
-    /// As it was sent, for a host end that has not seen it yet.
+    /// The query as sent, for a host that has not seen it yet.
     record: Vec<u8>,
 }
 
-/// The stream that answers.
+/// The stream to the host.
 struct Link {
     stream: u32,
     credit: usize,
@@ -47,7 +52,7 @@ struct Link {
     answers: Answers,
 }
 
-/// Where something of the host is mounted, and what it is called: what has another name is something else.
+/// The mount point and the share's name. Another name at the same path is another share.
 #[derive(PartialEq, Eq)]
 pub struct Place {
     pub target: String,
@@ -66,7 +71,7 @@ pub struct Share {
 }
 
 impl Share {
-    /// Serves what is mounted at the place, whose requests come from this descriptor.
+    /// Serves the mount at `place`, whose requests come from this descriptor.
     pub fn new(place: Place, fuse: File) -> Share {
         Share {
             place,
@@ -80,7 +85,7 @@ impl Share {
         }
     }
 
-    /// From now on this stream answers; what nobody has answered is asked again. Gives the stream that did so far.
+    /// From now on this stream answers; unanswered queries are sent again. Returns the previous stream.
     pub fn attach(&mut self, stream: u32) -> Option<u32> {
         let former = self.detach();
         self.link = Some(Link {
@@ -92,13 +97,13 @@ impl Share {
         former
     }
 
-    /// Nobody answers: whoever asks waits for the next host end.
+    /// The host has detached: requests wait for the next host.
     pub fn detach(&mut self) -> Option<u32> {
         self.unsent = self.pending.keys().copied().collect();
         self.link.take().map(|link| link.stream)
     }
 
-    /// Somebody in the guest has unmounted it.
+    /// A program in the guest has unmounted it.
     pub fn is_unmounted(&self) -> bool {
         let mut fd = [sys::poll_fd(self.fuse.as_raw_fd(), 0)];
         sys::poll(&mut fd, 0).is_err() || fd[0].revents & sys::POLLERR != 0
@@ -110,7 +115,7 @@ impl Share {
         }
     }
 
-    /// The descriptor to wait for.
+    /// The descriptor to poll.
     pub fn interest(&self, outbox: &Outbox) -> Option<(RawFd, i16)> {
         self.may_read(outbox).then(|| (self.fuse.as_raw_fd(), sys::POLLIN))
     }
@@ -118,12 +123,12 @@ impl Share {
     fn may_read(&self, outbox: &Outbox) -> bool {
         match self.link {
             Some(_) => self.unsent.is_empty() && !outbox.is_full(),
-            // so that whoever is interrupted while nobody answers need not wait
+            // so that an interrupted process need not wait although no host answers
             None => self.pending.len() < MOST_PENDING,
         }
     }
 
-    /// The guest kernel has requests; an error when it will have no more, since the share was unmounted.
+    /// The guest kernel has requests; an error if it will have no more, because the share was unmounted.
     pub fn ready(&mut self, outbox: &mut Outbox, scratch: &mut [u8]) -> io::Result<()> {
         debug_assert!(scratch.len() >= fuse::SMALLEST_BUFFER);
         while self.may_read(outbox) {
@@ -134,7 +139,7 @@ impl Share {
                     }
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
-                // ENOENT: the request was taken back while it was being read
+                // ENOENT: the request was withdrawn while it was read
                 Err(e) if e.kind() == io::ErrorKind::Interrupted || e.raw_os_error() == Some(libc::ENOENT) => {}
                 Err(e) => return Err(e),
             }
@@ -143,7 +148,7 @@ impl Share {
         Ok(())
     }
 
-    /// Sends what was not sent yet, as far as credit goes.
+    /// Sends unsent queries as far as credit allows.
     pub fn pump(&mut self, outbox: &mut Outbox) {
         let link = match &mut self.link {
             Some(link) => link,
@@ -174,7 +179,7 @@ impl Share {
         }
     }
 
-    /// DATA of the host: answers.
+    /// Answers of the host.
     fn data(&mut self, bytes: &[u8], outbox: &mut Outbox) -> Result<(), Failure> {
         let mut link = match self.link.take() {
             Some(link) => link,
@@ -214,7 +219,7 @@ impl Share {
             op::INTERRUPT => return self.interrupt(request.number().unwrap_or(0)),
             op::INIT => request.init().ok_or(libc::EPROTO).map(Some),
             op::OPEN if request.wants_to_write() => Err(libc::EROFS),
-            // an open file is nothing but its node; after this answer the guest kernel opens by itself
+            // an open file has no state besides its node; after this answer the guest kernel opens files without asking
             op::OPEN => Err(libc::ENOSYS),
             op::OPENDIR => self.open_folder(),
             op::RELEASEDIR => {
@@ -241,12 +246,12 @@ impl Share {
         }
     }
 
-    /// The guest kernel may have given the request up, or the whole share: that is found out elsewhere.
+    /// The guest kernel may have dropped the request or the whole share; that is detected elsewhere.
     fn answer(&mut self, unique: u64, body: Result<&[u8], i32>) {
         let head = fuse::answer_head(unique, body.map(<[u8]>::len));
         let parts = [IoSlice::new(&head), IoSlice::new(body.unwrap_or_default())];
         match self.fuse.write_vectored(&parts) {
-            // one that makes no sense must not leave whoever asked waiting
+            // after an invalid answer the request must still end, or its process would hang
             Err(e) if e.raw_os_error() == Some(libc::EINVAL) => {
                 let _ = self.fuse.write(&fuse::answer_head(unique, Err(libc::EIO)));
             }
@@ -254,7 +259,7 @@ impl Share {
         }
     }
 
-    /// While somebody answers, the answer is waited for: programs do not expect a read of a file to be interrupted.
+    /// While a host is attached, its answer is awaited: programs do not expect a file read to be interrupted.
     fn interrupt(&mut self, unique: u64) {
         if self.link.is_none() && self.pending.remove(&unique).is_some() {
             self.unsent.retain(|other| *other != unique);
@@ -283,7 +288,7 @@ impl Share {
         Ok(None)
     }
 
-    /// Asks the host about a node.
+    /// Queries the host about a node.
     fn ask(
         &mut self,
         request: &Request,
@@ -328,7 +333,7 @@ impl Share {
         }
     }
 
-    /// The answer for the guest kernel; `None`: the host's as it is.
+    /// The answer for the guest kernel; `None`: the host's body unchanged.
     fn understood(&mut self, purpose: Purpose, body: &[u8]) -> Result<Result<Option<Vec<u8>>, i32>, Malformed> {
         Ok(match purpose {
             Purpose::Content => Ok(None),

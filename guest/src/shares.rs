@@ -1,6 +1,6 @@
-//! The shares that are mounted, and how one comes and goes.
+//! The mounted shares, and their mounting and unmounting.
 
-use crate::aside::Aside;
+use crate::child_task::ChildTask;
 use crate::failure::Failure;
 use crate::outbox::Outbox;
 use crate::protocol::kind;
@@ -14,15 +14,15 @@ use std::os::unix::io::{AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;
 
 const DEVICE: &str = "/dev/fuse";
-/// What the guest's list of mounts shows.
+/// Shown in the guest's list of mounts.
 const SOURCE: &str = "forkd";
 const KIND: &str = "fuse.forkd";
 
-/// Something that is about to be mounted.
+/// A share that is about to be mounted.
 pub struct Mount {
     place: Place,
     fuse: File,
-    /// Something else of ours is mounted there.
+    /// Another share is mounted there.
     replaces: bool,
 }
 
@@ -50,11 +50,11 @@ impl Mount {
         }
     }
 
-    /// Mounts it. The guest kernel asks nothing before, so that nobody has to answer yet.
+    /// Mounts it. The guest kernel sends no request before that, so no answer is needed yet.
     pub fn perform(&self) -> io::Result<()> {
         let target = &self.place.target;
         if self.replaces {
-            // somebody else may have unmounted it
+            // a program may have unmounted it
             let _ = sys::unmount(target);
         }
         fs::create_dir_all(target)?;
@@ -66,18 +66,18 @@ impl Mount {
         sys::mount(SOURCE, target, KIND, flags, &options)
     }
 
-    /// The same in a child: the target's path may lead through another share, which has to be served meanwhile.
-    pub fn perform_aside(&self, stream: u32) -> io::Result<Aside> {
-        Aside::start(&[self.fuse.as_raw_fd()], |socket| {
+    /// The same in a child: the target's path may lead through another share, which must be served meanwhile.
+    pub fn perform_in_child(&self, stream: u32) -> io::Result<ChildTask> {
+        ChildTask::start(&[self.fuse.as_raw_fd()], |socket| {
             report(self.perform(), stream, socket)
         })
     }
 }
 
-/// Unmounts in a child, for the same reason; the child tells when that is done.
-pub fn unmount_aside(target: String, stream: u32) -> io::Result<Aside> {
-    Aside::start(&[], |socket| {
-        // somebody else may have unmounted it
+/// Unmounts in a child, for the same reason; the child reports when it is done.
+pub fn unmount_in_child(target: String, stream: u32) -> io::Result<ChildTask> {
+    ChildTask::start(&[], |socket| {
+        // a program may have unmounted it
         let _ = sys::unmount(&target);
         report(Ok(()), stream, socket);
     })
@@ -89,7 +89,7 @@ fn report(result: io::Result<()>, stream: u32, mut socket: UnixStream) {
         Ok(()) => outbox.frame(kind::RESULT, stream, &[]),
         Err(e) => Failure::from(e).report(stream, &mut outbox),
     }
-    // an agent that is gone does not wait for it
+    // the agent may have ended
     let _ = outbox.write_to(&mut socket);
 }
 
@@ -119,14 +119,14 @@ impl Shares {
         Some(number)
     }
 
-    /// Takes over what was mounted; its number.
+    /// Adds a mounted share; returns its number.
     pub fn add(&mut self, mount: Mount) -> u32 {
         self.last += 1;
         self.shares.insert(self.last, Share::new(mount.place, mount.fuse));
         self.last
     }
 
-    /// The stream answers for the share from now on.
+    /// From now on the stream answers for the share.
     pub fn attach(&mut self, number: u32, stream: u32, outbox: &mut Outbox) -> Option<u32> {
         let share = self.shares.get_mut(&number)?;
         let former = share.attach(stream);
@@ -141,9 +141,10 @@ impl Shares {
         }
     }
 
-    /// Ends it: whoever waits for it gets an error, and its path is free as soon as nobody is in it.
+    /// Ends a share: waiting processes get an error, and its path is free as soon as no process is in it.
     pub fn remove(&mut self, number: u32) -> Option<String> {
-        // the guest kernel gives everything up when the descriptor is closed, so that nothing below can wait for us
+        // closing the descriptor makes the guest kernel drop all requests, so nothing below the mount can wait for the
+        // agent
         self.shares.remove(&number).map(|share| share.place.target)
     }
 

@@ -3,17 +3,18 @@
 use crate::channels::{Input, PIECE};
 use crate::failure::Failure;
 use crate::outbox::Outbox;
-use crate::protocol::{channel, kind, Reader, DIAL_WINDOW, WINDOW};
+use crate::protocol::{channel, kind, DIAL_WINDOW, WINDOW};
 use crate::sys;
+use forkd_wire::Reader;
 use std::io::{self, Read};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
 use std::os::unix::io::{AsRawFd, RawFd};
 
 #[derive(PartialEq)]
 enum State {
-    /// Towards a server in the guest; writable when that is decided.
+    /// To a server in the guest; writable when the connection is made or has failed.
     Connecting,
-    /// Towards somebody outside; the host says when it stands.
+    /// To an outside address; the host reports when it is connected.
     Dialling,
     Open,
     Over,
@@ -22,7 +23,7 @@ enum State {
 pub struct Socket {
     tcp: TcpStream,
     state: State,
-    /// What may still be sent to the host.
+    /// Bytes that may still be sent to the host.
     credit: usize,
     input: Input,
     read_end: bool,
@@ -55,7 +56,7 @@ impl Socket {
         Ok(Socket::new(tcp, State::Connecting, WINDOW))
     }
 
-    /// DIAL: of a program, to somebody outside.
+    /// DIAL: from a program to an outside address.
     pub fn dial(tcp: TcpStream) -> Socket {
         Socket::new(tcp, State::Dialling, DIAL_WINDOW)
     }
@@ -89,7 +90,7 @@ impl Socket {
         self.flush(stream, outbox);
     }
 
-    /// The descriptor to wait for.
+    /// The descriptor to poll.
     pub fn interest(&self, outbox: &Outbox) -> Option<(RawFd, i16)> {
         let events = match self.state {
             State::Connecting => sys::POLLOUT,
@@ -103,14 +104,14 @@ impl Socket {
                 }
                 events
             }
-            // a program that gave up shows as an error, which is waited for with any others
+            // a program that closed its socket shows as an error, which poll always reports
             State::Dialling => return Some((self.tcp.as_raw_fd(), 0)),
             State::Over => 0,
         };
         (events != 0).then(|| (self.tcp.as_raw_fd(), events))
     }
 
-    /// The descriptor is ready.
+    /// Handles a ready descriptor.
     pub fn ready(&mut self, stream: u32, events: i16, outbox: &mut Outbox, scratch: &mut [u8]) -> Result<(), Failure> {
         if self.state == State::Connecting {
             if let Some(error) = self.tcp.take_error()? {
@@ -132,12 +133,12 @@ impl Socket {
         Ok(())
     }
 
-    /// Both directions have ended: the stream has, too.
+    /// Both directions have ended, so the stream has ended.
     pub fn is_over(&self) -> bool {
         self.read_end && self.write_end
     }
 
-    /// It ended in order: what is still on its way is delivered.
+    /// A regular end: bytes in transit are delivered.
     pub fn finish(mut self, stream: u32, outbox: &mut Outbox) {
         self.state = State::Over;
         outbox.frame(kind::RESULT, stream, &[]);
@@ -172,7 +173,7 @@ impl Socket {
         let open = self.input.flush(Some(&mut self.tcp));
         if !self.write_end && (!open || (self.input.closing && self.input.queue.is_empty())) {
             self.write_end = true;
-            // a peer that is gone already is found out by the next read
+            // the next read detects a peer that has closed
             let _ = self.tcp.shutdown(Shutdown::Write);
         }
         self.input.give_credit(Some(stream), channel::STDIN, outbox);
@@ -182,7 +183,7 @@ impl Socket {
 impl Drop for Socket {
     fn drop(&mut self) {
         if self.state != State::Over {
-            // cut off: the program must not take what it got for all there is
+            // aborted: the program must not take the received bytes for all of them
             sys::reset_on_close(&self.tcp);
         }
     }

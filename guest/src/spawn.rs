@@ -1,9 +1,9 @@
 //! From an EXEC request to a running program and the agent's ends of its pipes.
 
-use crate::errno;
-use crate::protocol::{Malformed, Reader};
 use crate::sys;
 use crate::users::{self, User};
+use forkd_wire::errno;
+use forkd_wire::{Malformed, Reader};
 use std::ffi::CString;
 use std::fs::{self, File};
 use std::io;
@@ -16,7 +16,7 @@ const CONTROL: u8 = 2;
 const TERMINAL: u8 = 4;
 const EPHEMERAL: u8 = 8;
 const KNOWN_FLAGS: u8 = STDIN_OPEN | CONTROL | TERMINAL | EPHEMERAL;
-/// A list must be able to show every process in one frame.
+/// A list must fit every process into one frame.
 const LONGEST_TAG: usize = 256;
 const DEFAULT_TERM: &str = "xterm-256color";
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -32,7 +32,7 @@ pub struct Request {
     env: Env,
     pub cwd: String,
     user: String,
-    /// Rows and columns of the terminal it gets.
+    /// Rows and columns of its terminal.
     terminal: Option<(u16, u16)>,
 }
 
@@ -79,13 +79,13 @@ pub struct Spawned {
 pub struct Ends {
     pub stdin: Option<File>,
     pub stdout: File,
-    /// A terminal has none of its own.
+    /// A terminal has no separate stderr.
     pub stderr: Option<File>,
     pub control: Option<UnixStream>,
     pub terminal: bool,
 }
 
-/// Why a program was not started: the code and the text of the ERROR frame.
+/// Code and text of the ERROR frame for a program that was not started.
 pub struct Refusal {
     pub code: String,
     pub message: String,
@@ -163,7 +163,7 @@ fn pipes(flags: u8) -> io::Result<(Ends, Vec<OwnedFd>)> {
     Ok((ends, childs))
 }
 
-/// The same with a terminal of the user.
+/// The same with a terminal that belongs to the user.
 fn terminal(user: &User, (rows, cols): (u16, u16)) -> io::Result<(Ends, Vec<OwnedFd>)> {
     let (master, slave) = sys::open_terminal(user.uid)?;
     sys::set_nonblocking(&master)?;
@@ -183,7 +183,7 @@ fn c_strings(strings: impl Iterator<Item = String>) -> io::Result<Vec<CString>> 
     Ok(strings.map(CString::new).collect::<Result<_, _>>()?)
 }
 
-/// The user's own variables, then the sandbox's, then the request's: later ones win.
+/// The user's variables, then the sandbox's, then the request's: later ones win.
 fn environment(user: &User, shared: &Env, request: &Request) -> Env {
     let mut env: Env = [
         ("PATH", DEFAULT_PATH),
@@ -230,7 +230,7 @@ fn look_up(program: &str, env: &Env) -> io::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::Writer;
+    use forkd_wire::Writer;
 
     fn request(flags: u8, tag: &str, more: &[u8]) -> Result<Request, Malformed> {
         let payload = Writer::default().u8(flags).u64(0).str(tag).u32(1).str("sh");
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_flags_it_does_not_know_and_endless_tags() {
+    fn refuses_unknown_flags_and_endless_tags() {
         assert!(request(0, "", &[]).unwrap().terminal.is_none());
         assert!(request(16, "", &[]).is_err());
         assert!(request(0, &"t".repeat(LONGEST_TAG), &[]).is_ok());
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_at_a_terminal_know_its_type_unless_told_otherwise() {
+    fn programs_at_a_terminal_get_its_type_by_default() {
         let user = users::find("").unwrap();
         let term = |env: &Env| {
             env.iter()

@@ -1,9 +1,10 @@
-//! Programs that a child of the agent starts: their path and folder may lead into a share.
+//! Programs that a child of the agent starts, because their path and folder may lead into a share.
 
-use crate::aside::Aside;
-use crate::protocol::{Frame, Malformed, Reader, Writer};
+use crate::child_task::ChildTask;
+use crate::protocol::Frame;
 use crate::spawn::{self, Ends, Env, Refusal, Request, Spawned};
 use crate::sys;
+use forkd_wire::{Malformed, Reader, Writer};
 use std::fs::File;
 use std::io;
 use std::os::unix::io::{AsRawFd, OwnedFd, RawFd};
@@ -15,41 +16,41 @@ const MESSAGE: usize = 4096;
 pub struct Starting {
     pub request: Request,
     pub stream: Option<u32>,
-    /// What the host has said to it meanwhile: it hears of that when it runs.
+    /// Frames of the host for the program; they are delivered when it runs.
     pub frames: Vec<Frame<'static>>,
-    aside: Aside,
+    child: ChildTask,
 }
 
 impl Starting {
     pub fn begin(request: Request, shared: &Env, stream: u32) -> io::Result<Starting> {
-        let aside = Aside::start(&[], |socket| {
+        let child = ChildTask::start(&[], |socket| {
             let outcome = spawn::spawn(&request, shared);
-            // the agent waits for this and nothing else
+            // the agent waits only for this message
             let _ = send(&socket, &outcome);
         })?;
         Ok(Starting {
             request,
             stream: Some(stream),
             frames: Vec::new(),
-            aside,
+            child,
         })
     }
 
-    /// Another host end has attached, for which the program only runs.
+    /// Another host has attached; the program runs without a stream.
     pub fn detach(&mut self) {
         self.stream = None;
         self.frames.clear();
     }
 
     pub fn interest(&self) -> (RawFd, i16) {
-        (self.aside.socket.as_raw_fd(), sys::POLLIN)
+        (self.child.socket.as_raw_fd(), sys::POLLIN)
     }
 
-    /// What came of it; `None`: nothing yet. It is known before the program's end can be: until the child has told, the
-    /// program is the child's and not the agent's.
+    /// The result; `None` until there is one. It arrives before the program's end can: until the child has reported,
+    /// the program is the child's child and not the agent's.
     pub fn outcome(&self) -> Option<Result<Spawned, Refusal>> {
         let mut bytes = [0; MESSAGE];
-        match sys::receive_with_fds(&self.aside.socket, &mut bytes) {
+        match sys::receive_with_fds(&self.child.socket, &mut bytes) {
             Err(e) if e.kind() == io::ErrorKind::WouldBlock || e.kind() == io::ErrorKind::Interrupted => None,
             Ok((count, fds)) => Some(receive(&bytes[..count], fds).unwrap_or_else(|Malformed| Err(lost()))),
             Err(_) => Some(Err(lost())),

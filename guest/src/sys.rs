@@ -1,28 +1,30 @@
-//! The system calls that std does not offer. All `unsafe` of the agent is here.
+//! System calls that std does not have. All `unsafe` code of the agent is here.
 
-mod aside;
 mod bpf;
-mod branch;
+mod child;
+mod control_groups;
 mod files;
 mod inotify;
 mod launch;
 mod net;
 mod tcp;
 mod terminal;
+mod tool_process;
 
-pub use aside::{fork_aside, receive_with_fds, send_with_fds, Child};
 pub use bpf::{attach_socket_lookup, socket_map};
-pub use branch::{branch, is_stopped, standard_stream};
+pub use child::{fork_child, receive_with_fds, send_with_fds, Child};
+pub use control_groups::mount_control_groups;
 pub use files::{
-    attribute, attribute_names, become_user, chown, chown_file, chown_link, device, device_major, device_minor, go_to,
-    is_root, link, make_node, neighbour, next_part, remove_attribute, rename_new, set_attribute, set_file_mtime,
-    set_mtime, splice, with_file_rights,
+    attribute, attribute_names, become_user, chown, chown_file, chown_link, device, device_major, device_minor,
+    disk_usage, go_to, is_root, link, make_node, neighbour, next_part, remove_attribute, rename_new, set_attribute,
+    set_file_mtime, set_mtime, splice, with_file_rights,
 };
 pub use inotify::{Change, Inotify};
 pub use launch::{launch, Launch, LAUNCH_STEPS};
 pub use net::{netlink, receive, reply, transparent_datagrams, transparent_listener, Route};
 pub use tcp::{acknowledge, reset_on_close, tcp_connect};
 pub use terminal::{end_of_input, open_terminal, resize};
+pub use tool_process::{fork_tool, is_stopped, standard_stream};
 
 use std::ffi::{CStr, CString};
 use std::fs::File;
@@ -56,7 +58,7 @@ pub fn poll_fd(fd: RawFd, events: i16) -> PollFd {
     PollFd { fd, events, revents: 0 }
 }
 
-/// Waits for any of the descriptors; a negative timeout waits for ever.
+/// Waits for any of the descriptors; a negative timeout means no limit.
 pub fn poll(fds: &mut [PollFd], timeout_ms: i32) -> io::Result<()> {
     // SAFETY: the pointer and the length are those of one live slice.
     match check(unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, timeout_ms) }) {
@@ -67,14 +69,14 @@ pub fn poll(fds: &mut [PollFd], timeout_ms: i32) -> io::Result<()> {
 
 pub fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     let mut fds = [0; 2];
-    // SAFETY: `fds` has room for the two descriptors; both are new and owned by nobody else.
+    // SAFETY: `fds` has room for the two descriptors; both are new and have no other owner.
     unsafe {
         check(libc::pipe2(fds.as_mut_ptr(), libc::O_CLOEXEC))?;
         Ok((OwnedFd::from_raw_fd(fds[0]), OwnedFd::from_raw_fd(fds[1])))
     }
 }
 
-/// Lets a pipe hold more, so that its two sides wait for each other less often.
+/// Enlarges a pipe's buffer, so that its two sides wait for each other less often.
 pub fn widen_pipe(fd: &impl AsRawFd, bytes: usize) {
     // SAFETY: fcntl with integer arguments on an open descriptor. A pipe that stays small is only slower.
     unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETPIPE_SZ, bytes as libc::c_int) };
@@ -104,10 +106,10 @@ pub fn set_nonblocking(fd: &impl AsRawFd) -> io::Result<()> {
     Ok(())
 }
 
-/// How many bytes wait to be read.
+/// Number of bytes ready to be read.
 pub fn waiting(fd: RawFd) -> u64 {
     let mut count: libc::c_int = 0;
-    // SAFETY: FIONREAD writes one int to the given place.
+    // SAFETY: FIONREAD writes one int to the given address.
     let result = unsafe { libc::ioctl(fd, libc::FIONREAD, &mut count) };
     if result < 0 {
         0
@@ -116,7 +118,7 @@ pub fn waiting(fd: RawFd) -> u64 {
     }
 }
 
-/// Occupies descriptors 0 to 3, so that no pipe ever gets a number that a child wants to replace.
+/// Occupies descriptors 0 to 3, so that no pipe gets a number that a child replaces.
 pub fn reserve_low_fds() -> io::Result<()> {
     loop {
         let fd = File::options().read(true).write(true).open("/dev/null")?;
@@ -152,7 +154,7 @@ pub fn child_signals() -> io::Result<File> {
 /// A child that has ended: (pid, exit code or -1, signal or 0). `None`: no more for now.
 pub fn reap() -> Option<(i32, i32, u32)> {
     let mut status = 0;
-    // SAFETY: waitpid writes one int to the given place.
+    // SAFETY: waitpid writes one int to the given address.
     let pid = unsafe { libc::waitpid(-1, &mut status, libc::WNOHANG) };
     if pid <= 0 {
         return None;
@@ -164,7 +166,7 @@ pub fn reap() -> Option<(i32, i32, u32)> {
     }
 }
 
-/// Collects an ended child, if there is one; `false` when there are no children at all any more.
+/// Reaps an ended child, if there is one; `false` if there are no children.
 pub fn has_children() -> bool {
     // SAFETY: waitpid accepts a null status.
     unsafe { libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG) >= 0 }
@@ -192,7 +194,7 @@ impl Edge {
         }
     }
 
-    /// Forgets the edges seen so far.
+    /// Clears the edges seen so far.
     pub fn clear(&self) {
         let mut event = libc::epoll_event { events: 0, u64: 0 };
         // SAFETY: room for one event is given and one is asked for.
@@ -217,8 +219,12 @@ pub fn wall_clock_ns() -> i64 {
     clock(libc::CLOCK_REALTIME)
 }
 
+pub fn monotonic_ns() -> u64 {
+    clock(libc::CLOCK_MONOTONIC) as u64
+}
+
 pub fn monotonic_ms() -> u64 {
-    (clock(libc::CLOCK_MONOTONIC) / 1_000_000) as u64
+    monotonic_ns() / 1_000_000
 }
 
 pub fn set_wall_clock_ns(ns: i64) -> io::Result<()> {
@@ -271,6 +277,24 @@ pub fn fill_random(bytes: &mut [u8]) -> io::Result<()> {
     Ok(())
 }
 
+/// Real-time priority for the caller, not for its children.
+pub fn run_before_others() -> io::Result<()> {
+    schedule(libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, 1)
+}
+
+pub fn run_as_one_of_many() -> io::Result<()> {
+    schedule(libc::SCHED_OTHER, 0)
+}
+
+fn schedule(policy: libc::c_int, priority: libc::c_int) -> io::Result<()> {
+    // SAFETY: sched_param is plain data for which zero is valid; the call reads it.
+    unsafe {
+        let mut parameters: libc::sched_param = std::mem::zeroed();
+        parameters.sched_priority = priority;
+        check(libc::sched_setscheduler(0, policy, &parameters)).map(|_| ())
+    }
+}
+
 pub fn set_hostname(name: &str) -> io::Result<()> {
     // SAFETY: the pointer and the length are those of the string.
     check(unsafe { libc::sethostname(name.as_ptr().cast(), name.len()) }).map(|_| ())
@@ -292,7 +316,7 @@ pub fn mount(source: &str, target: &str, kind: &str, flags: libc::c_ulong, optio
     .map(|_| ())
 }
 
-/// Takes a mount away from its place at once, and for good when nobody is in it any more.
+/// Detaches a mount from its path at once; the guest kernel removes it when no process uses it.
 pub fn unmount(target: &str) -> io::Result<()> {
     let target = c_string(target)?;
     // SAFETY: a NUL-terminated string that outlives the call.
@@ -334,7 +358,7 @@ pub fn loopback_up() -> io::Result<()> {
     Ok(())
 }
 
-/// Raises the agent's own limit of open files; children get the usual one back.
+/// Raises the agent's limit of open files; children get the usual limit back.
 pub fn raise_file_limit() {
     let limit = libc::rlimit {
         rlim_cur: 1 << 20,
@@ -354,9 +378,9 @@ pub fn sync() {
     unsafe { libc::sync() };
 }
 
-/// Ends the machine; as PID 1 this does not return.
+/// Powers off; does not return for PID 1.
 pub fn power_off() -> ! {
-    // SAFETY: an integer argument only; without the right to do so it fails and we exit instead.
+    // SAFETY: an integer argument only; without the privilege it fails and the agent exits instead.
     unsafe { libc::reboot(libc::LINUX_REBOOT_CMD_POWER_OFF) };
     std::process::exit(1)
 }

@@ -1,22 +1,23 @@
-//! The process table: starting, finding, listing, time-outs and the end of processes.
+//! The process table: starting, finding, listing, time-outs and exits of processes.
 
 use crate::outbox::Outbox;
 use crate::process::{Part, Process};
-use crate::protocol::{kind, Writer, MAX_PAYLOAD};
+use crate::protocol::{kind, MAX_PAYLOAD};
 use crate::spawn::{Refusal, Request, Spawned};
 use crate::sys;
+use forkd_wire::Writer;
 use std::collections::BTreeMap;
 use std::fs;
 
-/// How many ended processes can still be attached.
+/// Ended processes that can still be attached.
 const KEPT: usize = 64;
-/// From SIGTERM to SIGKILL after a time-out.
+/// Between SIGTERM and SIGKILL after a time-out.
 const GRACE_MS: u64 = 500;
 /// Tags of warm interpreters.
-const KERNEL_TAGS: &str = "kernel/";
-/// How long a tool may clear up when nobody wants its result any more.
+pub const KERNEL_TAGS: &str = "kernel/";
+/// Time that a tool has to clean up when its result is no longer needed.
 const CLEAR_UP_MS: u64 = 10_000;
-/// How much of an argv a list shows.
+/// Bytes of an argv shown in a list.
 const LISTED_ARGV: usize = 512;
 
 #[derive(Default)]
@@ -28,12 +29,12 @@ pub struct Table {
     /// Process groups that get SIGKILL at this time.
     doomed: Vec<(u64, i32)>,
     live: usize,
-    /// The process whose turn to send is next.
+    /// The process that sends next.
     turn: u64,
 }
 
 impl Table {
-    /// Whether a process can have this tag; not if another is being started with it, or lives.
+    /// Whether a process can have this tag: no other process with it lives or is being started.
     pub fn check(&self, tag: &str, starting: bool) -> Result<(), Refusal> {
         let in_use = |p: &Process| p.ended.is_none() && p.tag == tag;
         if !tag.is_empty() && (starting || self.processes.values().any(in_use)) {
@@ -45,10 +46,11 @@ impl Table {
         Ok(())
     }
 
-    /// Takes over a program that was started, and attaches it to the stream; its id.
+    /// Adds a started program and attaches it to the stream; returns its id.
     pub fn add(&mut self, request: Request, spawned: Spawned, stream: Option<u32>, outbox: &mut Outbox) -> u64 {
         if request.tag.starts_with(KERNEL_TAGS) {
-            // it holds the state that the machine was made for: others end before it when memory runs out
+            // the state of a kernel is what the snapshot was made for: other processes are killed before it when memory
+            // runs out
             let _ = fs::write(format!("/proc/{}/oom_score_adj", spawned.pid), "-500");
         }
         self.last_id += 1;
@@ -66,7 +68,7 @@ impl Table {
         self.last_id
     }
 
-    /// Takes a tool that was started for a stream; its id.
+    /// Adds a tool that was started for a stream; returns its id.
     pub fn tool(&mut self, spawned: Spawned, stream: u32, outbox: &mut Outbox) -> u64 {
         self.last_id += 1;
         let mut process = Process::tool(self.last_id, spawned);
@@ -80,7 +82,7 @@ impl Table {
         self.processes.get_mut(&id)
     }
 
-    /// A process by id or, with id 0, by tag: the live one, else the one that ended last.
+    /// A process by id or, with id 0, by tag: the live one, otherwise the one that ended last.
     pub fn find(&mut self, id: u64, tag: &str) -> Option<&mut Process> {
         if id != 0 {
             return self.processes.get_mut(&id).filter(|p| !p.is_tool);
@@ -91,7 +93,36 @@ impl Table {
             .max_by_key(|p| (p.ended.is_none(), p.id))
     }
 
-    /// The host has no interest in a process any more.
+    /// The tag of a live process.
+    pub fn tag_of(&self, pid: i32) -> Option<&str> {
+        let found = self.processes.values().find(|p| p.pid == pid && p.ended.is_none());
+        found.map(|process| process.tag.as_str())
+    }
+
+    /// Interpreters that run: their pids and contexts.
+    pub fn interpreters(&self) -> impl Iterator<Item = (i32, &str)> {
+        let living = self.processes.values().filter(|process| process.ended.is_none());
+        living.filter_map(|process| Some((process.pid, process.tag.strip_prefix(KERNEL_TAGS)?)))
+    }
+
+    /// The id of the process that was started last.
+    pub fn last_id(&self) -> u64 {
+        self.last_id
+    }
+
+    /// Forgets processes that were started later than this one and have ended: the next one gets the id after it again.
+    pub fn rewind(&mut self, last_id: u64) {
+        self.processes
+            .retain(|id, process| *id <= last_id || process.ended.is_none());
+        self.finished.retain(|id| *id <= last_id);
+        self.last_id = self
+            .processes
+            .keys()
+            .next_back()
+            .map_or(last_id, |newest| last_id.max(*newest));
+    }
+
+    /// The host has dropped its stream of a process.
     pub fn detach(&mut self, id: u64) {
         if let Some(process) = self.processes.get_mut(&id) {
             process.detach();
@@ -152,13 +183,13 @@ impl Table {
         }
     }
 
-    /// A child has ended: one of ours, or an orphan that became ours as PID 1.
+    /// A child has ended: a process of the table, or an orphan that PID 1 inherited.
     pub fn ended(&mut self, (pid, code, signal): (i32, i32, u32), scratch: &mut [u8]) {
         let ours = |p: &&mut Process| p.pid == pid && p.ended.is_none();
         if let Some(process) = self.processes.values_mut().find(ours) {
             process.end(code, signal, scratch);
             process.deadline = None;
-            // without output left it is finished here and not in a later pump
+            // without remaining output it is finished here and not in a later pump
             if process.is_finished() && !process.is_tool {
                 self.finished.push(process.id);
             }
@@ -169,7 +200,7 @@ impl Table {
         }
     }
 
-    /// Acts on time-outs that have passed; how long until the next one.
+    /// Handles time-outs that have passed; returns the time until the next one.
     pub fn time_outs(&mut self) -> Option<u64> {
         if self.live == 0 && self.doomed.is_empty() {
             return None;
@@ -188,7 +219,7 @@ impl Table {
             }
             process.deadline = None;
             process.timed_out = true;
-            // a group that is gone already needs no signal
+            // the process group may have ended already
             let _ = sys::kill(-process.pid, libc::SIGTERM);
             self.doomed.push((now + GRACE_MS, process.pid));
         }
@@ -205,7 +236,7 @@ impl Table {
         now.filter(|_| next != u64::MAX).map(|now| next - now)
     }
 
-    /// Answers LIST: the processes after this one, by id, as many as one frame holds, and whether there are more.
+    /// Answers LIST: the processes with higher ids, as many as fit one frame, and whether there are more.
     pub fn list(&self, after: u64, stream: u32, outbox: &mut Outbox) {
         let mut body = Vec::new();
         let mut count = 0;
@@ -254,7 +285,7 @@ fn entry(process: &Process) -> Vec<u8> {
         .0
 }
 
-/// The first arguments, as far as a list shows them.
+/// The first arguments, within the limit of a list.
 fn shown(argv: &[String]) -> Vec<&str> {
     let mut room = LISTED_ARGV;
     let mut out = Vec::new();

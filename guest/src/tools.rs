@@ -1,5 +1,5 @@
-//! Work with files that may take long: each tool runs in a child of the agent, as the user who asked for it.
-//! It ends with 0, or with 1 and `CODE\0message` on stderr.
+//! File operations that may take long: each tool runs in a child of the agent, as the requested user. It exits with 0,
+//! or with 1 and `CODE\0message` on stderr.
 
 mod attributes;
 mod change;
@@ -10,16 +10,18 @@ mod pack;
 mod remove;
 mod stage;
 mod unpack;
+mod usage;
 mod walk;
 mod watch;
 
-use crate::errno;
 use crate::failure::Failure;
 use crate::files;
-use crate::protocol::{Reader, WINDOW};
+use crate::protocol::WINDOW;
 use crate::spawn::{Ends, Spawned};
 use crate::sys;
 use crate::users::User;
+use forkd_wire::errno;
+use forkd_wire::Reader;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Write};
@@ -34,7 +36,7 @@ pub struct Request {
 impl Request {
     pub fn read(payload: &[u8]) -> Result<Request, Failure> {
         let mut reader = Reader::new(payload);
-        let argv = reader.list(|r| Ok(OsString::from_vec(r.bytes()?.to_vec())))?;
+        let argv = reader.list(|r| r.bytes().map(|bytes| OsString::from_vec(bytes.to_vec())))?;
         let user = files::user(&mut reader)?;
         Ok(Request { argv, user })
     }
@@ -51,7 +53,7 @@ pub fn start(request: &Request) -> io::Result<Spawned> {
     for end in [&stdin, &stdout, &stderr] {
         sys::set_nonblocking(end)?;
     }
-    let pid = sys::branch([stdin_child, stdout_child, stderr_child], || run(request))?;
+    let pid = sys::fork_tool([stdin_child, stdout_child, stderr_child], || run(request))?;
     Ok(Spawned {
         pid,
         user: String::new(),
@@ -65,7 +67,7 @@ pub fn start(request: &Request) -> io::Result<Spawned> {
     })
 }
 
-/// Why a tool failed.
+/// The error of a failed tool.
 pub struct Problem {
     code: String,
     message: String,
@@ -91,7 +93,7 @@ impl Problem {
     }
 }
 
-/// A failure at a path below another one.
+/// An error at a path below another one.
 fn problem_below(start: &Path, below: &[u8], error: &io::Error) -> Problem {
     let message = match below {
         b"" => errno::text(error),
@@ -107,7 +109,7 @@ fn problem_below(start: &Path, below: &[u8], error: &io::Error) -> Problem {
     }
 }
 
-/// In the child.
+/// Runs in the child.
 fn run(request: &Request) -> i32 {
     let outcome = match &request.user {
         Some(user) => sys::become_user(user.uid, user.gid, &user.groups).map_err(Problem::from),
@@ -117,7 +119,7 @@ fn run(request: &Request) -> i32 {
     match outcome.and_then(|()| dispatch(&argv)) {
         Ok(()) => 0,
         Err(problem) => {
-            // nobody may be reading any more
+            // the agent may have closed the pipe
             let _ = write!(io::stderr(), "{}\0{}", problem.code, problem.message);
             1
         }
@@ -150,7 +152,15 @@ fn dispatch(argv: &[&OsStr]) -> Outcome {
         "set-attributes" => attributes::set(path(0)?, text(1).as_bytes(), input()),
         "pack" => pack::pack(path(0)?, flag("--plain"), output()),
         "unpack" => unpack::unpack(path(0)?, input(), output()),
-        "watch" => watch::watch(path(0)?, number(text(1))?, flag("--recursive"), output()),
+        "usage" => usage::usage(path(0)?, output()),
+        "watch" => {
+            let how = watch::How {
+                debounce_ms: number(text(1))?,
+                recursive: flag("--recursive"),
+                flushes: flag("--flush"),
+            };
+            watch::watch(path(0)?, &how, input(), output())
+        }
         _ => Err(Problem::bad_request("there is no such tool")),
     }
 }
@@ -167,7 +177,7 @@ fn input() -> File {
     sys::standard_stream(0)
 }
 
-/// What long work asks now and then: nobody waits for the result any more.
+/// Long work calls this regularly: an error if the result is no longer needed.
 fn check_stopped() -> io::Result<()> {
     match sys::is_stopped() {
         true => Err(io::Error::from_raw_os_error(libc::ECANCELED)),

@@ -1,4 +1,4 @@
-//! Users and groups from the guest's own files: a static binary cannot use the system's name services.
+//! Users and groups from the guest's files: a static binary cannot use the system's name services.
 
 use std::fs;
 use std::io;
@@ -28,7 +28,7 @@ pub fn find(wanted: &str) -> io::Result<User> {
         .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("no such user: {}", wanted)))
 }
 
-/// Ids of an owner and a group, by name or in digits; `u32::MAX` for an empty name, which leaves things as they are.
+/// Ids of an owner and a group, by name or number; `u32::MAX` for an empty name, which means unchanged.
 pub fn ids(owner: &str, group: &str) -> io::Result<(u32, u32)> {
     let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
     let groups = fs::read_to_string("/etc/group").unwrap_or_default();
@@ -39,7 +39,7 @@ pub fn ids(owner: &str, group: &str) -> io::Result<(u32, u32)> {
     Ok((uid, gid))
 }
 
-/// `name:password:id:…` is the form of both files.
+/// Both files have lines `name:password:id:…`.
 fn id_in(file: &str, wanted: &str) -> Option<u32> {
     if wanted.is_empty() {
         return Some(u32::MAX);
@@ -53,7 +53,7 @@ fn id_in(file: &str, wanted: &str) -> Option<u32> {
     named.or_else(|| wanted.parse().ok()).filter(|id| *id != u32::MAX)
 }
 
-/// Names of all users and groups, for showing who owns what.
+/// Names of all users and groups, to show owners.
 pub struct Names {
     users: Vec<(u32, String)>,
     groups: Vec<(u32, String)>,
@@ -67,7 +67,7 @@ impl Names {
         }
     }
 
-    /// Empty when there is none.
+    /// Empty if there is none.
     pub fn user(&self, uid: u32) -> &str {
         name_of(&self.users, uid)
     }
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_not_there() {
+    fn refuses_unknown_users() {
         for wanted in ["bob", "an", "1000:x", ":", "-1", "root:root"] {
             assert!(resolve(wanted, PASSWD, GROUP).is_none(), "{}", wanted);
         }

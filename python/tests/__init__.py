@@ -1,4 +1,4 @@
 import logging
 
-# Test cases on asyncio run in its debug mode, which tells of every step that takes long.
+# Test cases on asyncio run in its debug mode, which logs steps that block the event loop.
 logging.getLogger("asyncio").setLevel(logging.ERROR)

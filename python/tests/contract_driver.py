@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import itertools
 import json
+import re
 import sys
 from typing import Any, Callable, Dict
 from urllib.parse import urlencode
@@ -13,7 +14,7 @@ from forkd import Controller, FileChange, ForkdError
 
 Said = Dict[str, Any]
 
-#: Routes whose method takes what is in the path, then query and body by their names
+#: Routes whose method has another name than the route. It takes the path parameters, then query and body as keyword arguments
 METHODS: Dict[str, Callable[[Controller], Callable[..., Any]]] = {
     "getHealth": lambda c: c.health,
     "getReadiness": lambda c: c.ready,
@@ -26,83 +27,17 @@ METHODS: Dict[str, Callable[[Controller], Callable[..., Any]]] = {
     "collectGarbage": lambda c: c.gc,
     "getTree": lambda c: c.tree,
     "getStats": lambda c: c.stats,
-    "listTokens": lambda c: c.list_tokens,
-    "createToken": lambda c: c.create_token,
-    "rotateToken": lambda c: c.rotate_token,
-    "deleteToken": lambda c: c.delete_token,
-    "listImages": lambda c: c.list_images,
-    "createImage": lambda c: c.create_image,
-    "getImage": lambda c: c.get_image,
-    "deleteImage": lambda c: c.delete_image,
-    "listSnapshots": lambda c: c.list_snapshots,
-    "createSnapshot": lambda c: c.create_snapshot,
-    "getSnapshot": lambda c: c.get_snapshot,
-    "updateSnapshot": lambda c: c.update_snapshot,
-    "deleteSnapshot": lambda c: c.delete_snapshot,
+    "getHistory": lambda c: c.history,
     "getSnapshotDetails": lambda c: c.snapshot_info,
-    "compactSnapshot": lambda c: c.compact_snapshot,
-    "preparePack": lambda c: c.prepare_pack,
-    "unpack": lambda c: c.unpack,
-    "listKeys": lambda c: c.list_keys,
-    "createKey": lambda c: c.create_key,
-    "getKey": lambda c: c.get_key,
-    "deleteKey": lambda c: c.delete_key,
-    "pushSnapshot": lambda c: c.push_snapshot,
-    "pullSnapshot": lambda c: c.pull_snapshot,
-    "listHub": lambda c: c.list_hub,
-    "listSandboxes": lambda c: c.list_sandboxes,
     "createSandboxes": lambda c: c.spawn_sandboxes,
     "deleteSandboxes": lambda c: c.kill_sandboxes,
-    "getSandbox": lambda c: c.get_sandbox,
-    "updateSandbox": lambda c: c.update_sandbox,
     "deleteSandbox": lambda c: c.kill_sandbox,
-    "pingSandbox": lambda c: c.ping_sandbox,
-    "execCommand": lambda c: c.exec_command,
-    "evalCode": lambda c: c.eval_code,
     "evalStream": lambda c: lambda *params, **given: c.eval_code(*params, **given, on_stdout=str),
-    "listContexts": lambda c: c.list_contexts,
-    "createContext": lambda c: c.create_context,
-    "deleteContext": lambda c: c.delete_context,
-    "restartContext": lambda c: c.restart_context,
-    "interruptContext": lambda c: c.interrupt_context,
-    "branchSandbox": lambda c: c.branch_sandbox,
-    "forkSandbox": lambda c: c.fork_sandbox,
-    "pauseSandbox": lambda c: c.pause_sandbox,
-    "suspendSandbox": lambda c: c.suspend_sandbox,
-    "resumeSandbox": lambda c: c.resume_sandbox,
     "getSandboxStats": lambda c: c.sandbox_stats,
-    "getNetwork": lambda c: c.get_network,
-    "setNetwork": lambda c: c.set_network,
-    "startProcess": lambda c: c.start_process,
-    "listProcesses": lambda c: c.list_processes,
-    "getProcess": lambda c: c.get_process,
-    "killProcess": lambda c: c.kill_process,
-    "writeStdin": lambda c: c.write_stdin,
-    "signalProcess": lambda c: c.signal_process,
-    "resizeProcess": lambda c: c.resize_process,
-    "createPreview": lambda c: c.create_preview,
-    "readFile": lambda c: c.read_file,
-    "writeFile": lambda c: c.write_file,
-    "statFile": lambda c: c.stat_file,
-    "makeDirectory": lambda c: c.make_directory,
-    "copyFile": lambda c: c.copy_file,
-    "moveFile": lambda c: c.move_file,
-    "removeFile": lambda c: c.remove_file,
-    "chmodFile": lambda c: c.chmod_file,
-    "chownFile": lambda c: c.chown_file,
-    "listFiles": lambda c: c.list_files,
-    "makeSymlink": lambda c: c.make_symlink,
-    "writeTar": lambda c: c.write_tar,
-    "listWorkspaces": lambda c: c.list_workspaces,
-    "createWorkspace": lambda c: c.create_workspace,
-    "getWorkspace": lambda c: c.get_workspace,
-    "deleteWorkspace": lambda c: c.delete_workspace,
-    "suspendWorkspace": lambda c: c.suspend_workspace,
-    "resumeWorkspace": lambda c: c.resume_workspace,
 }
 
 
-#: What comes by its place and not by its name
+#: Positional arguments
 POSITIONAL = {"moveFile": ["from", "to"], "copyFile": ["from", "to"], "makeSymlink": ["target", "path"], "pullSnapshot": ["from"]}
 
 
@@ -138,10 +73,17 @@ def call(controller: Controller, route: str, said: Said) -> Any:
     places = [given.pop(name) for name in POSITIONAL.get(route, ["path"]) if name in given]
     if "bytes" in said or route in ("writeFile", "writeStdin", "writeTar", "unpack"):
         places.append(base64.b64decode(said.get("bytes", "")))
+    if "set" in given and isinstance(given["set"], list):
+        given["set"] = dict(pair.split("=", 1) for pair in given["set"])
     if route.startswith("list") and "metadata" in given:
         pairs = given["metadata"] if isinstance(given["metadata"], list) else [given["metadata"]]
         given["metadata"] = dict(pair.split("=", 1) for pair in pairs)
-    return METHODS[route](controller)(*params.values(), *places, **given)
+    method = METHODS[route](controller) if route in METHODS else getattr(controller, snake(route))
+    return method(*params.values(), *places, **given)
+
+
+def snake(route: str) -> str:
+    return re.sub(r"[A-Z]", lambda letter: f"_{letter[0].lower()}", route)
 
 
 def wire_change(change: FileChange) -> Said:
@@ -150,7 +92,7 @@ def wire_change(change: FileChange) -> Said:
 
 
 def watched(controller: Controller, params: Said, given: Said) -> Any:
-    """What a process printed and how it ended."""
+    """Output and exit of a process."""
     stdout, stderr = given.get("stdout_from", 0), given.get("stderr_from", 0)
     events = list(controller.watch_process(params["id"], params["process"], from_="now" if stdout == "now" else f"{stdout}-{stderr}"))
     printed = {kind: b"".join(event.data for event in events if event.type == kind).decode() for kind in ("stdout", "stderr")}

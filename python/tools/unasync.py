@@ -13,10 +13,10 @@ PACKAGE = Path(__file__).resolve().parent.parent / "src" / "forkd"
 SOURCE = PACKAGE / "_async"
 TARGET = PACKAGE / "_sync"
 
-#: Written twice, because nothing in them is the same
+#: Written by hand in both halves: they share no code
 BY_HAND = {"__init__.py", "net.py", "upload.py"}
 
-#: In this order, over whole files: docstrings show the blocking form too
+#: Applied in this order to whole files, docstrings included
 RULES = [
     (re.compile(r"\basync (def|for|with)\b"), r"\1"),
     (re.compile(r"\bawait "), ""),

@@ -1,4 +1,5 @@
-// An agent in the middle of its work branches: three machines try three fixes at once, the tests judge, and the best patch comes out.
+// Demo of a fork in the middle of an agent's work: three machines try three fixes in parallel, and the tests select the
+// best patch.
 //
 //     forkd build coding-agent
 //     node_modules/.bin/node recipes/coding-agent/demo.ts [winner.patch]
@@ -12,7 +13,7 @@ const PROJECT = join(import.meta.dirname, "project");
 const REPOSITORY = "/home/agent/stats";
 const HERE = { cwd: REPOSITORY, user: "agent", timeoutSecs: 300 };
 
-/** What three attempts of a model might be; each is the new body of median() */
+/** Three attempts that a model might make; each is the new body of median() */
 const IDEAS = [
   {
     name: "average the two in the middle",
@@ -54,7 +55,7 @@ async function main(saveTo: string | undefined): Promise<void> {
   console.log(`The repository: ${lastLine(before.stdout)}`);
   const found = await agent.exec(["rg", "--line-number", "median\\(", "stats.c"], HERE);
   console.log(`The agent reads ${found.stdout.trim()}`);
-  // Work that all three build on: nobody commits it, and no child does it again.
+  // Work in the parent, not committed: the three children inherit it and do not repeat it.
   await agent.exec(["sed", "-i", "s/#include <stdlib.h>/&\\n#include <string.h>/", "stats.c"], HERE);
 
   const children = await agent.fork(IDEAS.length, { ttlSecs: 1800 });
@@ -70,7 +71,7 @@ async function main(saveTo: string | undefined): Promise<void> {
   }
 }
 
-/** The folder of the host becomes a repository of the agent's */
+/** Uploads the host's folder as a repository of the agent */
 async function bringProject(agent: Sandbox): Promise<void> {
   await agent.files.mkdir(REPOSITORY, { user: "agent" });
   const tar = spawn("tar", ["-C", PROJECT, "-c", "."], { stdio: ["ignore", "pipe", "inherit"] });

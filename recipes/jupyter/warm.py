@@ -1,4 +1,4 @@
-# Runs in the kernel before it is frozen: every fork goes on after the last line. Put your own in place of it.
+# Runs in the kernel before it is frozen: every fork continues after the last line. Replace it by your own code.
 import numpy
 
 x = numpy.linspace(-1, 1, 10_000)

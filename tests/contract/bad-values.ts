@@ -1,12 +1,12 @@
-// Requests that must be refused, made from the document: each field with what it must not be.
+// Invalid requests generated from spec/openapi.json: each field with values that the schema forbids.
 
-import { SchemaChecker, type Schema } from "../helpers/json-schema.ts";
+import { SchemaChecker, type Schema } from "../helpers/schema-checker.ts";
 import { openapi } from "../helpers/spec-client.ts";
 import type { RouteName } from "../../packages/daemon/src/api/routes.ts";
 
 const checker = new SchemaChecker(openapi);
 
-/** Names that must never become a path, or look like another name */
+/** Names that must not become paths or be confused with other names */
 export const NAME_TRICKS = [
   "..",
   ".",
@@ -50,7 +50,7 @@ const WRONG_TEXT: Record<string, string[]> = {
 
 export type Bad = { what: string; value: Record<string, unknown> };
 
-/** Bodies that differ from a good one in one field */
+/** Bodies that differ from a valid one in one field */
 export function badBodies(route: RouteName, good: Record<string, unknown>): Bad[] {
   const schema = bodySchema(route);
   const fields = Object.keys(propertiesOf(schema));
@@ -66,7 +66,7 @@ export function badBodies(route: RouteName, good: Record<string, unknown>): Bad[
   ];
 }
 
-/** Query strings with one field that must not be so */
+/** Query strings with one invalid field */
 export function badQueries(route: RouteName): string[] {
   const parameters = parametersOf(route).filter((parameter) => parameter.in === "query");
   const wrong = parameters.flatMap(({ name, schema }) => (WRONG_TEXT[kindOf(schema)] ?? []).map((text) => `${name}=${encode(text)}`));
@@ -82,7 +82,7 @@ export function takesQuery(route: RouteName): boolean {
   return parametersOf(route).some((parameter) => parameter.in === "query");
 }
 
-/** As it stands in a path; a lone surrogate has no encoding of its own */
+/** Encodes text for a path; a lone surrogate has no UTF-8 encoding and is replaced */
 export function encode(text: string): string {
   return encodeURIComponent(text.toWellFormed());
 }
@@ -111,7 +111,7 @@ function bodySchema(route: RouteName): Schema {
   return resolved(schema);
 }
 
-/** Of a choice, the fields of all alternatives */
+/** For a choice, the fields of all alternatives */
 function propertiesOf(schema: Schema): Record<string, Schema> {
   const choices = (schema["anyOf"] ?? [schema]) as Schema[];
   return Object.assign({}, ...choices.map((choice) => resolved(choice)["properties"])) as Record<string, Schema>;
@@ -133,7 +133,7 @@ function resolved(schema: Schema): Schema {
   return typeof schema["$ref"] === "string" ? checker.resolve(schema["$ref"]) : schema;
 }
 
-/** A rule that patterns do not say */
+/** Names ending in ".tmp" are forbidden, which the schema patterns do not express */
 function isTemporary(value: Record<string, unknown>): boolean {
   return Object.values(value).some((item) => typeof item === "string" && item.endsWith(".tmp"));
 }

@@ -1,4 +1,4 @@
-// Branches of a running sandbox, and forks of it. All of the sandbox "one".
+// Cases for branches and forks of a running sandbox. All use the sandbox "one".
 
 import { above, excluding, fails, gives, isText, REST_AND_SDK, REST_ONLY, size, within, type Case } from "./case.ts";
 
@@ -12,10 +12,30 @@ export const branchCases: Case[] = [
   ...(["full", "diff", "live"] as const).map((mode): Case => ({
     what: `a branch in mode ${mode}`,
     route: "branchSandbox",
-    args: (c) => ({ params: { id: c.name("one") }, body: { tag: c.name(mode), mode, metadata: { mode } } }),
+    args: (c) => ({
+      params: { id: c.name("one") },
+      body: {
+        tag: c.name(mode),
+        mode,
+        metadata: { mode },
+        description: `in mode ${mode}`,
+        ...(mode === "live" ? { hold: true } : {}),
+      },
+    }),
     expect: (c) =>
       gives(
-        { tag: c.name(mode), status: "ready", bootable: true, pause_ms: above(0), diff_physical_bytes: above(0), metadata: { mode } },
+        {
+          tag: c.name(mode),
+          status: "ready",
+          bootable: true,
+          pause_ms: Number.isInteger,
+          pause_us: above(0),
+          diff_ms: Number.isInteger,
+          diff_physical_bytes: above(0),
+          diff_logical_bytes: 256 * 1024 * 1024,
+          metadata: { mode },
+          description: `in mode ${mode}`,
+        },
         201,
       ),
   })),
@@ -26,6 +46,13 @@ export const branchCases: Case[] = [
     expect: gives({ tag: /^br-/, status: "ready", warnings: [/^parent_tag has no effect/] }, 201),
     save: "madeUp",
     not: REST_AND_SDK("`snapshot --from-sandbox` has the flags that mean something"),
+  },
+  {
+    what: "a mode and its older form",
+    route: "branchSandbox",
+    args: (c) => ({ params: { id: c.name("one") }, body: { mode: "diff", diff: true } }),
+    expect: fails("BAD_REQUEST", { message: () => /mode: excludes diff/ }),
+    not: REST_AND_SDK("it sends the mode alone"),
   },
   {
     what: "its made-up tag is a tag",
@@ -48,7 +75,7 @@ export const branchCases: Case[] = [
     expect: (c) => gives({ tag: c.name("soon"), status: "writing", bootable: false, pause_ms: above(0) }, 202),
   },
   {
-    what: "which it is soon",
+    what: "the branch becomes ready",
     route: "getSnapshot",
     args: (c) => ({ params: { tag: c.name("soon") } }),
     expect: gives({ status: "ready", bootable: true, delta_bytes: above(0) }),
@@ -61,7 +88,7 @@ export const branchCases: Case[] = [
     expect: gives({ has_branched: true, branch_count: above(3), last_branch_memory_path: isText }),
   },
   {
-    what: "the source goes on",
+    what: "the source continues",
     route: "evalCode",
     args: (c) => ({ params: { id: c.name("one") }, body: { code: "kept = 'after'" } }),
     expect: gives({ exit_code: 0 }),
@@ -74,13 +101,13 @@ export const branchCases: Case[] = [
     save: "soon",
   },
   {
-    what: "is from before",
+    what: "the fork has the state of the branch",
     route: "evalCode",
     args: (c) => ({ params: { id: c.at("soon.0.id") }, body: { code: "kept" } }),
     expect: gives({ value: "before", result: "'before'" }),
   },
   {
-    what: "and has the environment of its source",
+    what: "the fork has the environment of its source",
     route: "execCommand",
     args: (c) => ({ params: { id: c.at("soon.0.id") }, body: { args: ["sh", "-c", "echo $MODE"] } }),
     expect: gives({ stdout: "contract\n" }),
@@ -105,7 +132,7 @@ export const branchCases: Case[] = [
     expect: gives(size(2)),
   },
   {
-    what: "which goes by itself",
+    what: "an untagged snapshot is removed automatically",
     route: "listSnapshots",
     expect: (c) => gives(excluding({ tag: c.at("tips.snapshot.tag") })),
     until: true,
@@ -118,13 +145,13 @@ export const branchCases: Case[] = [
     save: "kept",
   },
   {
-    what: "also when its fork is gone",
+    what: "a tagged snapshot survives its fork",
     route: "deleteSandbox",
     args: (c) => ({ params: { id: c.at("kept.sandboxes.0.id") } }),
     expect: gives(null),
   },
   {
-    what: "until it is removed",
+    what: "the tagged snapshot is removed",
     route: "deleteSnapshot",
     args: (c) => ({ params: { tag: c.name("kept") } }),
     expect: gives(null),
@@ -136,7 +163,7 @@ export const branchCases: Case[] = [
     expect: fails("LIMIT_UNAVAILABLE"),
   },
   {
-    what: "not even its snapshot",
+    what: "no snapshot remains",
     route: "getSnapshot",
     args: (c) => ({ params: { tag: c.name("limited") } }),
     expect: fails("NOT_FOUND"),
@@ -155,7 +182,7 @@ export const branchCases: Case[] = [
     not: REST_ONLY("a form of old requests"),
   },
   {
-    what: "and get what they asked for",
+    what: "the snapshot of the older request is removed",
     route: "deleteSnapshot",
     args: (c) => ({ params: { tag: c.name("legacy") } }),
     expect: gives(null),

@@ -1,22 +1,23 @@
-// What a case is: one request in the wire's own words, and what must come of it whichever way it is sent.
+// Contract cases: a request in the names of the wire protocol, and its expected outcome for every driver.
 
 import assert from "node:assert/strict";
+import { patience } from "../helpers/patience.ts";
 import type { RouteName } from "../../packages/daemon/src/api/routes.ts";
-import type { ErrorCode } from "@forkd/daemon";
+import type { ErrorCode } from "@forkd/runtime";
 
 export type DriverName = "rest" | "sdk" | "python" | "cli" | "mcp";
 
-/** A request, in the names of the wire */
+/** A request in the names of the wire protocol */
 export type Args = {
   params?: Record<string, string>;
   query?: Record<string, string | number | boolean | string[]>;
   body?: Record<string, unknown>;
-  /** of a file */
+  /** content of a file */
   bytes?: Buffer;
   headers?: Record<string, string>;
-  /** how many events to wait for */
+  /** number of events to wait for */
   take?: number;
-  /** over TCP, with this token; "": with none */
+  /** sent over TCP with this token; "": without a token */
   token?: string;
 };
 
@@ -24,7 +25,7 @@ export type Outcome =
   | { value: unknown; next?: string | null; status?: number }
   | { code: string; message: string; status?: number; details?: unknown };
 
-/** A way to the daemon */
+/** A client interface to the daemon */
 export type Driver = {
   readonly name: DriverName;
   call: (route: RouteName, args: Args) => Promise<Outcome>;
@@ -37,7 +38,7 @@ export type Expected =
       code: ErrorCode;
       message?: (c: Context) => RegExp;
       details?: unknown;
-      /** the command line sees the mistake itself: exit code 2 */
+      /** the CLI rejects it as a usage error: exit code 2 */
       usage?: true;
     };
 
@@ -46,24 +47,24 @@ export type Case = {
   route: RouteName;
   args?: (c: Context) => Args;
   expect: Expected | ((c: Context) => Expected);
-  /** name under which its value is kept for later cases */
+  /** name under which later cases find the value */
   save?: string;
-  /** asked again until it is so */
+  /** repeated until the expectation holds */
   until?: true;
-  /** ways that cannot say this, each with the reason */
+  /** drivers that cannot express the case, each with the reason */
   not?: Partial<Record<DriverName, string>>;
 };
 
-/** Why a way cannot say a case; what one SDK cannot, nothing that builds on one can either */
+/** Reason why a driver cannot run a case; the Python and MCP drivers share the limits of the SDK */
 export function reasonAgainst(item: Case, driver: DriverName): string | undefined {
   return item.not?.[driver] ?? (driver === "python" || driver === "mcp" ? item.not?.sdk : undefined);
 }
 
-/** The command line has no word for it */
+/** For cases that the CLI cannot express */
 export const REST_AND_SDK = (reason: string): NonNullable<Case["not"]> => ({ cli: reason });
 export const REST_ONLY = (reason: string): NonNullable<Case["not"]> => ({ cli: reason, sdk: reason });
 
-/** What the cases of one driver share */
+/** State shared by the cases of one driver */
 export class Context {
   readonly driver: DriverName;
   readonly #saved = new Map<string, { value: unknown; next: string | null }>();
@@ -72,7 +73,7 @@ export class Context {
     this.driver = driver;
   }
 
-  /** A name of this driver's own */
+  /** A name that is unique to this driver */
   name(text: string): string {
     return `${this.driver}-${text}`;
   }
@@ -81,7 +82,7 @@ export class Context {
     if ("value" in outcome) this.#saved.set(name, { value: outcome.value, next: outcome.next ?? null });
   }
 
-  /** A part of a saved value, such as `a.0.id` */
+  /** Part of a saved value, such as `a.0.id` */
   at(path: string): string {
     const value = this.get(path);
     assert.ok(typeof value === "string" || typeof value === "number", `${path} is ${JSON.stringify(value)}`);
@@ -112,7 +113,7 @@ export function fails(code: ErrorCode, more: Omit<Extract<Expected, { code: Erro
   return { code, ...more };
 }
 
-/** What differs from a pattern: objects may have more fields; a function or a regular expression is asked */
+/** Differences from a pattern. Objects may have more fields; functions and regular expressions are matched */
 export function differences(actual: unknown, pattern: unknown, at = "$"): string[] {
   if (typeof pattern === "function") return (pattern as (value: unknown) => boolean)(actual) ? [] : [`${at}: ${show(actual)} will not do`];
   if (pattern instanceof RegExp)
@@ -130,17 +131,17 @@ export function differences(actual: unknown, pattern: unknown, at = "$"): string
   return Object.is(actual, pattern) ? [] : [`${at}: ${show(actual)} is not ${show(pattern)}`];
 }
 
-/** A list with a match for each of these, in any order, and perhaps more */
+/** Matches a list with a match for each pattern, in any order; it may have more items */
 export function including(...patterns: unknown[]): (value: unknown) => boolean {
   return (value) => Array.isArray(value) && patterns.every((pattern) => value.some((item) => differences(item, pattern).length === 0));
 }
 
-/** A list without any match */
+/** Matches a list without any matching item */
 export function excluding(...patterns: unknown[]): (value: unknown) => boolean {
   return (value) => Array.isArray(value) && !patterns.some((pattern) => value.some((item) => differences(item, pattern).length === 0));
 }
 
-/** These and no others, in any order */
+/** Matches a list of exactly these items, in any order */
 export function exactly(...patterns: unknown[]): (value: unknown) => boolean {
   return (value) => Array.isArray(value) && value.length === patterns.length && including(...patterns)(value);
 }
@@ -157,9 +158,10 @@ export function isText(value: unknown): boolean {
   return typeof value === "string";
 }
 
-/** Seconds from now on the host's clock; the test may be slow, never early */
+/** Matches a Unix time `secs` from now; the test may be late, never early */
 export function within(secs: number): (value: unknown) => boolean {
-  return (value) => typeof value === "number" && value <= Date.now() / 1000 + secs + 1 && value > Date.now() / 1000 + secs - 120;
+  return (value) =>
+    typeof value === "number" && value <= Date.now() / 1000 + secs + 1 && value > Date.now() / 1000 + secs - patience() / 1000;
 }
 
 function show(value: unknown): string {

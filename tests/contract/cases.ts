@@ -1,4 +1,4 @@
-// The contract: every case, in the order in which they build on each other.
+// All contract cases, in order of their dependencies.
 
 import { branchCases } from "./branch-cases.ts";
 import { daemonCases, tokenCases } from "./daemon-cases.ts";
@@ -7,9 +7,11 @@ import { hubCases } from "./hub-cases.ts";
 import { insideCases } from "./inside-cases.ts";
 import { lineageCases, removalCases } from "./lineage-cases.ts";
 import { packCases } from "./pack-cases.ts";
+import { packNetworkCases } from "./pack-network-cases.ts";
 import { portCases } from "./port-cases.ts";
 import { processCases } from "./process-cases.ts";
 import { networkCases } from "./network-cases.ts";
+import { recipeCases } from "./recipe-cases.ts";
 import { endCases, sandboxCases } from "./sandbox-cases.ts";
 import { shareCases } from "./share-cases.ts";
 import { snapshotCases } from "./snapshot-cases.ts";
@@ -20,7 +22,9 @@ export const GROUPS: { title: string; cases: Case[] }[] = [
   { title: "the daemon", cases: daemonCases },
   { title: "tokens", cases: tokenCases },
   { title: "snapshots", cases: snapshotCases },
+  { title: "recipes", cases: recipeCases },
   { title: "packs", cases: packCases },
+  { title: "networks of packs", cases: packNetworkCases },
   { title: "hubs", cases: hubCases },
   { title: "lineage", cases: [...lineageCases, ...removalCases] },
   { title: "sandboxes", cases: sandboxCases },

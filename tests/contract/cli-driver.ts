@@ -1,11 +1,12 @@
-// Cases as command lines, read as JSON.
+// Contract driver for the CLI: cases as command lines with JSON output.
 
 import assert from "node:assert/strict";
 import { readdirSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { packLines } from "./cli-packs.ts";
-import { as, fromTo, network, options, orNever, ownerOf, pairs, place, repeated, sharesOf, text, when } from "./words.ts";
+import { recipeLines } from "./cli-recipes.ts";
+import { as, flags, fromTo, network, options, orNever, ownerOf, pairs, place, repeated, sharesOf, text, when } from "./words.ts";
 import type { RouteName } from "../../packages/daemon/src/api/routes.ts";
 import type { CliResult, TestDaemon } from "../helpers/daemon.ts";
 import type { Args, Driver, Outcome } from "./case.ts";
@@ -14,13 +15,13 @@ type Said = Required<Pick<Args, "params" | "query" | "body">> & Args;
 type Line = {
   argv: string[];
   stdin?: Buffer | string;
-  /** the wire's value, from what was printed */
+  /** converts the printed value to the value of the wire protocol */
   value?: (printed: unknown) => unknown;
-  /** what is printed is no JSON */
+  /** for output that is not JSON */
   raw?: (result: CliResult) => unknown;
-  /** the exit code of a success */
+  /** exit code of a successful call */
   exit?: (printed: unknown) => number;
-  /** a second line whose value counts, for verbs that print less than the wire says */
+  /** a second command line that returns the value, for verbs that print less than the wire protocol */
   after?: Line;
 };
 export type Lines = { [N in RouteName]?: (said: Said) => Line };
@@ -31,22 +32,6 @@ const LIMITS = {
   cpu_weight: "--cpu-weight",
   pids_limit: "--pids-limit",
   io_limit_mbps: "--io-limit-mbps",
-};
-
-/** Routes without a verb of their own */
-export const WITHOUT_VERB: { readonly [N in RouteName]?: string } = {
-  getHealth: "a probe for machines; `status` tells people",
-  getReadiness: "a probe for machines; `status` tells people",
-  getVersion: "`version` is the command's own, `status` has the daemon's",
-  getMetrics: "for Prometheus",
-  getOpenapi: "for machines; spec/openapi.json is in the repository",
-  getSandboxStats: "`stats` has all of them",
-  getWorkspace: "`workspace list` has all of them",
-  evalStream: "`eval` prints all of it at the end",
-  connectPort: "`port` listens until Ctrl-C: tests/e2e/ports.test.ts",
-  proxyRequest: "for programs and browsers",
-  getProcess: "`ps` has all of them",
-  resizeProcess: "`exec -t` does it when the terminal changes its size",
 };
 
 export function cliDriver(daemon: TestDaemon): Driver {
@@ -74,7 +59,7 @@ async function run(daemon: TestDaemon, line: Line, args: Args): Promise<Outcome>
   const printed = result.stdout === "" ? undefined : (JSON.parse(result.stdout) as unknown);
   const failure = failureIn(printed);
   if (failure) {
-    assert.equal(result.code, failure.code === "USAGE" ? 2 : 1, told);
+    assert.ok((failure.code === "USAGE" ? [2] : failure.code === "EXEC_FAILED" ? [126, 127] : [1]).includes(result.code ?? 0), told);
     return failure;
   }
   assert.equal(result.code, line.exit?.(printed) ?? 0, told);
@@ -82,13 +67,13 @@ async function run(daemon: TestDaemon, line: Line, args: Args): Promise<Outcome>
   return { value: line.value ? line.value(printed) : printed };
 }
 
-/** Before what belongs to the guest */
+/** Adds --json before `--`, which begins the guest's command */
 function withJson(verb: string, rest: string[]): string[] {
   const end = rest.indexOf("--");
   return end < 0 ? [verb, ...rest, "--json"] : [verb, ...rest.slice(0, end), "--json", ...rest.slice(end)];
 }
 
-/** One problem, or the first of a list with an outcome for each */
+/** The problem, or the first one in a list of outcomes */
 function failureIn(printed: unknown): { code: string; message: string } | undefined {
   const [found] = [printed].flat().filter((item) => typeof item === "object" && item !== null && "code" in item && "hint" in item);
   if (!found) return undefined;
@@ -97,12 +82,12 @@ function failureIn(printed: unknown): { code: string; message: string } | undefi
   return { code, message: error };
 }
 
-/** Of a verb that prints a line for each value, and one value when it fails */
+/** Failure of a verb that prints one line per value, but a single object on failure */
 function jsonFailure({ stdout }: CliResult): Outcome | undefined {
   return stdout.startsWith("{\n") ? failureIn(JSON.parse(stdout)) : undefined;
 }
 
-/** The form for people: what failed, then the hint with the code in brackets */
+/** Failure in text form: the message, then the hint with the code in brackets */
 function plainFailure({ stderr }: CliResult, told: string): Outcome {
   const [, message = "", code] = /^forkd: (.+)\n.+ \[([A-Z_]+)\]$/m.exec(stderr) ?? [];
   assert.ok(code, told);
@@ -126,6 +111,8 @@ const LINES: Lines = {
   }),
   getTree: () => ({ argv: ["tree"] }),
   getStats: () => ({ argv: ["stats"] }),
+  createUiLink: ({ body }) => ({ argv: ["ui", "--no-open", ...options(body, { scope: "--scope", session_secs: "--session" })] }),
+  deleteUiSessions: () => ({ argv: ["ui", "--log-out"], value: NOTHING }),
   listTokens: () => ({ argv: ["token", "ls"] }),
   createToken: ({ body }) => ({
     argv: ["token", "create", text(body["name"]), ...options(body, { scope: "--scope", max_sandboxes: "--max-sandboxes" })],
@@ -148,13 +135,14 @@ const LINES: Lines = {
   }),
   getImage: ({ params }) => ({ argv: ["image", "inspect", text(params["name"])] }),
   deleteImage: ({ params }) => ({ argv: ["image", "rm", text(params["name"])], value: NOTHING }),
-  listSnapshots: ({ query }) => ({ argv: ["snapshot", "ls", ...repeated("--metadata", query["metadata"])] }),
+  listSnapshots: ({ query }) => ({ argv: ["snapshot", "ls", "-a", ...repeated("--metadata", query["metadata"])] }),
   createSnapshot: ({ body }) => ({
     argv: [
       "snapshot",
       "create",
       text(body["tag"]),
-      ...options(body, { image: "--image", memory_mib: "--memory-mib", vcpus: "--vcpus", disk_mib: "--disk-mib" }),
+      ...flags(body, ["tag", "warm_up", "metadata", "env", "network", "hugepages"]),
+      ...when(body["hugepages"], "--hugepages"),
       ...when((body["warm_up"] as { kernels?: unknown[] } | undefined)?.kernels?.length === 0, "--warm-nothing"),
       ...pairs("--metadata", body["metadata"]),
       ...pairs("--env", body["env"]),
@@ -183,7 +171,7 @@ const LINES: Lines = {
       "fork",
       "--from-sandbox",
       text(params["id"]),
-      ...options(body, { n: "-n", tag: "--tag", ttl_secs: "--ttl", ...LIMITS }),
+      ...options(body, { n: "-n", tag: "--tag", isolation: "--isolation", ttl_secs: "--ttl", ...LIMITS }),
       ...pairs("--metadata", body["metadata"]),
       ...network(body["network"], "--network"),
       ...sharesOf(body),
@@ -196,6 +184,7 @@ const LINES: Lines = {
       ...options(body, {
         n: "-n",
         name: "--name",
+        isolation: "--isolation",
         ttl_secs: "--ttl",
         idle_timeout_secs: "--idle-timeout",
         ...LIMITS,
@@ -219,7 +208,12 @@ const LINES: Lines = {
     argv:
       typeof body["name"] === "string"
         ? ["rename", text(params["id"]), body["name"]]
-        : ["extend", text(params["id"]), ...options(orNever(body), { ttl_secs: "--ttl", idle_timeout_secs: "--idle-timeout" })],
+        : [
+            "extend",
+            text(params["id"]),
+            ...options(orNever(body), { ttl_secs: "--ttl", idle_timeout_secs: "--idle-timeout" }),
+            ...when(body["rotate_access"], "--rotate-access"),
+          ],
   }),
   deleteSandbox: ({ params }) => ({ argv: ["kill", text(params["id"])], value: NOTHING }),
   pingSandbox: ({ params }) => ({ argv: ["ping", text(params["id"])] }),
@@ -253,8 +247,9 @@ const LINES: Lines = {
     argv: [
       "branch",
       text(params["id"]),
-      ...options(body, { tag: "--tag", mode: "--mode" }),
+      ...flags(body, ["wait", "hold", "metadata"]),
       ...when(body["wait"] === false, "--no-wait"),
+      ...when(body["hold"] === true, "--hold"),
       ...pairs("--metadata", body["metadata"]),
     ],
   }),
@@ -322,6 +317,7 @@ const LINES: Lines = {
   writeTar: ({ params, query }) => ({ argv: ["cp", "-r", import.meta.dirname, place(params, query["path"])] }),
 
   ...packLines,
+  ...recipeLines,
 
   listPorts: ({ params }) => ({ argv: ["ports", text(params["id"])] }),
   createPreview: ({ params, body }) => ({
@@ -375,7 +371,7 @@ function placeOf({ stdout_from: stdout = 0, stderr_from: stderr = 0 }: Said["que
   return stdout === "now" ? "now" : `${text(stdout)}-${text(stderr)}`;
 }
 
-/** Bytes that are no text are only whole without --json */
+/** Binary output is complete only without --json */
 function execLine({ params, body }: Said): Line {
   const isBinary = body["encoding"] === "base64";
   const stdin = body["stdin"] === undefined ? undefined : Buffer.from(text(body["stdin"]), isBinary ? "base64" : "utf8");

@@ -1,4 +1,4 @@
-// Cases of packs, keys and hubs as command lines.
+// Command lines for the cases of packs, keys and hubs.
 
 import { readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -19,7 +19,13 @@ export const packLines: Lines = {
     };
   },
   unpack: ({ query, bytes }) => ({
-    argv: ["unpack", "-", ...options(query, { tag: "--tag" }), ...when(query["force"], "--force")],
+    argv: [
+      "unpack",
+      "-",
+      ...options(query, { tag: "--tag" }),
+      ...when(query["force"], "--force"),
+      ...when(query["keep_network"], "--keep-network"),
+    ],
     stdin: bytes ?? "",
   }),
   listKeys: () => ({ argv: ["key", "ls"] }),

@@ -1,4 +1,4 @@
-// The daemon itself: probes, settings, tokens, images, events, workspaces.
+// Cases for the daemon: probes, settings, tokens, images, events, workspaces.
 
 import { PYTHON_IMAGE } from "../helpers/vm.ts";
 import { above, excluding, fails, gives, including, isText, REST_AND_SDK, REST_ONLY, type Case, type Expected } from "./case.ts";
@@ -8,7 +8,7 @@ const EVENTS = ["sandbox.created", "sandbox.updated", "sandbox.paused", "sandbox
 
 export const daemonCases: Case[] = [
   { what: "it answers", route: "getHealth", expect: gives({ ok: true }), not: NO_VERB },
-  { what: "it takes work", route: "getReadiness", expect: gives({ ready: true, reason: null }), not: NO_VERB },
+  { what: "the daemon accepts work", route: "getReadiness", expect: gives({ ready: true, reason: null }), not: NO_VERB },
   { what: "its version", route: "getVersion", expect: gives({ version: isText, api: "v1" }), not: NO_VERB },
   {
     what: "the gauges of the reference, and more",
@@ -24,7 +24,13 @@ export const daemonCases: Case[] = [
     ),
     not: NO_VERB,
   },
-  { what: "its own document", route: "getOpenapi", expect: gives({ openapi: /^3\.1/ }), not: NO_VERB },
+  {
+    what: "the last hour",
+    route: "getHistory",
+    expect: gives({ step_secs: 10, bounds_ms: including(1, 5000), samples: Array.isArray }),
+    not: NO_VERB,
+  },
+  { what: "its OpenAPI document", route: "getOpenapi", expect: gives({ openapi: /^3\.1/ }), not: NO_VERB },
   {
     what: "its status",
     route: "getStatus",
@@ -37,6 +43,7 @@ export const daemonCases: Case[] = [
       accelerator: /^(kvm|tcg)$/,
       confinement: /^(namespaces|none)$/,
       confinement_policy: "preferred",
+      isolation_policy: "auto",
       sandbox_limits: { applicable: [], reason: isText },
       engine: /^QEMU /,
       snapshots: above(0),
@@ -50,7 +57,7 @@ export const daemonCases: Case[] = [
     }),
   },
   {
-    what: "its settings and where they come from",
+    what: "its settings and their sources",
     route: "getConfig",
     expect: gives({ bind: { source: "option" }, max_sandboxes: { value: 1000, source: "default" }, token_file: { value: null } }),
   },
@@ -68,7 +75,7 @@ export const daemonCases: Case[] = [
     args: (c) => ({ params: { name: c.at("image.id") } }),
     expect: gives({ names: including(PYTHON_IMAGE) }),
   },
-  { what: "none", route: "getImage", args: () => ({ params: { name: "no-such-image" } }), expect: fails("NOT_FOUND") },
+  { what: "a missing image", route: "getImage", args: () => ({ params: { name: "no-such-image" } }), expect: fails("NOT_FOUND") },
   {
     what: "an image of the same packages is the same, under another name",
     route: "createImage",
@@ -153,7 +160,7 @@ export const daemonCases: Case[] = [
     expect: gives(EVENTS.slice(2).map((type) => ({ type }))),
   },
   {
-    what: "as a browser asks for them",
+    what: "events with the header of a browser",
     route: "getEvents",
     args: (c) => ({ query: { sandbox: c.at("seen.0.id") }, headers: { "last-event-id": c.at("events.2.id") }, take: 2 }),
     expect: gives(EVENTS.slice(3).map((type) => ({ type }))),
@@ -169,7 +176,7 @@ export const daemonCases: Case[] = [
 
 const denied = (code: "FORBIDDEN" | "UNAUTHORIZED"): Expected => fails(code);
 
-/** Over TCP, where a token is needed */
+/** Cases over TCP, which requires a token */
 export const tokenCases: Case[] = [
   ...(["read", "exec", "admin"] as const).map((scope): Case => ({
     what: `a token with scope ${scope}`,
@@ -186,7 +193,7 @@ export const tokenCases: Case[] = [
     expect: fails("EXISTS"),
   },
   {
-    what: "nobody takes the daemon's own name",
+    what: "the daemon's own name is reserved",
     route: "createToken",
     args: () => ({ body: { name: "local" } }),
     expect: fails("BAD_NAME"),
@@ -196,6 +203,25 @@ export const tokenCases: Case[] = [
     route: "listTokens",
     expect: (c) => gives(including({ name: c.name("read"), scope: "read", token: undefined }, { name: c.name("admin"), scope: "admin" })),
   },
+  {
+    what: "a link that logs a browser in, with no more rights than the token",
+    route: "createUiLink",
+    args: (c) => ({ token: c.at("exec.token"), body: { scope: "read", session_secs: 600 } }),
+    expect: gives({ url: /^http:\/\/[^/]+\/ui\/#login=fku_[0-9a-f]{64}$/, scope: "read", session_secs: 600 }, 201),
+  },
+  {
+    what: "no link with more rights than the token",
+    route: "createUiLink",
+    args: (c) => ({ token: c.at("exec.token"), body: { scope: "admin" } }),
+    expect: denied("FORBIDDEN"),
+  },
+  {
+    what: "exec logs no browsers out",
+    route: "deleteUiSessions",
+    args: (c) => ({ token: c.at("exec.token") }),
+    expect: denied("FORBIDDEN"),
+  },
+  { what: "all browsers are logged out", route: "deleteUiSessions", args: (c) => ({ token: c.at("admin.token") }), expect: gives(null) },
   { what: "without a token", route: "listSandboxes", args: () => ({ token: "" }), expect: denied("UNAUTHORIZED") },
   { what: "probes need none", route: "getHealth", args: () => ({ token: "" }), expect: gives({ ok: true }), not: NO_VERB },
   { what: "read looks", route: "listSandboxes", args: (c) => ({ token: c.at("read.token") }), expect: gives([]) },
@@ -260,15 +286,30 @@ export const tokenCases: Case[] = [
     save: "rotated",
   },
   { what: "ends the old one", route: "listSandboxes", args: (c) => ({ token: c.at("read.token") }), expect: denied("UNAUTHORIZED") },
-  { what: "and works", route: "listSandboxes", args: (c) => ({ token: c.at("rotated.token") }), expect: gives([]) },
-  { what: "nothing has no new value", route: "rotateToken", args: () => ({ params: { name: "nothing" } }), expect: fails("NOT_FOUND") },
+  { what: "the new value is accepted", route: "listSandboxes", args: (c) => ({ token: c.at("rotated.token") }), expect: gives([]) },
+  {
+    what: "a missing token cannot be rotated",
+    route: "rotateToken",
+    args: () => ({ params: { name: "nothing" } }),
+    expect: fails("NOT_FOUND"),
+  },
   ...["read", "exec", "admin"].map((scope): Case => ({
     what: `${scope} is revoked`,
     route: "deleteToken",
     args: (c) => ({ params: { name: c.name(scope) } }),
     expect: gives(null, 204),
   })),
-  { what: "at once", route: "listSandboxes", args: (c) => ({ token: c.at("rotated.token") }), expect: denied("UNAUTHORIZED") },
-  { what: "and once", route: "deleteToken", args: (c) => ({ params: { name: c.name("read") } }), expect: fails("NOT_FOUND") },
-  { what: "none is left", route: "listTokens", expect: (c) => gives(excluding({ name: new RegExp(`^${c.driver}-`) })) },
+  {
+    what: "a revoked token is refused at once",
+    route: "listSandboxes",
+    args: (c) => ({ token: c.at("rotated.token") }),
+    expect: denied("UNAUTHORIZED"),
+  },
+  {
+    what: "a revoked token is not found",
+    route: "deleteToken",
+    args: (c) => ({ params: { name: c.name("read") } }),
+    expect: fails("NOT_FOUND"),
+  },
+  { what: "no token remains", route: "listTokens", expect: (c) => gives(excluding({ name: new RegExp(`^${c.driver}-`) })) },
 ];

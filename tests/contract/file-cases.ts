@@ -1,4 +1,4 @@
-// The files of a sandbox. All on the sandbox "one".
+// Cases for files of a sandbox. All use the sandbox "one".
 
 import { above, fails, gives, including, REST_AND_SDK, type Args, type Case, type Context, type Expected } from "./case.ts";
 
@@ -7,13 +7,13 @@ const BACKGROUND = "while [ -e /srv/ticks/go ]; do echo tick > /srv/ticks/t; sle
 
 type More = Partial<Case> & { bytes?: Buffer };
 
-/** A request with its path in the query */
+/** A request with the path in its query */
 function file(what: string, route: Case["route"], query: NonNullable<Args["query"]>, expect: Case["expect"], more: More = {}): Case {
   const { bytes, ...rest } = more;
   return { what, route, args: (c) => ({ params: { id: one(c) }, query, ...(bytes ? { bytes } : {}) }), expect, ...rest };
 }
 
-/** A change, with what it is about in the body */
+/** A change with its parameters in the body */
 function change(what: string, route: Case["route"], body: Record<string, unknown>, expect: Case["expect"] = DONE, more: More = {}): Case {
   return { what, route, args: (c) => ({ params: { id: one(c) }, body }), expect, ...more };
 }
@@ -30,13 +30,25 @@ const WHOLE_FILES = { not: REST_AND_SDK("`cp` copies whole files") };
 
 export const fileCases: Case[] = [
   file("a file is written", "writeFile", { path: "/srv/data.bin" }, gives({ bytes: BINARY.length }), { bytes: BINARY }),
-  file("and read", "readFile", { path: "/srv/data.bin" }, gives(BINARY)),
+  file("a binary file is read", "readFile", { path: "/srv/data.bin" }, gives(BINARY)),
   file(
     "looked at",
     "statFile",
     { path: "/srv/data.bin" },
     gives({ kind: "file", size: BINARY.length, uid: 0, gid: 0, owner: "root", group: "root", target: null, mtime_ms: above(1e12) }),
   ),
+  file(
+    "measured",
+    "diskUsage",
+    { path: "/srv/data.bin" },
+    gives({ bytes: above(1), entries: 1, total_bytes: above(1e6), used_bytes: above(1) }),
+    {
+      not: REST_AND_SDK("`exec ID -- du` does it"),
+    },
+  ),
+  file("the disk usage of a missing path", "diskUsage", { path: "/srv/nothing" }, errno("FILE_NOT_FOUND", "ENOENT"), {
+    not: REST_AND_SDK("`exec ID -- du` does it"),
+  }),
   file("read in part", "readFile", { path: "/srv/data.bin", offset: 250, length: 10 }, gives(BINARY.subarray(250, 260)), WHOLE_FILES),
   file("beyond its end there is nothing", "readFile", { path: "/srv/data.bin", offset: 100_000 }, gives(Buffer.alloc(0)), WHOLE_FILES),
   file("appended to", "writeFile", { path: "/srv/data.bin", append: true }, gives({ bytes: 3 }), {
@@ -48,7 +60,7 @@ export const fileCases: Case[] = [
     ...WHOLE_FILES,
   }),
   file(
-    "which keeps the rest",
+    "the rest of the file is unchanged",
     "readFile",
     { path: "/srv/data.bin", offset: 510 },
     gives(Buffer.from([254, ...Buffer.from("XEnd")])),
@@ -62,14 +74,18 @@ export const fileCases: Case[] = [
     bytes: Buffer.from("hi"),
     not: REST_AND_SDK("`cp` keeps the mode of a file"),
   }),
-  file("that it has", "statFile", { path: "/srv/script" }, gives({ mode: "0750", size: 2 }), { not: REST_AND_SDK("it was not written") }),
+  file("the file has the mode", "statFile", { path: "/srv/script" }, gives({ mode: "0750", size: 2 }), {
+    not: REST_AND_SDK("it was not written"),
+  }),
   file("an empty file", "writeFile", { path: "/srv/empty" }, gives({ bytes: 0 }), { bytes: Buffer.alloc(0) }),
-  file("is empty", "readFile", { path: "/srv/empty" }, gives(Buffer.alloc(0))),
+  file("an empty file is read", "readFile", { path: "/srv/empty" }, gives(Buffer.alloc(0))),
   file("folders are made on request", "writeFile", { path: "/srv/a/b/file", parents: true }, gives({ bytes: 1 }), {
     bytes: Buffer.from("x"),
   }),
-  file("and are folders", "statFile", { path: "/srv/a/b" }, gives({ kind: "directory" })),
-  file("but not without it", "writeFile", { path: "/srv/none/file" }, errno("FILE_NOT_FOUND", "ENOENT"), { bytes: Buffer.from("x") }),
+  file("created parents are folders", "statFile", { path: "/srv/a/b" }, gives({ kind: "directory" })),
+  file("parents are created only on request", "writeFile", { path: "/srv/none/file" }, errno("FILE_NOT_FOUND", "ENOENT"), {
+    bytes: Buffer.from("x"),
+  }),
   file("a file that does not exist", "readFile", { path: "/srv/nothing" }, errno("FILE_NOT_FOUND", "ENOENT")),
   file("does not look like anything", "statFile", { path: "/srv/nothing" }, errno("FILE_NOT_FOUND", "ENOENT")),
   file("a folder is not read", "readFile", { path: "/srv" }, errno("FILE_FAILED", "EISDIR"), {
@@ -87,30 +103,30 @@ export const fileCases: Case[] = [
   },
 
   change("a directory is made", "makeDirectory", { path: "/srv/shared", mode: "777" }),
-  change("which is there now", "makeDirectory", { path: "/srv/shared" }, errno("FILE_EXISTS", "EEXIST")),
-  change("and as good, when those above are wanted too", "makeDirectory", { path: "/srv/shared", parents: true }),
+  change("an existing folder is refused", "makeDirectory", { path: "/srv/shared" }, errno("FILE_EXISTS", "EEXIST")),
+  change("an existing folder is accepted with parents", "makeDirectory", { path: "/srv/shared", parents: true }),
   change("a directory of another user", "makeDirectory", { path: "/srv/shared/mine", user: "nobody" }),
-  file("is theirs", "statFile", { path: "/srv/shared/mine" }, gives({ owner: "nobody", mode: "0755" })),
+  file("the folder belongs to the user", "statFile", { path: "/srv/shared/mine" }, gives({ owner: "nobody", mode: "0755" })),
   change("who may not make one elsewhere", "makeDirectory", { path: "/etc/mine", user: "nobody" }, errno("FILE_DENIED", "EACCES")),
   change("a user that does not exist", "makeDirectory", { path: "/srv/x", user: "no-such-user" }, fails("BAD_REQUEST")),
   change("a link is made", "makeSymlink", { target: "data.bin", path: "/srv/link" }),
-  file("and is a link", "statFile", { path: "/srv/link" }, gives({ kind: "symlink", target: "data.bin" })),
+  file("the link is a link", "statFile", { path: "/srv/link" }, gives({ kind: "symlink", target: "data.bin" })),
   file("to a file", "statFile", { path: "/srv/link", follow: true }, gives({ kind: "file", target: null })),
   change("a copy", "copyFile", { from: "/srv/link", to: "/srv/copy" }),
-  file("is what the link led to", "statFile", { path: "/srv/copy" }, gives({ kind: "file", size: above(500) })),
-  change("not over what is there", "copyFile", { from: "/srv/empty", to: "/srv/copy" }, errno("FILE_EXISTS", "EEXIST")),
-  change("but when it is asked to", "copyFile", { from: "/srv/empty", to: "/srv/copy", overwrite: true }),
+  file("the copy has the link's target", "statFile", { path: "/srv/copy" }, gives({ kind: "file", size: above(500) })),
+  change("a copy does not overwrite by default", "copyFile", { from: "/srv/empty", to: "/srv/copy" }, errno("FILE_EXISTS", "EEXIST")),
+  change("a copy overwrites on request", "copyFile", { from: "/srv/empty", to: "/srv/copy", overwrite: true }),
   change("no folder by mistake", "copyFile", { from: "/srv/a", to: "/srv/a2" }, errno("FILE_FAILED", "EISDIR")),
-  change("but a tree", "copyFile", { from: "/srv/a", to: "/srv/a2", recursive: true }),
+  change("a tree is copied on request", "copyFile", { from: "/srv/a", to: "/srv/a2", recursive: true }),
   change("a move", "moveFile", { from: "/srv/a2", to: "/srv/a3" }),
   change("to another file system", "moveFile", { from: "/srv/a3", to: "/tmp/a3" }),
   file("arrives whole", "statFile", { path: "/tmp/a3/b/file" }, gives({ kind: "file", size: 1 })),
-  change("not over what is there", "moveFile", { from: "/srv/empty", to: "/srv/script" }, errno("FILE_EXISTS", "EEXIST"), {
+  change("a move does not overwrite by default", "moveFile", { from: "/srv/empty", to: "/srv/script" }, errno("FILE_EXISTS", "EEXIST"), {
     not: REST_AND_SDK("it was not written"),
   }),
   change("a mode", "chmodFile", { path: "/tmp/a3", mode: "700", recursive: true }),
   change("an owner", "chownFile", { path: "/tmp/a3", owner: "nobody", group: "nogroup", recursive: true }),
-  change("nobody to be found", "chownFile", { path: "/tmp/a3", owner: "no-such-user" }, fails("BAD_REQUEST")),
+  change("an unknown owner", "chownFile", { path: "/tmp/a3", owner: "no-such-user" }, fails("BAD_REQUEST")),
   change("no owner at all", "chownFile", { path: "/tmp/a3" }, fails("BAD_REQUEST", { usage: true })),
   file(
     "a list",
@@ -127,17 +143,17 @@ export const fileCases: Case[] = [
     save: "files",
   }),
   {
-    what: "and the next",
+    what: "the next page",
     route: "listFiles",
     args: (c) => ({ params: { id: one(c) }, query: { path: "/srv", limit: 2, cursor: c.next("files") } }),
     expect: gives([{ name: "data.bin" }, { name: "empty" }]),
     not: REST_AND_SDK("the command line lists all"),
   },
-  file("not of a file", "listFiles", { path: "/srv/empty" }, errno("FILE_FAILED", "ENOTDIR")),
-  file("not of what is closed to one", "listFiles", { path: "/root", user: "nobody" }, errno("FILE_DENIED", "EACCES")),
+  file("a list of a file is refused", "listFiles", { path: "/srv/empty" }, errno("FILE_FAILED", "ENOTDIR")),
+  file("a list of an unreadable folder is refused", "listFiles", { path: "/root", user: "nobody" }, errno("FILE_DENIED", "EACCES")),
   file("a folder with something in it is not removed by mistake", "removeFile", { path: "/tmp/a3" }, errno("FILE_EXISTS", "ENOTEMPTY")),
-  file("but as a tree", "removeFile", { path: "/tmp/a3", recursive: true }, DONE),
-  file("and is gone then", "removeFile", { path: "/tmp/a3", recursive: true }, errno("FILE_NOT_FOUND", "ENOENT")),
+  file("a tree is removed on request", "removeFile", { path: "/tmp/a3", recursive: true }, DONE),
+  file("a removed tree is not found", "removeFile", { path: "/tmp/a3", recursive: true }, errno("FILE_NOT_FOUND", "ENOENT")),
   file("a single one", "removeFile", { path: "/srv/copy" }, DONE),
 
   file(
@@ -146,21 +162,26 @@ export const fileCases: Case[] = [
     { path: "/srv" },
     gives((value: unknown) => String(value).includes("data.bin")),
   ),
-  file("of nothing", "readTar", { path: "/none" }, errno("FILE_NOT_FOUND", "ENOENT")),
+  file("an archive of a missing path", "readTar", { path: "/none" }, errno("FILE_NOT_FOUND", "ENOENT")),
   file("an archive as a folder", "writeTar", { path: "/srv/unpacked" }, gives({ bytes: above(0) }), { bytes: archive() }),
   file("with what is in it", "listFiles", { path: "/srv/unpacked" }, gives(including({ kind: "file" }))),
-  file("is no archive", "writeTar", { path: "/srv/broken" }, fails("BAD_REQUEST"), {
+  file("an invalid archive", "writeTar", { path: "/srv/broken" }, fails("BAD_REQUEST"), {
     bytes: Buffer.alloc(2000, "x"),
     not: REST_AND_SDK("`cp` makes its archives itself"),
   }),
 
   run("something that changes", `mkdir /srv/ticks; touch /srv/ticks/go; (${BACKGROUND}) >/dev/null 2>&1 &`),
-  file("is watched", "watchFiles", { path: "/srv/ticks" }, gives([{ type: /created|modified/, path: "/srv/ticks/t", directory: false }])),
-  run("and stops", "rm /srv/ticks/go"),
-  file("what is not there cannot be watched", "watchFiles", { path: "/none" }, errno("FILE_NOT_FOUND", "ENOENT")),
+  file(
+    "a folder is watched",
+    "watchFiles",
+    { path: "/srv/ticks" },
+    gives([{ type: /created|modified/, path: "/srv/ticks/t", directory: false }]),
+  ),
+  run("the changes stop", "rm /srv/ticks/go"),
+  file("a missing path cannot be watched", "watchFiles", { path: "/none" }, errno("FILE_NOT_FOUND", "ENOENT")),
 ];
 
-/** Two blocks of zeroes are the end, and one file of one byte comes before */
+/** A tar archive with one file of one byte; two zero blocks mark the end */
 function archive(): Buffer {
   const header = Buffer.alloc(512);
   header.write("one");

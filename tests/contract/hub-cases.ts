@@ -1,4 +1,4 @@
-// Hubs: what is refused before anything is sent or fetched. What is sent and fetched is in tests/e2e/hub.test.ts.
+// Hub requests that fail before any transfer. tests/e2e/hub.test.ts tests transfers.
 
 import { fails, REST_AND_SDK, type Case } from "./case.ts";
 
@@ -19,7 +19,7 @@ export const hubCases: Case[] = [
     not: REST_AND_SDK("such a name is a file there"),
   },
   {
-    what: "nothing is sent in the open",
+    what: "a push over plain http is refused",
     route: "pushSnapshot",
     args: () => ({ params: { tag: "python" }, body: { to: "http://store.example/x?s=s3cret" } }),
     expect: fails("HUB_FAILED", { message: NOT_ENCRYPTED }),
@@ -31,7 +31,7 @@ export const hubCases: Case[] = [
     expect: fails("BAD_REQUEST"),
   },
   {
-    what: "nothing is fetched in the open",
+    what: "a pull over plain http is refused",
     route: "pullSnapshot",
     args: () => ({ body: { from: "http://store.example/x?s=s3cret", tag: "x" } }),
     expect: fails("HUB_FAILED", { message: NOT_ENCRYPTED }),
@@ -48,7 +48,7 @@ export const hubCases: Case[] = [
     args: () => ({ body: { from: "acme/python", hub: "http://hub.example/registry.json" } }),
     expect: fails("HUB_FAILED", { message: NOT_ENCRYPTED }),
   },
-  { what: "there is no hub unless somebody names one", route: "listHub", expect: fails("HUB_MISSING") },
+  { what: "without a configured hub the list fails", route: "listHub", expect: fails("HUB_MISSING") },
   {
     what: "an index has an address",
     route: "listHub",

@@ -1,8 +1,12 @@
-// What is done inside a sandbox: programs, code, logs. All on the sandbox "one".
+// Cases for programs, code and logs inside a sandbox. All use the sandbox "one".
 
+import { patience } from "../helpers/patience.ts";
 import { above, fails, gives, isText, REST_AND_SDK, type Case, type Context } from "./case.ts";
 
 const BINARY = Buffer.from(Array.from({ length: 512 }, (_, i) => i % 256));
+
+/** Many times the start-up time of a shell */
+const SHORT_SECS = patience(0.1) / 1000;
 
 const one = (c: Context): string => c.name("one");
 
@@ -16,9 +20,14 @@ function evaluate(what: string, body: Record<string, unknown>, expect: Case["exp
 
 const sh = (script: string): { args: string[] } => ({ args: ["sh", "-c", script] });
 
+/** Exit codes of a shell for a program that cannot run */
+function cannotRun(exitCode: 126 | 127, errno: unknown = isText): Case["expect"] {
+  return fails("EXEC_FAILED", { details: { exit_code: exitCode, errno } });
+}
+
 const NO_CONTEXTS = { mcp: "there is no tool that makes contexts" };
 
-/** Filled in with the id of the context that was made before */
+/** A request with the id of the saved context */
 function inContext(what: string, route: Case["route"], body: Record<string, unknown> | undefined, expect: Case["expect"]): Case {
   const context = (c: Context): string => c.at("shell.id");
   const args: Case["args"] = (c) =>
@@ -48,7 +57,7 @@ export const insideCases: Case[] = [
   exec("user", { args: ["id", "-un"], user: "nobody" }, gives({ stdout: "nobody\n" })),
   exec(
     "a time-out ends it",
-    { ...sh("echo begun; sleep 60"), timeout_secs: 0.5 },
+    { ...sh("echo begun; sleep 1000"), timeout_secs: SHORT_SECS },
     gives({ timed_out: true, exit_code: 124, stdout: "begun\n" }),
   ),
   exec("a signal ends it", sh("kill -TERM $$"), gives({ signal: "SIGTERM", exit_code: 143, timed_out: false })),
@@ -63,9 +72,11 @@ export const insideCases: Case[] = [
     gives({ stdout: "0123", stderr: "abc", truncated: true, exit_code: 0 }),
     { not: REST_AND_SDK("the command line keeps as much as it can") },
   ),
-  exec("a program that does not exist", { args: ["/no/such/program"] }, fails("EXEC_FAILED")),
-  exec("a folder that does not exist", { args: ["true"], cwd: "/no/such/folder" }, fails("EXEC_FAILED")),
-  exec("a user that does not exist", { args: ["true"], user: "no-such-user" }, fails("EXEC_FAILED")),
+  exec("a program that does not exist", { args: ["/no/such/program"] }, cannotRun(127, "ENOENT")),
+  exec("a program that is on no path", { args: ["no-such-program"] }, cannotRun(127, "ENOENT")),
+  exec("a file that is no program", { args: ["/etc/passwd"] }, cannotRun(126, "EACCES")),
+  exec("a folder that does not exist", { args: ["true"], cwd: "/no/such/folder" }, cannotRun(126, "ENOENT")),
+  exec("a user that does not exist", { args: ["true"], user: "no-such-user" }, cannotRun(126)),
   exec("no program at all", { args: [] }, fails("BAD_REQUEST", { usage: true })),
   {
     what: "a program in no sandbox",
@@ -80,11 +91,11 @@ export const insideCases: Case[] = [
     gives({ value: [1, { a: null }], result: "[1, {'a': None}]", exit_code: 0, error: null }),
   ),
   evaluate("statements have none, and keep their state", { code: "counter = 40" }, gives({ result: null, exit_code: 0 })),
-  evaluate("which the next code sees", { code: "counter += 2\ncounter" }, gives({ value: 42 })),
+  evaluate("state is kept for the next code", { code: "counter += 2\ncounter" }, gives({ value: 42 })),
   evaluate("what JSON cannot carry comes as text only", { code: "1j" }, gives({ result: "1j", value: undefined })),
   evaluate("warm imports are there", { code: "int(numpy.arange(5).sum())" }, gives({ value: 10 })),
   evaluate(
-    "what is printed",
+    "printed output",
     { code: "import sys\nprint('grüße')\nprint('e', file=sys.stderr)" },
     gives({ stdout: "grüße\n", stderr: "e\n" }),
   ),
@@ -100,13 +111,13 @@ export const insideCases: Case[] = [
       traceback: /line 2/,
     }),
   ),
-  evaluate("code that does not end is interrupted", { code: "while True: pass", timeout_secs: 0.5 }, fails("EVAL_TIMEOUT")),
-  evaluate("and the interpreter keeps its state", { code: "counter" }, gives({ value: 42 })),
-  evaluate("its language may be named", { code: "'py'", language: "python" }, gives({ value: "py" })),
+  evaluate("code that does not end is interrupted", { code: "while True: pass", timeout_secs: SHORT_SECS }, fails("EVAL_TIMEOUT")),
+  evaluate("the interpreter keeps its state", { code: "counter" }, gives({ value: 42 })),
+  evaluate("the language can be given", { code: "'py'", language: "python" }, gives({ value: "py" })),
   evaluate("a language it does not have", { code: "1", language: "node" }, fails("KERNEL_MISSING")),
   evaluate("how many there were", { code: "1" }, gives({ execution_count: above(5), results: [] })),
   evaluate(
-    "what it displays, in several forms",
+    "displayed objects in several formats",
     { code: "class Bold:\n    def _repr_html_(self): return '<b>'\ndisplay(Bold())\nBold()" },
     gives({
       results: [
@@ -117,13 +128,13 @@ export const insideCases: Case[] = [
   ),
   evaluate("the sandbox's environment", { code: "import os; os.environ['MODE']" }, gives({ value: "contract" })),
   evaluate("variables for this code only", { code: "import os; os.environ.get('ONLY')", env: { ONLY: "now" } }, gives({ value: "now" })),
-  evaluate("which are gone after it", { code: "os.environ.get('ONLY')" }, gives({ result: null })),
+  evaluate("environment variables are set for their code only", { code: "os.environ.get('ONLY')" }, gives({ result: null })),
   evaluate(
     "a shell, which is started",
     { code: "x=5; cd /tmp; (exit 3)", language: "bash" },
     gives({ exit_code: 3, error_type: "ExitStatus" }),
   ),
-  evaluate("and keeps its state", { code: "echo $x $PWD", language: "bash" }, gives({ stdout: "5 /tmp\n", exit_code: 0, result: null })),
+  evaluate("bash keeps its state", { code: "echo $x $PWD", language: "bash" }, gives({ stdout: "5 /tmp\n", exit_code: 0, result: null })),
   evaluate("a context that does not exist", { code: "1", context: "python-none" }, fails("NOT_FOUND")),
   {
     what: "output and results as they come",
@@ -140,25 +151,25 @@ export const insideCases: Case[] = [
     save: "shell",
     not: NO_CONTEXTS,
   },
-  inContext("which has a state of its own", "evalCode", { code: "echo $PWD $OWN [$x]; x=6" }, gives({ stdout: "/usr mine []\n" })),
+  inContext("a new context has its own state", "evalCode", { code: "echo $PWD $OWN [$x]; x=6" }, gives({ stdout: "/usr mine []\n" })),
   {
-    what: "and is listed",
+    what: "a new context is listed",
     route: "listContexts",
     args: (c) => ({ params: { id: one(c) } }),
     expect: (c) => gives([{ id: "python", language: "python" }, { id: "bash" }, { id: c.at("shell.id"), cwd: "/usr" }]),
     not: NO_CONTEXTS,
   },
   inContext("an interrupt when it runs nothing", "interruptContext", undefined, gives(null)),
-  inContext("is nothing to it", "evalCode", { code: "echo $x" }, gives({ stdout: "6\n" })),
+  inContext("an idle context ignores an interrupt", "evalCode", { code: "echo $x" }, gives({ stdout: "6\n" })),
   inContext("restarted", "restartContext", undefined, gives({ language: "bash", cwd: "/usr", state: "running" })),
   inContext(
-    "it has forgotten all but its folder and environment",
+    "a restarted context keeps only its folder and environment",
     "evalCode",
     { code: "echo $PWD $OWN [$x]" },
     gives({ stdout: "/usr mine []\n" }),
   ),
   inContext("ended", "deleteContext", undefined, gives(null)),
-  inContext("it is no more", "evalCode", { code: "1" }, fails("NOT_FOUND")),
+  inContext("a removed context does not exist", "evalCode", { code: "1" }, fails("NOT_FOUND")),
   {
     what: "interpreters in a language that the image does not have",
     route: "createContext",
@@ -189,7 +200,7 @@ export const insideCases: Case[] = [
     until: true,
   },
   {
-    what: "its end",
+    what: "the last line of the log",
     route: "getSandboxLogs",
     args: (c) => ({ params: { id: one(c) }, query: { source: "console", tail: 1 } }),
     expect: gives(/^[^\n]*\n$/),

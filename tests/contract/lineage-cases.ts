@@ -1,4 +1,4 @@
-// Chains of snapshots: what builds on what, what keeps what, and what goes when nothing needs it.
+// Cases for chains of snapshots: dependencies, retention and removal.
 
 import { above, excluding, fails, gives, including, type Case } from "./case.ts";
 
@@ -12,7 +12,7 @@ export const lineageCases: Case[] = [
     save: "root",
   },
   {
-    what: "with state",
+    what: "the sandbox gets a state",
     route: "evalCode",
     args: (c) => ({ params: { id: c.at("root.0.id") }, body: { code: "depth = 1; depth" } }),
     expect: gives({ value: 1 }),
@@ -33,7 +33,7 @@ export const lineageCases: Case[] = [
     save: "child",
   },
   {
-    what: "has its state",
+    what: "the fork has the state",
     route: "evalCode",
     args: (c) => ({ params: { id: c.at("child.0.id") }, body: { code: "depth += 1; depth" } }),
     expect: gives({ value: 2 }),
@@ -71,7 +71,7 @@ export const lineageCases: Case[] = [
     },
   },
   {
-    what: "also with cascade, which ends no sandbox",
+    what: "cascade does not end sandboxes",
     route: "deleteSnapshot",
     args: (c) => ({ params: { tag: c.name("b1") }, query: { cascade: true } }),
     expect: fails("IN_USE"),
@@ -89,19 +89,19 @@ export const lineageCases: Case[] = [
     expect: (c) => gives({ tag: c.name("flat"), depth: 0, parent_tag: null, status: "ready", bootable: true }, 200),
   },
   {
-    what: "not under a tag that is taken",
+    what: "a compact copy cannot have an existing tag",
     route: "compactSnapshot",
     args: (c) => ({ params: { tag: c.name("b2") }, body: { to: c.name("flat") } }),
     expect: fails("EXISTS"),
   },
   {
-    what: "nor onto itself",
+    what: "a snapshot cannot be compacted onto itself",
     route: "compactSnapshot",
     args: (c) => ({ params: { tag: c.name("b2") }, body: { to: c.name("b2") } }),
     expect: fails("BAD_REQUEST"),
   },
   {
-    what: "nothing has no copy",
+    what: "a missing snapshot cannot be compacted",
     route: "compactSnapshot",
     args: (c) => ({ params: { tag: "nothing" }, body: { to: c.name("copy") } }),
     expect: fails("NOT_FOUND"),
@@ -119,7 +119,7 @@ export const lineageCases: Case[] = [
     expect: fails("NOT_FOUND"),
   },
   {
-    what: "its sandbox goes on",
+    what: "its sandbox continues",
     route: "evalCode",
     args: (c) => ({ params: { id: c.at("child.0.id") }, body: { code: "depth" } }),
     expect: gives({ value: 2 }),
@@ -133,7 +133,7 @@ export const lineageCases: Case[] = [
       }),
   },
   {
-    what: "it is no garbage",
+    what: "gc does not remove it",
     route: "collectGarbage",
     args: () => ({ body: { dry_run: true } }),
     expect: (c) => gives({ dry_run: true, removed: excluding({ kind: "snapshot", name: c.name("b1") }) }),
@@ -144,7 +144,7 @@ export const lineageCases: Case[] = [
     expect: gives({ dry_run: false, removed: excluding({ kind: "snapshot" }), bytes: above(-1) }),
   },
   {
-    what: "what builds on it can still be forked",
+    what: "its dependents can still be forked",
     route: "createSandboxes",
     args: (c) => ({ body: { snapshot_tag: c.name("b2") } }),
     expect: gives([{ state: "running" }]),
@@ -157,14 +157,14 @@ export const lineageCases: Case[] = [
     expect: gives({ value: 2 }),
   },
   {
-    what: "and so can the compact copy",
+    what: "the compact copy can be forked",
     route: "createSandboxes",
     args: (c) => ({ body: { snapshot_tag: c.name("flat") } }),
     expect: gives([{ state: "running" }]),
     save: "flatTip",
   },
   {
-    what: "which has the state too",
+    what: "its fork has the state",
     route: "evalCode",
     args: (c) => ({ params: { id: c.at("flatTip.0.id") }, body: { code: "depth" } }),
     expect: gives({ value: 2 }),
@@ -196,7 +196,7 @@ export const removalCases: Case[] = [
     expect: gives(null),
   },
   {
-    what: "and with it what it needed",
+    what: "its unnamed bases are removed with it",
     route: "getTree",
     expect: (c) => gives({ roots: including({ tag: "python", snapshots: excluding({ id: c.at("b1.id") }) }) }),
   },
@@ -226,7 +226,7 @@ export const removalCases: Case[] = [
     expect: gives({ depth: 2 }),
   },
   {
-    what: "without the fork",
+    what: "the source of the branch is ended",
     route: "deleteSandbox",
     args: (c) => ({ params: { id: c.at("doomed.0.id") } }),
     expect: gives(null),
@@ -243,13 +243,13 @@ export const removalCases: Case[] = [
     expect: (c) => gives(excluding({ tag: c.name("b3") }, { tag: c.name("b4") }, { tag: c.name("b2") })),
   },
   {
-    what: "and removed",
+    what: "the branch is removed",
     route: "deleteSnapshot",
     args: (c) => ({ params: { tag: c.name("flat") } }),
     expect: gives(null),
   },
   {
-    what: "nothing of this driver is left",
+    what: "no snapshot of this driver remains",
     route: "listSnapshots",
     expect: (c) => gives(excluding({ tag: new RegExp(`^${c.driver}-`) })),
   },

@@ -1,4 +1,5 @@
-// Cases as calls of MCP tools, by the official client. What no tool says is said by the SDK, so that later cases can build on it.
+// Contract driver for MCP tools, with the official client. Requests without a tool use the SDK, because later cases
+// depend on them.
 
 import assert from "node:assert/strict";
 import { ResourceNotFoundError } from "@modelcontextprotocol/client";
@@ -17,76 +18,7 @@ type Line =
   | { uri: string };
 type Lines = { [N in RouteName]?: (said: Said) => Line | undefined };
 
-/** Routes without a tool of their own */
-export const WITHOUT_TOOL: { readonly [N in RouteName]?: string } = {
-  getHealth: "a probe for machines",
-  getReadiness: "a probe for machines",
-  getVersion: "the server's own is in its greeting",
-  getMetrics: "for Prometheus",
-  evalStream: "a tool answers once",
-  listContexts: "a model has forks, and the interpreter of each language",
-  createContext: "a model has forks, and the interpreter of each language",
-  deleteContext: "a model has forks, and the interpreter of each language",
-  restartContext: "a model has forks, and the interpreter of each language",
-  interruptContext: "a tool that is cancelled interrupts",
-  getOpenapi: "tools have schemas of their own",
-  getStatus: "for who runs the daemon",
-  getConfig: "for who runs the daemon",
-  stopDaemon: "for who runs the daemon",
-  collectGarbage: "for who runs the daemon",
-  getEvents: "a stream without end",
-  getStats: "for who runs the daemon",
-  getSandboxStats: "for who runs the daemon",
-  listTokens: "a model has no business with tokens",
-  createToken: "a model has no business with tokens",
-  rotateToken: "a model has no business with tokens",
-  deleteToken: "a model has no business with tokens",
-  createImage: "`forkd image` makes them, once",
-  pushSnapshot: "`forkd push` moves them, once",
-  pullSnapshot: "`forkd pull` moves them, once",
-  listHub: "`forkd hub ls` lists what can be pulled",
-  getImage: "list_images has all",
-  deleteImage: "`forkd image` removes them",
-  updateSnapshot: "`forkd snapshot rename` and `pool`",
-  compactSnapshot: "`forkd snapshot compact`",
-  preparePack: "`forkd pack`",
-  readPack: "no text",
-  unpack: "no text",
-  listKeys: "a model has no business with keys",
-  createKey: "a model has no business with keys",
-  getKey: "a model has no business with keys",
-  deleteKey: "a model has no business with keys",
-  deleteSandboxes: "others' sandboxes are among them",
-  updateSandbox: "keep_sandbox does what a model needs",
-  pauseSandbox: "a sandbox that waits costs no more",
-  resumeSandbox: "a sandbox that waits costs no more",
-  suspendSandbox: "a snapshot does as much for a model, and more",
-  getNetwork: "get_sandbox says what is allowed",
-  setNetwork: "said when it is made: a model does not widen its own limits",
-  getSandboxLogs: "`forkd logs`",
-  statFile: "list_files says as much",
-  makeDirectory: "write_file makes them, and exec_command can",
-  moveFile: "exec_command can",
-  copyFile: "exec_command can",
-  chmodFile: "write_file has a mode, and exec_command can",
-  chownFile: "exec_command can",
-  makeSymlink: "exec_command can",
-  watchFiles: "a stream without end; wait_for_text waits",
-  readTar: "no text",
-  writeTar: "no text",
-  connectPort: "http_request, and exec_command inside",
-  streamProcess: "a WebSocket; start_process and read_output",
-  getProcess: "list_processes has all",
-  resizeProcess: "there is no terminal",
-  listWorkspaces: "workspaces are for people; a model has snapshots",
-  createWorkspace: "workspaces are for people; a model has snapshots",
-  getWorkspace: "workspaces are for people; a model has snapshots",
-  deleteWorkspace: "workspaces are for people; a model has snapshots",
-  suspendWorkspace: "workspaces are for people; a model has snapshots",
-  resumeWorkspace: "workspaces are for people; a model has snapshots",
-};
-
-/** Routes that were asked for by a tool or as a resource */
+/** Routes that were reached through a tool or a resource */
 export const USED_BY_TOOL = new Set<RouteName>();
 
 export function mcpDriver(daemon: TestDaemon): Driver {
@@ -107,13 +39,13 @@ export function mcpDriver(daemon: TestDaemon): Driver {
 
 const isPlain = ({ token, headers }: Args): boolean => token === undefined && headers === undefined;
 
-/** Whether the tool has all these arguments */
+/** Whether the tool supports all these arguments */
 function isSayable(line: Line): boolean {
   if ("uri" in line) return true;
   const tool = TOOLS.find(({ name }) => name === line.tool);
   assert.ok(tool, line.tool);
   const { allow = [] } = (line.args["network"] ?? {}) as { allow?: string[] };
-  // a model cannot allow addresses
+  // the tools do not accept IP addresses in network rules
   return Object.keys(line.args).every((name) => name in tool.input.shape) && !allow.some((rule) => /^\[|^[\d.]+(\/|:|$)/.test(rule));
 }
 
@@ -131,14 +63,14 @@ async function run(client: Client, line: Exclude<Line, { uri: string }>): Promis
   return { value: value(whole), next: (whole["next_cursor"] as string | undefined) ?? null };
 }
 
-/** Texts of all pages in one, everything else of the last */
+/** Joins the text of all pages; other fields come from the last page */
 function joined(pages: readonly Fields[]): Fields {
   const all = (name: string): string => pages.map((page) => page[name] as string).join("");
   return { ...pages.at(-1), stdout: all("stdout"), stderr: all("stderr") };
 }
 
 function failureOf({ value }: Answer): Outcome {
-  // arguments that the schema refuses never come to the tool
+  // arguments that the schema rejects do not reach the tool
   const { error, code, hint, details, text } = value as { error?: string; code?: string; hint?: string; details?: unknown; text?: string };
   if (text !== undefined) return { code: "BAD_REQUEST", message: text };
   assert.ok(error && code && hint, `an error without words: ${JSON.stringify(value)}`);
@@ -167,6 +99,9 @@ const LINES: Lines = {
     args: { ...ALL, ...filters(query), ...FULL },
     value: (answer) => answer["snapshots"],
   }),
+  listRecipes: () => ({ tool: "list_recipes", args: {}, value: ({ recipes }) => recipes }),
+  buildRecipe: ({ query, body }) =>
+    body["source"] === undefined ? { tool: "build_recipe", args: { ...query, ...FULL }, value: same } : undefined,
   createSnapshot: ({ body }) => ({ tool: "create_snapshot", args: { ...body, ...FULL }, value: same }),
   getSnapshot: ({ params }) => ({ uri: `forkd://snapshots/${params["tag"]}` }),
   getSnapshotDetails: ({ params }) => ({ tool: "snapshot_info", args: params, value: same }),

@@ -1,4 +1,4 @@
-// What a sandbox may connect to. No case connects to anything: that is e2e/network's.
+// Cases for network policies, without connections. tests/e2e/network.test.ts tests connections.
 
 import { fails, gives, type Case } from "./case.ts";
 
@@ -18,7 +18,7 @@ export const networkCases: Case[] = [
   },
   set("rules of all kinds", { mode: "allow", allow: RULES }, gives({ mode: "allow", allow: RULES, egress_limit_bytes: null })),
   {
-    what: "the sandbox itself tells them",
+    what: "the sandbox reports them",
     route: "getSandbox",
     args: (c) => ({ params: { id: c.name("one") } }),
     expect: gives({ network: { mode: "allow", allow: RULES, egress_limit_bytes: null } }),
@@ -28,11 +28,27 @@ export const networkCases: Case[] = [
     { mode: "open", allow: ["10.0.0.0/8"], egress_limit_bytes: 1000 },
     gives({ mode: "open", allow: ["10.0.0.0/8"], egress_limit_bytes: 1000, egress_used_bytes: 0 }),
   ),
-  set("what is no rule", { mode: "allow", allow: ["https://example.org"] }, fails("BAD_REQUEST", { message: () => /allow\.0/ })),
+  set(
+    "an open one that leaves out some addresses",
+    { mode: "open", deny: ["203.0.113.7", "198.51.100.0/24:25", "2001:db8::/32"] },
+    gives({ mode: "open", allow: [], deny: ["203.0.113.7", "198.51.100.0/24:25", "2001:db8::/32"], egress_limit_bytes: null }),
+  ),
+  set("a name that is denied", { mode: "open", deny: ["example.org"] }, fails("BAD_REQUEST", { message: () => /deny\.0.*only addresses/ })),
+  set(
+    "a denial that has no effect",
+    { mode: "allow", allow: ["example.org"], deny: ["203.0.113.7"] },
+    fails("BAD_REQUEST", { message: () => /deny/ }),
+  ),
+  set(
+    "an open one with a limit, once more",
+    { mode: "open", allow: ["10.0.0.0/8"], egress_limit_bytes: 1000 },
+    gives({ mode: "open", allow: ["10.0.0.0/8"], egress_limit_bytes: 1000, egress_used_bytes: 0 }),
+  ),
+  set("an invalid rule", { mode: "allow", allow: ["https://example.org"] }, fails("BAD_REQUEST", { message: () => /allow\.0/ })),
   set("rules that have no effect", { mode: "none", allow: ["example.org"] }, fails("BAD_REQUEST", { message: () => /allow/ })),
   set("a mode that there is not", { mode: "some" }, fails("BAD_REQUEST", { usage: true })),
   {
-    what: "what was refused changed nothing",
+    what: "refused changes have no effect",
     route: "getNetwork",
     args: (c) => ({ params: { id: c.name("one") } }),
     expect: gives({ mode: "open", allow: ["10.0.0.0/8"], egress_limit_bytes: 1000 }),
@@ -44,7 +60,7 @@ export const networkCases: Case[] = [
     expect: gives({ sandboxes: [{ network: { mode: "open", allow: ["10.0.0.0/8"], egress_limit_bytes: 1000 } }] }),
   },
   {
-    what: "unless it is made with another",
+    what: "a fork can have another policy",
     route: "forkSandbox",
     args: (c) => ({ params: { id: c.name("one") }, body: { n: 1, network: { mode: "none" } } }),
     expect: gives({ sandboxes: [{ network: NONE }] }),
@@ -63,7 +79,7 @@ export const networkCases: Case[] = [
     expect: fails("FORBIDDEN", { message: () => /not public needs the scope admin/ }),
   })),
   {
-    what: "but the public one",
+    what: "public addresses need no admin",
     route: "setNetwork",
     args: (c) => ({
       params: { id: c.name("one") },
@@ -73,7 +89,7 @@ export const networkCases: Case[] = [
     expect: gives({ mode: "allow", allow: ["example.org", "203.0.113.0/24"] }),
   },
   {
-    what: "nor for a new one",
+    what: "a new sandbox has the same restriction",
     route: "createSandboxes",
     args: (c) => ({ body: { snapshot_tag: "python", network: { mode: "allow", allow: ["10.0.0.0/8"] } }, token: c.at("token.token") }),
     expect: fails("FORBIDDEN"),
@@ -87,14 +103,14 @@ export const networkCases: Case[] = [
     expect: gives([{ network: { mode: "allow", allow: ["example.org:443"], egress_limit_bytes: 5 } }]),
   },
   {
-    what: "not with what is no rule",
+    what: "a fork with an invalid rule is refused",
     route: "createSandboxes",
     args: () => ({ body: { snapshot_tag: "python", network: { mode: "allow", allow: ["10.0.0.1/8"] } } }),
     expect: fails("BAD_REQUEST", { message: () => /network\.allow\.0/ }),
   },
   { what: "the network of nothing", route: "getNetwork", args: () => ({ params: { id: "sb-nothing" } }), expect: fails("NOT_FOUND") },
   {
-    what: "nothing has none to change",
+    what: "a missing sandbox has no network policy",
     route: "setNetwork",
     args: () => ({ params: { id: "sb-nothing" }, body: { mode: "open" } }),
     expect: fails("NOT_FOUND"),

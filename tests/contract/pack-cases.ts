@@ -1,4 +1,4 @@
-// Packs and keys. What the receiver has is left out of most of them: what is in a pack, tests/e2e/packs.test.ts looks at.
+// Cases for packs and keys. Most packs leave out the receiver's snapshots. tests/e2e/packs.test.ts tests their content.
 
 import { above, excluding, fails, gives, including, REST_AND_SDK, size, type Case } from "./case.ts";
 
@@ -15,14 +15,14 @@ export const packCases: Case[] = [
   },
   { what: "a name is one key's", route: "createKey", args: (c) => ({ body: { name: c.name("own") } }), expect: fails("EXISTS") },
   {
-    what: "somebody's key is made known",
+    what: "a public key is trusted",
     route: "createKey",
     args: (c) => ({ body: { name: c.name("friend"), public_key: FRIEND } }),
     expect: gives({ kind: "trusted", public_key: FRIEND }, 201),
     save: "friend",
   },
   {
-    what: "what is no key",
+    what: "an invalid key",
     route: "createKey",
     args: (c) => ({ body: { name: c.name("none"), public_key: "forkd-ed25519:AAAA" } }),
     expect: fails("BAD_REQUEST"),
@@ -41,7 +41,7 @@ export const packCases: Case[] = [
   { what: "no key", route: "getKey", args: () => ({ params: { name: "nobody" } }), expect: fails("NOT_FOUND") },
 
   {
-    what: "what is in a pack",
+    what: "the contents of a pack",
     route: "preparePack",
     args: () => ({ params: { tag: "python" }, body: { level: 1 } }),
     expect: gives({
@@ -55,7 +55,7 @@ export const packCases: Case[] = [
     not: REST_AND_SDK("`pack` does both"),
   },
   {
-    what: "without what the receiver has",
+    what: "without the snapshots that the receiver has",
     route: "preparePack",
     args: (c) => ({ params: { tag: "python" }, body: { level: 1, sign: c.name("own"), without: ["python"] } }),
     expect: (c) => gives({ signed_by: [c.at("key.id")], content_bytes: 0, blobs: excluding({ included: true }) }),
@@ -68,18 +68,18 @@ export const packCases: Case[] = [
     expect: gives((value: unknown) => Buffer.isBuffer(value) && value.subarray(0, 16).toString() === "manifest/sha256/"),
     save: "pack",
   },
-  { what: "of nothing", route: "readPack", args: () => ({ params: { tag: "nothing" } }), expect: fails("NOT_FOUND") },
+  { what: "a pack of a missing snapshot", route: "readPack", args: () => ({ params: { tag: "nothing" } }), expect: fails("NOT_FOUND") },
   {
-    what: "signed by nobody",
+    what: "an unsigned pack",
     route: "readPack",
     args: () => ({ params: { tag: "python" }, query: { sign: "nobody" } }),
     expect: fails("NOT_FOUND"),
   },
   {
-    what: "signed with somebody else's key",
+    what: "a pack signed with an unknown key",
     route: "readPack",
     args: (c) => ({ params: { tag: "python" }, query: { sign: c.name("friend") } }),
-    expect: fails("BAD_REQUEST", { message: () => /somebody else/ }),
+    expect: fails("BAD_REQUEST", { message: () => /another signer/ }),
   },
   {
     what: "at a level that there is not",
@@ -99,7 +99,7 @@ export const packCases: Case[] = [
     args: (c) => ({ query: { tag: c.name("other") }, bytes: c.get("pack") as Buffer }),
     expect: fails("EXISTS", { message: () => /as python/ }),
   },
-  { what: "what is no pack", route: "unpack", args: () => ({ bytes: Buffer.alloc(2000, "x") }), expect: fails("PACK_INVALID") },
+  { what: "a file that is not a pack", route: "unpack", args: () => ({ bytes: Buffer.alloc(2000, "x") }), expect: fails("PACK_INVALID") },
   {
     what: "a pack that ends too early",
     route: "unpack",
@@ -108,7 +108,7 @@ export const packCases: Case[] = [
   },
 
   { what: "a key goes", route: "deleteKey", args: (c) => ({ params: { name: c.name("own") } }), expect: gives(null) },
-  { what: "and another one", route: "deleteKey", args: (c) => ({ params: { name: c.name("friend") } }), expect: gives(null) },
-  { what: "nothing goes", route: "deleteKey", args: () => ({ params: { name: "nobody" } }), expect: fails("NOT_FOUND") },
-  { what: "none is left", route: "listKeys", expect: gives([]) },
+  { what: "a second key is removed", route: "deleteKey", args: (c) => ({ params: { name: c.name("friend") } }), expect: gives(null) },
+  { what: "a missing key cannot be removed", route: "deleteKey", args: () => ({ params: { name: "nobody" } }), expect: fails("NOT_FOUND") },
+  { what: "no key remains", route: "listKeys", expect: gives([]) },
 ];

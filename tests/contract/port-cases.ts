@@ -1,11 +1,11 @@
-// Servers inside a sandbox. All on the sandbox "one".
+// Cases for servers inside a sandbox. All use the sandbox "one".
 
 import { fails, gives, including, REST_AND_SDK, within, type Case, type Context } from "./case.ts";
 
 const one = (c: Context): string => c.name("one");
 const NO_VERB = REST_AND_SDK("`port` listens until Ctrl-C, and the proxy is for programs and browsers");
 
-/** 8000 tells what it was asked, 8001 sends everything back */
+/** 8000 returns the request, 8001 echoes */
 const SERVERS = `
 import http.server, socketserver, threading
 class Teller(http.server.BaseHTTPRequestHandler):
@@ -44,7 +44,7 @@ export const portCases: Case[] = [
     expect: gives({ error: null }),
   },
   {
-    what: "what listens, and who does",
+    what: "listening ports and their processes",
     route: "listPorts",
     args: (c) => ({ params: { id: one(c) } }),
     expect: gives(

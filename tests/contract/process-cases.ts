@@ -1,4 +1,4 @@
-// Live processes. All on the sandbox "one".
+// Cases for live processes. All use the sandbox "one".
 
 import { above, excluding, fails, gives, including, REST_AND_SDK, type Args, type Case, type Context } from "./case.ts";
 
@@ -17,7 +17,7 @@ const EXITED = { state: "ended", timed_out: false };
 
 export const processCases: Case[] = [
   process(
-    "a process is started and goes on",
+    "a process is started and continues to run",
     "startProcess",
     { body: { args: ["sleep", "1000"], tag: "sleeper", cwd: "/tmp", user: "nobody" } },
     gives(
@@ -51,7 +51,7 @@ export const processCases: Case[] = [
   process("a tag is not a number", "startProcess", { body: { args: ["true"], tag: "12" } }, fails("BAD_REQUEST")),
   process("a signal is sent", "signalProcess", { process: "sleeper", body: { signal: "SIGHUP" } }, gives(null)),
   process(
-    "and ends it",
+    "the signal ends it",
     "listProcesses",
     {},
     gives(including({ tag: "sleeper", ...EXITED, state: "ended", exit_code: 129, signal: "SIGHUP" })),
@@ -67,7 +67,12 @@ export const processCases: Case[] = [
   ),
 
   process("output is kept", "startProcess", { body: { ...sh("echo out; echo err >&2"), tag: "talker" } }, gives({ tag: "talker" }, 201)),
-  process("and read with how it ended", "watchProcess", { process: "talker" }, gives({ stdout: "out\n", stderr: "err\n", exit_code: 0 })),
+  process(
+    "the output is read with the exit code",
+    "watchProcess",
+    { process: "talker" },
+    gives({ stdout: "out\n", stderr: "err\n", exit_code: 0 }),
+  ),
   process(
     "from any place",
     "watchProcess",
@@ -88,19 +93,30 @@ export const processCases: Case[] = [
     { process: "reader", query: { close: true }, bytes: Buffer.from("läuft\n") },
     gives(null),
   ),
-  process("and its end", "watchProcess", { process: "reader" }, gives({ stdout: "läuft\n", exit_code: 0 })),
-  process("after which it takes no more", "writeStdin", { process: "reader", bytes: Buffer.from("x") }, fails("PROCESS_ENDED"), {
+  process("the output is read up to the end", "watchProcess", { process: "reader" }, gives({ stdout: "läuft\n", exit_code: 0 })),
+  process("an ended process accepts no input", "writeStdin", { process: "reader", bytes: Buffer.from("x") }, fails("PROCESS_ENDED"), {
     not: REST_AND_SDK("`attach -i` watches it all the same"),
   }),
   process("one that does not read", "startProcess", { body: { args: ["sleep", "1000"], tag: "deaf" } }, gives({ stdin_open: false }, 201)),
-  process("is not written to", "writeStdin", { process: "deaf", bytes: Buffer.from("x") }, fails("STDIN_CLOSED"), {
+  process("a process without stdin accepts no input", "writeStdin", { process: "deaf", bytes: Buffer.from("x") }, fails("STDIN_CLOSED"), {
     not: REST_AND_SDK("`attach -i` watches it all the same"),
   }),
-  process("nor resized", "resizeProcess", { process: "deaf", body: { rows: 5, cols: 6 } }, fails("BAD_REQUEST"), {
-    not: REST_AND_SDK("`exec -t` does it when the terminal changes"),
-  }),
+  process(
+    "a process without a terminal cannot be resized",
+    "resizeProcess",
+    { process: "deaf", body: { rows: 5, cols: 6 } },
+    fails("BAD_REQUEST"),
+    {
+      not: REST_AND_SDK("`exec -t` does it when the terminal changes"),
+    },
+  ),
   process("it is killed", "killProcess", { process: "deaf" }, gives(null)),
-  process("and has ended then", "listProcesses", {}, gives(including({ tag: "deaf", ...EXITED, exit_code: 137, signal: "SIGKILL" }))),
+  process(
+    "a killed process has ended",
+    "listProcesses",
+    {},
+    gives(including({ tag: "deaf", ...EXITED, exit_code: 137, signal: "SIGKILL" })),
+  ),
   process("killing it again changes nothing", "killProcess", { process: "deaf" }, gives(null)),
 
   process(
@@ -110,13 +126,13 @@ export const processCases: Case[] = [
     gives({ terminal: true, stdin_open: true }, 201),
     { not: REST_AND_SDK("its size is that of the terminal it is started from") },
   ),
-  process("is told its size", "resizeProcess", { process: "screen", body: { rows: 50, cols: 132 } }, gives(null), {
+  process("a terminal is resized", "resizeProcess", { process: "screen", body: { rows: 50, cols: 132 } }, gives(null), {
     not: REST_AND_SDK("`exec -t` does it when the terminal changes"),
   }),
-  process("and is typed into", "writeStdin", { process: "screen", bytes: Buffer.from("\n") }, gives(null), {
+  process("input is written to the terminal", "writeStdin", { process: "screen", bytes: Buffer.from("\n") }, gives(null), {
     not: REST_AND_SDK("there is no terminal to type at"),
   }),
-  process("and shows both", "watchProcess", { process: "screen" }, gives({ stdout: /50 132\r\n$/, exit_code: 0 }), {
+  process("the terminal has both", "watchProcess", { process: "screen" }, gives({ stdout: /50 132\r\n$/, exit_code: 0 }), {
     not: REST_AND_SDK("there is none"),
   }),
 
@@ -124,15 +140,21 @@ export const processCases: Case[] = [
     "a time-out ends it",
     "startProcess",
     { body: { args: ["sleep", "1000"], tag: "late", timeout_secs: 0.3 } },
-    gives({ state: "running" }, 201),
+    gives({ tag: "late" }, 201),
   ),
-  process("and is told", "listProcesses", {}, gives(including({ tag: "late", state: "ended", timed_out: true, exit_code: 124 })), {
-    until: true,
-  }),
+  process(
+    "a process that timed out is listed as such",
+    "listProcesses",
+    {},
+    gives(including({ tag: "late", state: "ended", timed_out: true, exit_code: 124 })),
+    {
+      until: true,
+    },
+  ),
   process("a program that does not exist", "startProcess", { body: { args: ["/no/such/program"] } }, fails("EXEC_FAILED")),
   process("a process that does not exist", "watchProcess", { process: "nothing" }, fails("NOT_FOUND")),
-  process("nothing to signal", "signalProcess", { process: "99999", body: { signal: "SIGINT" } }, fails("NOT_FOUND")),
-  process("nothing to kill", "killProcess", { process: "nothing" }, fails("NOT_FOUND")),
+  process("a missing process cannot be signalled", "signalProcess", { process: "99999", body: { signal: "SIGINT" } }, fails("NOT_FOUND")),
+  process("a missing process cannot be killed", "killProcess", { process: "nothing" }, fails("NOT_FOUND")),
   {
     what: "processes of no sandbox",
     route: "listProcesses",

@@ -1,4 +1,4 @@
-// Cases as calls of the Python SDK's Controller, in one process that lives as long as the driver.
+// Contract driver for the Controller of the Python SDK, in one process for the life of the driver.
 
 import assert from "node:assert/strict";
 import { execFileSync, spawn } from "node:child_process";
@@ -12,7 +12,7 @@ import type { Args, Driver, Outcome } from "./case.ts";
 
 const PYTHON = resolve(import.meta.dirname, "..", "..", "python");
 
-/** Why there can be no such driver here */
+/** Reason why the driver cannot run on this machine */
 export function withoutPython(): string | false {
   try {
     execFileSync("python3", ["-c", "import sys; sys.exit(sys.version_info < (3, 9))"], { stdio: "ignore" });

@@ -1,7 +1,8 @@
-// Cases as plain requests, over the socket or over TCP.
+// Contract driver for plain HTTP requests over the Unix socket or TCP.
 
 import assert from "node:assert/strict";
 import { json } from "node:stream/consumers";
+import { encodeHeader, endOfTar, paddingOf, rootHeader } from "@forkd/runtime/archive/tar-write";
 import { routes, type RouteName } from "../../packages/daemon/src/api/routes.ts";
 import { eventsIn, SpecClient, type Problem } from "../helpers/spec-client.ts";
 import type { TestDaemon } from "../helpers/daemon.ts";
@@ -21,6 +22,8 @@ async function call(client: SpecClient, route: RouteName, args: Args): Promise<O
   if (route === "getEvents") return takeEvents(client.events(queryOf(args), args.headers), args);
   if (route === "watchFiles") return watch(client, args);
   if (route === "connectPort") return client.upgrade(pathOf(route, args), { upgrade: "tcp", bytes: args.bytes ?? Buffer.alloc(0) });
+  // the REST API takes a recipe as an archive
+  if (route === "buildRecipe" && args.bytes === undefined) return call(client, route, archived(args));
   const { method: declared } = routes[route];
   const method = declared === "ALL" ? (args.bytes === undefined ? "GET" : "POST") : declared;
   const { status, body, bytes, headers } = await client.send(method, pathOf(route, args), {
@@ -39,7 +42,16 @@ async function call(client: SpecClient, route: RouteName, args: Args): Promise<O
   return { value, status, next: (headers["x-next-cursor"] as string | undefined) ?? null };
 }
 
-/** What a process printed and how it ended, from its events */
+/** An archive with the recipe file, or an empty body */
+function archived({ body, ...rest }: Args): Args {
+  const source = body?.["source"] as string | undefined;
+  if (source === undefined) return { ...rest, bytes: Buffer.alloc(0) };
+  const data = Buffer.from(source);
+  const header = encodeHeader(rootHeader({ path: "recipe.yaml", type: "file", mode: 0o644, size: data.length }));
+  return { ...rest, bytes: Buffer.concat([header, data, paddingOf(data.length), endOfTar()]) };
+}
+
+/** Output and exit of a process, from its events */
 function processIn(bytes: Buffer): unknown {
   const seen: Record<string, unknown> = { stdout: "", stderr: "" };
   for (const { event, data } of eventsIn(bytes)) {
@@ -49,7 +61,7 @@ function processIn(bytes: Buffer): unknown {
   return seen;
 }
 
-/** The answer that its events make up */
+/** The eval result that its events add up to */
 function evalIn(bytes: Buffer): unknown {
   const seen: Record<string, unknown> & { results: unknown[] } = { stdout: "", stderr: "", results: [] };
   for (const { event, data } of eventsIn(bytes)) {
@@ -66,7 +78,7 @@ async function takeEvents(stream: AsyncIterable<unknown>, { take = 1 }: Args): P
   return { value: events, status: 200 };
 }
 
-/** What comes after `ready`, which is the first */
+/** Changes after the initial `ready` event */
 async function watch(client: SpecClient, args: Args): Promise<Outcome> {
   const response = await client.open("GET", pathOf("watchFiles", args));
   if (response.statusCode !== 200) {

@@ -1,21 +1,21 @@
-// Runs one case through one driver, and says where the outcome differs from what was promised.
+// Runs one case through one driver and lists the differences from the expected outcome.
 
 import assert from "node:assert/strict";
 import { setTimeout as sleep } from "node:timers/promises";
-import { ERROR_CODES } from "@forkd/daemon";
+import { ERROR_CODES } from "@forkd/runtime";
+import { patience } from "../helpers/patience.ts";
 import { differences, type Case, type Context, type Driver, type Expected, type Outcome } from "./case.ts";
 import { routes } from "../../packages/daemon/src/api/routes.ts";
 import type { Route } from "../../packages/daemon/src/api/route.ts";
 
 type Failure = Extract<Expected, { code: string }>;
 
-const UNTIL_MS = 60_000;
 const POLL_MS = 100;
 
 export async function runCase(driver: Driver, item: Case, c: Context): Promise<void> {
   const args = item.args?.(c) ?? {};
   const expected = typeof item.expect === "function" ? item.expect(c) : item.expect;
-  const deadline = Date.now() + UNTIL_MS;
+  const deadline = Date.now() + patience();
   let outcome = await driver.call(item.route, args);
   while (item.until && problemsOf(driver, item, outcome, expected, c).length > 0 && Date.now() < deadline) {
     await sleep(POLL_MS);
@@ -42,7 +42,7 @@ function failureProblems(driver: Driver, item: Case, outcome: Outcome, expected:
   if (outcome.status !== undefined && outcome.status !== status) problems.push(`status ${outcome.status}, not ${status}`);
   const message = expected.message?.(c);
   if (message && !message.test(outcome.message)) problems.push(`"${outcome.message}" does not match ${message}`);
-  // the command line tells people, and details are for programs
+  // the CLI prints messages for people, without the details
   if (expected.details !== undefined && driver.name !== "cli") problems.push(...differences(outcome.details, expected.details, "details"));
   return problems;
 }

@@ -1,8 +1,9 @@
-// Sandboxes as wholes: forked, found, changed, paused, ended.
+// Cases for the life of sandboxes: fork, list, update, pause, end.
 
 import { above, exactly, excluding, fails, gives, including, REST_AND_SDK, size, within, type Case } from "./case.ts";
 
 const OLD_FIELDS = { per_child_netns: true, prewarm: true, live_fork: true, hugepages: true };
+const NOT_CHOSEN = { mcp: "a model does not choose how it is isolated" };
 
 export const sandboxCases: Case[] = [
   {
@@ -39,7 +40,11 @@ export const sandboxCases: Case[] = [
       const life = { expires_at_unix: within(3600), idle_timeout_secs: 1800, created_by: "local", memory_limit_mib: 256, cpu_limit: null };
       const older = { netns: null, guest_addr: "", has_branched: false, branch_count: 0, last_branch_memory_path: null };
       const certificate = {
+        clock_measured: /^(snapshot|sandbox)$/,
+        clock_drift_ppm: above(-10_001),
         guest_rng: "reseeded",
+        ran_before_ms: 0,
+        not_reseeded: [],
         disk: "private-overlay",
         memory: "private-copy-on-write",
         identity: { hostname: /^sb-/ },
@@ -71,16 +76,16 @@ export const sandboxCases: Case[] = [
     expect: fails("BAD_REQUEST", { usage: true }),
   },
   {
-    what: "none cannot be forked",
+    what: "n = 0 is refused",
     route: "createSandboxes",
     args: () => ({ body: { snapshot_tag: "python", n: 0 } }),
     expect: fails("BAD_REQUEST", { usage: true }),
   },
   {
-    what: "nor more than a thousand",
+    what: "n above 1000 is refused",
     route: "createSandboxes",
     args: () => ({ body: { snapshot_tag: "python", n: 1001 } }),
-    expect: fails("BAD_REQUEST"),
+    expect: fails("BAD_REQUEST", { usage: true }),
   },
   {
     what: "a name that is taken",
@@ -95,16 +100,66 @@ export const sandboxCases: Case[] = [
     expect: fails("NOT_FOUND", { message: () => /nothing/ }),
   },
   {
+    what: "a fork that may be emulated",
+    route: "createSandboxes",
+    args: () => ({ body: { snapshot_tag: "python", isolation: "any" } }),
+    expect: gives([{ isolation: /^(kvm|emulated)$/, warnings: [] }], 201),
+    save: "any",
+    not: NOT_CHOSEN,
+  },
+  {
+    what: "it runs",
+    route: "deleteSandbox",
+    args: (c) => ({ params: { id: c.at("any.0.id") } }),
+    expect: gives(null),
+    not: NOT_CHOSEN,
+  },
+  {
+    what: "an isolation that does not exist",
+    route: "createSandboxes",
+    args: () => ({ body: { snapshot_tag: "python", isolation: "none" } }),
+    expect: fails("BAD_REQUEST", { usage: true }),
+    not: NOT_CHOSEN,
+  },
+  {
     what: "a limit that cannot be kept is refused",
     route: "createSandboxes",
     args: () => ({ body: { snapshot_tag: "python", memory_limit_mib: 100 } }),
     expect: fails("LIMIT_UNAVAILABLE", { message: () => /memory_limit_mib/ }),
   },
   {
-    what: "and so are several, all of them named",
+    what: "several limits are refused, with all names",
     route: "createSandboxes",
     args: () => ({ body: { snapshot_tag: "python", cpu_limit: 0.5, cpu_weight: 50, pids_limit: 64, io_limit_mbps: 1.5 } }),
     expect: fails("LIMIT_UNAVAILABLE", { message: () => /cpu_limit, cpu_weight, pids_limit, io_limit_mbps/ }),
+  },
+  {
+    what: "for clients of the older API a memory limit that cannot be kept is a warning",
+    route: "createSandboxes",
+    args: () => ({ body: { snapshot_tag: "python", per_child_netns: false, memory_limit_mib: 100, ttl_secs: 600 } }),
+    expect: gives([{ memory_limit_mib: null, warnings: [/^memory_limit_mib has no effect: Cannot apply memory_limit_mib/] }], 201),
+    save: "older",
+    not: REST_AND_SDK("it leaves out what was not asked for"),
+  },
+  {
+    what: "it runs",
+    route: "deleteSandbox",
+    args: (c) => ({ params: { id: c.at("older.0.id") } }),
+    expect: gives(null),
+    not: REST_AND_SDK("follows the case before"),
+  },
+  {
+    what: "a memory limit of 0 is none",
+    route: "createSandboxes",
+    args: () => ({ body: { snapshot_tag: "python", memory_limit_mib: 0 } }),
+    expect: gives([{ memory_limit_mib: null, warnings: [] }], 201),
+    save: "unlimited",
+  },
+  {
+    what: "it runs",
+    route: "deleteSandbox",
+    args: (c) => ({ params: { id: c.at("unlimited.0.id") } }),
+    expect: gives(null),
   },
   {
     what: "sandboxes are found by their metadata",
@@ -148,10 +203,10 @@ export const sandboxCases: Case[] = [
     expect: (c) => gives({ id: c.at("one.0.id"), name: c.name("one") }),
   },
   {
-    what: "and by its name",
+    what: "the sandbox is found by its name",
     route: "getSandbox",
     args: (c) => ({ params: { id: c.name("one") } }),
-    expect: (c) => gives({ id: c.at("one.0.id"), certificate: c.get("one.0.certificate") }),
+    expect: (c) => gives({ id: c.at("one.0.id"), certificate: { identity: c.get("one.0.certificate.identity") } }),
   },
   { what: "one that does not exist", route: "getSandbox", args: () => ({ params: { id: "sb-nothing" } }), expect: fails("NOT_FOUND") },
   {
@@ -161,7 +216,7 @@ export const sandboxCases: Case[] = [
     expect: (c) => gives({ id: c.at("many.0.id"), name: c.name("first") }),
   },
   {
-    what: "not one that another has",
+    what: "a name in use is refused",
     route: "updateSandbox",
     args: (c) => ({ params: { id: c.at("many.1.id") }, body: { name: c.name("first") } }),
     expect: fails("EXISTS"),
@@ -180,13 +235,19 @@ export const sandboxCases: Case[] = [
     expect: gives({ expires_at_unix: within(7200), idle_timeout_secs: 600 }),
   },
   {
-    what: "without end",
+    what: "the life time is removed",
     route: "updateSandbox",
     args: (c) => ({ params: { id: c.at("one.0.id") }, body: { ttl_secs: null, idle_timeout_secs: null } }),
     expect: gives({ expires_at_unix: null, idle_timeout_secs: null }),
   },
   {
-    what: "nothing cannot be changed",
+    what: "new access tokens",
+    route: "updateSandbox",
+    args: (c) => ({ params: { id: c.at("one.0.id") }, body: { rotate_access: true } }),
+    expect: (c) => gives({ id: c.at("one.0.id") }),
+  },
+  {
+    what: "a missing sandbox cannot be changed",
     route: "updateSandbox",
     args: () => ({ params: { id: "sb-nothing" }, body: { ttl_secs: 60 } }),
     expect: fails("NOT_FOUND"),
@@ -208,37 +269,57 @@ export const sandboxCases: Case[] = [
     }),
     expect: fails("SANDBOX_PAUSED"),
   })),
-  { what: "it goes on", route: "resumeSandbox", args: (c) => ({ params: { id: c.name("one") } }), expect: gives({ state: "running" }) },
-  { what: "and only once", route: "resumeSandbox", args: (c) => ({ params: { id: c.name("one") } }), expect: gives({ state: "running" }) },
+  { what: "it is resumed", route: "resumeSandbox", args: (c) => ({ params: { id: c.name("one") } }), expect: gives({ state: "running" }) },
   {
-    what: "it sleeps",
+    what: "a second resume has no effect",
+    route: "resumeSandbox",
+    args: (c) => ({ params: { id: c.name("one") } }),
+    expect: gives({ state: "running" }),
+  },
+  {
+    what: "it is suspended",
     route: "suspendSandbox",
     args: (c) => ({ params: { id: c.name("one") } }),
     expect: gives({ state: "suspended", pid: null }),
   },
   {
-    what: "and only once",
+    what: "a second suspend has no effect",
     route: "suspendSandbox",
     args: (c) => ({ params: { id: c.name("one") } }),
     expect: gives({ state: "suspended" }),
   },
   {
-    what: "evalCode of one that sleeps",
+    what: "evalCode of a suspended sandbox",
     route: "evalCode",
     args: (c) => ({ params: { id: c.name("one") }, body: { code: "1" } }),
     expect: fails("SANDBOX_SUSPENDED"),
   },
-  { what: "it wakes up", route: "resumeSandbox", args: (c) => ({ params: { id: c.name("one") } }), expect: gives({ state: "running" }) },
-  { what: "nothing does not sleep", route: "suspendSandbox", args: () => ({ params: { id: "sb-nothing" } }), expect: fails("NOT_FOUND") },
+  {
+    what: "the suspended sandbox is resumed",
+    route: "resumeSandbox",
+    args: (c) => ({ params: { id: c.name("one") } }),
+    expect: gives({ state: "running" }),
+  },
+  {
+    what: "a missing sandbox cannot be suspended",
+    route: "suspendSandbox",
+    args: () => ({ params: { id: "sb-nothing" } }),
+    expect: fails("NOT_FOUND"),
+  },
   {
     what: "it answers",
     route: "pingSandbox",
     args: (c) => ({ params: { id: c.name("one") } }),
     expect: gives({ pong: true, ms: above(0), kernels: ["python"] }),
   },
-  { what: "nothing does not", route: "pingSandbox", args: () => ({ params: { id: "sb-nothing" } }), expect: fails("NOT_FOUND") },
   {
-    what: "what it uses",
+    what: "a missing sandbox does not answer",
+    route: "pingSandbox",
+    args: () => ({ params: { id: "sb-nothing" } }),
+    expect: fails("NOT_FOUND"),
+  },
+  {
+    what: "the resources of one sandbox",
     route: "getSandboxStats",
     args: (c) => ({ params: { id: c.name("one") } }),
     expect: (c) =>
@@ -252,7 +333,11 @@ export const sandboxCases: Case[] = [
       }),
     not: REST_AND_SDK("`stats` has all"),
   },
-  { what: "what all use", route: "getStats", expect: (c) => gives(including({ id: c.at("one.0.id") }, { id: c.at("many.0.id") })) },
+  {
+    what: "the resources of all sandboxes",
+    route: "getStats",
+    expect: (c) => gives(including({ id: c.at("one.0.id") }, { id: c.at("many.0.id") })),
+  },
 ];
 
 export const endCases: Case[] = [
@@ -262,14 +347,24 @@ export const endCases: Case[] = [
     args: (c) => ({ params: { id: c.name("one") } }),
     expect: gives(null, 204),
   },
-  { what: "and is gone", route: "getSandbox", args: (c) => ({ params: { id: c.at("one.0.id") } }), expect: fails("NOT_FOUND") },
-  { what: "once", route: "deleteSandbox", args: (c) => ({ params: { id: c.at("one.0.id") } }), expect: fails("NOT_FOUND") },
-  { what: "nobody ends everything by mistake", route: "deleteSandboxes", expect: fails("BAD_REQUEST", { usage: true }) },
+  {
+    what: "an ended sandbox is not found",
+    route: "getSandbox",
+    args: (c) => ({ params: { id: c.at("one.0.id") } }),
+    expect: fails("NOT_FOUND"),
+  },
+  {
+    what: "an ended sandbox cannot be ended again",
+    route: "deleteSandbox",
+    args: (c) => ({ params: { id: c.at("one.0.id") } }),
+    expect: fails("NOT_FOUND"),
+  },
+  { what: "ending all sandboxes needs an explicit filter", route: "deleteSandboxes", expect: fails("BAD_REQUEST", { usage: true }) },
   {
     what: "everything is ended on request",
     route: "deleteSandboxes",
     args: () => ({ query: { all: true } }),
     expect: (c) => gives(including(c.at("many.0.id"), c.at("each.results.1.sandbox.id"))),
   },
-  { what: "nothing runs", route: "listSandboxes", expect: gives([]) },
+  { what: "no sandbox remains", route: "listSandboxes", expect: gives([]) },
 ];

@@ -1,13 +1,16 @@
-// Cases as calls of the SDK's Controller.
+// Contract driver for the Controller of the TypeScript SDK.
 
 import { buffer } from "node:stream/consumers";
 import { Controller, ForkdError, SandboxProcesses } from "forkd";
+import { buildOpenapi } from "../../packages/daemon/src/api/openapi.ts";
+import { methodsOf } from "../../scripts/gen/methods.ts";
+import { patience } from "../helpers/patience.ts";
 import type { RouteName } from "../../packages/daemon/src/api/routes.ts";
 import type { TestDaemon } from "../helpers/daemon.ts";
 import type { Args, Driver } from "./case.ts";
 
 type Said = Required<Pick<Args, "params" | "query" | "body">> & Args;
-type Calls = { [N in RouteName]: (forkd: Controller, said: Said) => Promise<unknown> };
+type Calls = { [N in RouteName]?: (forkd: Controller, said: Said) => Promise<unknown> };
 
 export function sdkDriver(daemon: TestDaemon): Driver {
   return {
@@ -17,9 +20,10 @@ export function sdkDriver(daemon: TestDaemon): Driver {
       const forkd =
         token === undefined
           ? daemon.controller
-          : new Controller({ url: `http://${daemon.bind}`, ...(token === "" ? {} : { token }), timeoutMs: 120_000 });
+          : new Controller({ url: `http://${daemon.bind}`, ...(token === "" ? {} : { token }), timeoutMs: patience() });
       try {
-        const value = await CALLS[route](forkd, { params: {}, query: {}, body: {}, ...args });
+        const said = { params: {}, query: {}, body: {}, ...args };
+        const value = await (CALLS[route] ?? generated(route))(forkd, said);
         const next = Array.isArray(value) ? ((value as { nextCursor?: string | null }).nextCursor ?? null) : null;
         return { value: value ?? null, next };
       } catch (error) {
@@ -31,39 +35,48 @@ export function sdkDriver(daemon: TestDaemon): Driver {
   };
 }
 
+/** A generated method: arguments in order, other fields as options */
+function generated(route: RouteName): NonNullable<Calls[RouteName]> {
+  const method = METHODS.get(route);
+  if (method === undefined) throw new Error(`the SDK has no generated method for ${route}`);
+  return async (forkd, { params, query, body }) => {
+    const rest: Record<string, unknown> = { ...query, ...body };
+    const args = method.args.map(({ wire, place }) => {
+      const value = place === "path" ? params[wire] : rest[wire];
+      if (place !== "path") delete rest[wire];
+      return text(value);
+    });
+    const call = forkd[method.name as keyof Controller] as (...all: unknown[]) => Promise<unknown>;
+    return call.apply(forkd, [...args, camel(rest)]);
+  };
+}
+
+const METHODS = new Map(methodsOf(buildOpenapi()).map((method) => [method.route, method]));
+
+/** Calls that need more than renamed fields */
 const CALLS: Calls = {
-  getHealth: async (forkd) => forkd.health(),
-  getReadiness: async (forkd) => forkd.ready(),
-  getVersion: async (forkd) => forkd.version(),
-  getMetrics: async (forkd) => forkd.metrics(),
-  getOpenapi: async (forkd) => forkd.openapi(),
-  getStatus: async (forkd) => forkd.status(),
-  getConfig: async (forkd) => forkd.config(),
   stopDaemon: async (forkd, { body }) => forkd.stop(camel(body)),
   collectGarbage: async (forkd, { body }) => forkd.gc(camel(body)),
   getEvents: takeEvents,
-  getTree: async (forkd) => forkd.tree(),
-  getStats: async (forkd) => forkd.stats(),
-  listTokens: async (forkd) => forkd.listTokens(),
   createToken: async (forkd, { body: { name, ...rest } }) => forkd.createToken(text(name), camel(rest)),
-  rotateToken: async (forkd, { params }) => forkd.rotateToken(text(params["name"])),
-  deleteToken: async (forkd, { params }) => forkd.deleteToken(text(params["name"])),
 
-  listImages: async (forkd) => forkd.listImages(),
   createImage: async (forkd, { body }) => forkd.createImage(camel(body)),
-  getImage: async (forkd, { params }) => forkd.getImage(text(params["name"])),
-  deleteImage: async (forkd, { params }) => forkd.deleteImage(text(params["name"])),
   listSnapshots: async (forkd, { query }) => forkd.listSnapshots(filters(query)),
   createSnapshot: async (forkd, { body: { tag, warm_up: warmUp, ...rest } }) =>
     forkd.createSnapshot(text(tag), { ...(options(rest) as object), ...(warmUp ? { warmUp: camel(warmUp) } : {}) }),
-  getSnapshot: async (forkd, { params }) => forkd.getSnapshot(text(params["tag"])),
   updateSnapshot: async (forkd, { params, body }) => forkd.updateSnapshot(text(params["tag"]), camel(body)),
   deleteSnapshot: async (forkd, { params, query }) => forkd.deleteSnapshot(text(params["tag"]), camel(query)),
-  getSnapshotDetails: async (forkd, { params }) => forkd.snapshotInfo(text(params["tag"])),
   compactSnapshot: async (forkd, { params, body }) => forkd.compactSnapshot(text(params["tag"]), text(body["to"])),
   pushSnapshot: async (forkd, { params, body: { to, ...rest } }) => forkd.pushSnapshot(text(params["tag"]), text(to), camel(rest)),
   pullSnapshot: async (forkd, { body: { from, ...rest } }) => forkd.pullSnapshot(text(from), camel(rest)),
   listHub: async (forkd, { query }) => forkd.listHub(camel(query)),
+
+  listRecipes: async (forkd) => forkd.listRecipes(),
+  checkRecipe: async (forkd, { body: { source, ...rest } }) => forkd.checkRecipe(text(source), camel(rest)),
+  buildRecipe: async (forkd, { query: { recipe, set, no_cache: noCache, ...rest }, body: { source } }) => {
+    const opts = { ...(camel(rest) as object), noCache: noCache === true, ...(set === undefined ? {} : { set: pairsOf(set) }) };
+    return forkd.buildRecipe(source === undefined ? text(recipe) : { source: text(source) }, opts);
+  },
 
   listSandboxes: async (forkd, { query }) => forkd.listSandboxes(filters(query)),
   createSandboxes: async (forkd, { body: { snapshot_tag: tag, per_item: perItem, ...rest } }) =>
@@ -71,27 +84,15 @@ const CALLS: Calls = {
       ? { results: await forkd.trySpawnSandboxes(text(tag), options(rest)) }
       : forkd.spawnSandboxes(text(tag), options(rest)),
   deleteSandboxes: async (forkd, { query }) => forkd.killSandboxes(camel(query)),
-  getSandbox: async (forkd, { params }) => forkd.getSandbox(text(params["id"])),
   updateSandbox: async (forkd, { params, body }) => forkd.updateSandbox(text(params["id"]), camel(body)),
-  deleteSandbox: async (forkd, { params }) => forkd.killSandbox(text(params["id"])),
-  pingSandbox: async (forkd, { params }) => forkd.pingSandbox(text(params["id"])),
   execCommand: async (forkd, { params, body: { args, ...rest } }) => forkd.execCommand(text(params["id"]), args as string[], camel(rest)),
   evalCode: async (forkd, { params, body: { code, ...rest } }) => forkd.evalCode(text(params["id"]), text(code), camel(rest)),
   evalStream: async (forkd, { params, body: { code, ...rest } }) =>
     forkd.evalCode(text(params["id"]), text(code), { ...(camel(rest) as object), onStdout: () => undefined }),
-  listContexts: async (forkd, { params }) => forkd.listContexts(text(params["id"])),
   createContext: async (forkd, { params, body: { language, ...rest } }) =>
     forkd.createContext(text(params["id"]), language as "bash", camel(rest)),
-  deleteContext: async (forkd, { params }) => forkd.deleteContext(text(params["id"]), text(params["context"])),
-  restartContext: async (forkd, { params }) => forkd.restartContext(text(params["id"]), text(params["context"])),
-  interruptContext: async (forkd, { params }) => forkd.interruptContext(text(params["id"]), text(params["context"])),
   branchSandbox: async (forkd, { params, body }) => forkd.branchSandbox(text(params["id"]), camel(body)),
   forkSandbox: async (forkd, { params, body }) => forkd.forkSandbox(text(params["id"]), options(body)),
-  pauseSandbox: async (forkd, { params }) => forkd.pauseSandbox(text(params["id"])),
-  suspendSandbox: async (forkd, { params }) => forkd.suspendSandbox(text(params["id"])),
-  resumeSandbox: async (forkd, { params }) => forkd.resumeSandbox(text(params["id"])),
-  getSandboxStats: async (forkd, { params }) => forkd.sandboxStats(text(params["id"])),
-  getNetwork: async (forkd, { params }) => forkd.getNetwork(text(params["id"])),
   setNetwork: async (forkd, { params, body }) => forkd.setNetwork(text(params["id"]), camel(body)),
   getSandboxLogs: async (forkd, { params, query }) => (await Array.fromAsync(forkd.logs(text(params["id"]), camel(query)))).join(""),
   readFile: async (forkd, { params, query: { path, ...rest } }) =>
@@ -121,12 +122,8 @@ const CALLS: Calls = {
     return Buffer.concat(await Array.fromAsync(forkd.readPack(text(params["tag"]), opts)));
   },
   unpack: async (forkd, { query, bytes }) => forkd.unpack(bytes ?? Buffer.alloc(0), camel(query)),
-  listKeys: async (forkd) => forkd.listKeys(),
   createKey: async (forkd, { body: { name, ...rest } }) => forkd.createKey(text(name), camel(rest)),
-  getKey: async (forkd, { params }) => forkd.getKey(text(params["name"])),
-  deleteKey: async (forkd, { params }) => forkd.deleteKey(text(params["name"])),
 
-  listPorts: async (forkd, { params }) => forkd.listPorts(text(params["id"])),
   createPreview: async (forkd, { params, body }) => forkd.createPreview(text(params["id"]), Number(params["port"]), camel(body)),
   connectPort: async (forkd, { params, bytes }) => {
     const connection = await forkd.connectPort(text(params["id"]), Number(params["port"]));
@@ -140,10 +137,7 @@ const CALLS: Calls = {
     return response.text();
   },
   startProcess: async (forkd, { params, body: { args, ...rest } }) => forkd.startProcess(text(params["id"]), args as string[], camel(rest)),
-  listProcesses: async (forkd, { params }) => forkd.listProcesses(text(params["id"])),
   streamProcess: async () => Promise.reject(new Error("a WebSocket, which this package does not use")),
-  getProcess: async (forkd, { params }) => forkd.getProcess(text(params["id"]), text(params["process"])),
-  killProcess: async (forkd, { params }) => forkd.killProcess(text(params["id"]), text(params["process"])),
   watchProcess,
   writeStdin: async (forkd, { params, query, bytes }) =>
     forkd.writeStdin(text(params["id"]), text(params["process"]), bytes ?? Buffer.alloc(0), camel(query)),
@@ -151,13 +145,9 @@ const CALLS: Calls = {
     forkd.signalProcess(text(params["id"]), text(params["process"]), signal as "SIGINT", camel(rest)),
   resizeProcess: async (forkd, { params, body }) => forkd.resizeProcess(text(params["id"]), text(params["process"]), camel(body)),
 
-  listWorkspaces: async (forkd) => forkd.listWorkspaces(),
   createWorkspace: async (forkd, { body: { name, snapshot_tag: tag, ...rest } }) =>
     forkd.createWorkspace(text(name), text(tag), camel(rest)),
-  getWorkspace: async (forkd, { params }) => forkd.getWorkspace(text(params["name"])),
-  deleteWorkspace: async (forkd, { params }) => forkd.deleteWorkspace(text(params["name"])),
   suspendWorkspace: async (forkd, { params, body }) => forkd.suspendWorkspace(text(params["name"]), camel(body)),
-  resumeWorkspace: async (forkd, { params }) => forkd.resumeWorkspace(text(params["name"])),
 };
 
 async function watchProcess(forkd: Controller, { params, query }: Said): Promise<unknown> {
@@ -187,7 +177,7 @@ async function takeChanges(forkd: Controller, { params, query: { path, ...rest }
   return changes;
 }
 
-/** `metadata` as an object; everything else has the same name here */
+/** Converts `metadata` to an object; other filters keep their names */
 function filters(query: Said["query"]): object {
   const { metadata, ...rest } = query;
   if (metadata === undefined) return camel(rest);
@@ -195,18 +185,23 @@ function filters(query: Said["query"]): object {
   return { ...(camel(rest) as object), metadata: Object.fromEntries(entries) as object };
 }
 
-/** With the network among them, whose own names change too */
+/** Options in camel case, including the fields of `network` */
 function options({ network, ...rest }: Said["body"]): never {
   return { ...(camel(rest) as object), ...(network ? { network: camel(network) } : {}) } as never;
 }
 
-/** The same fields in this package's names; whether they fit is the daemon's to say */
+/** Fields in camel case; the daemon validates the values */
 function camel(fields: object): never {
   const entries = Object.entries(fields).map(([key, value]) => [
     key.replaceAll(/_(\w)/g, (_, letter: string) => letter.toUpperCase()),
     value as unknown,
   ]);
   return Object.fromEntries(entries) as never;
+}
+
+function pairsOf(values: unknown): Record<string, string> {
+  const all = [values].flat().map(String);
+  return Object.fromEntries(all.map((pair) => [pair.slice(0, pair.indexOf("=")), pair.slice(pair.indexOf("=") + 1)]));
 }
 
 function text(value: unknown): string {

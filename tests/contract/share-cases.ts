@@ -1,4 +1,4 @@
-// Folders of the host that a sandbox sees.
+// Cases for host folders shared with a sandbox.
 
 import { resolve } from "node:path";
 import { fails, gives, type Case } from "./case.ts";
@@ -20,7 +20,7 @@ export const shareCases: Case[] = [
     expect: gives({ exit_code: 0, stdout: "# Shares\n" }),
   },
   {
-    what: "and says so",
+    what: "the share is listed",
     route: "getSandbox",
     args: (c) => ({ params: { id: c.name("shared") } }),
     expect: gives({ shares: SHARES }),
@@ -33,7 +33,7 @@ export const shareCases: Case[] = [
     save: "sharedTip",
   },
   {
-    what: "unless they want none",
+    what: "a fork can have no shares",
     route: "forkSandbox",
     args: (c) => ({ params: { id: c.name("shared") }, body: { shares: [] } }),
     expect: gives({ sandboxes: [{ shares: [] }] }),

@@ -1,9 +1,10 @@
-// Snapshots: made, looked at, changed, compacted, removed with and without what needs them.
+// Cases for snapshots: create, list, update, compact and remove, with and without dependents.
 
 import { PYTHON_IMAGE } from "../helpers/vm.ts";
 import { above, fails, gives, including, isText, REST_AND_SDK, type Case } from "./case.ts";
 
 const MIB = 1024 * 1024;
+const DESCRIPTION = "nothing warm: for the tests";
 const PLUMBING = { kernel: "/boot/vmlinuz", rootfs: "/srv/rootfs.ext4", rw: true, tap: "tap0", boot_wait_secs: 10 };
 
 export const snapshotCases: Case[] = [
@@ -15,9 +16,11 @@ export const snapshotCases: Case[] = [
         tag: c.name("bare"),
         image: PYTHON_IMAGE,
         memory_mib: 128,
+        cpu: "baseline",
         disk_mib: 64,
         warm_up: { kernels: [] },
         metadata: { who: c.name("bare") },
+        description: DESCRIPTION,
         ...(c.driver === "cli" ? {} : PLUMBING),
       },
     }),
@@ -26,9 +29,17 @@ export const snapshotCases: Case[] = [
       const fields = { tag: c.name("bare"), status: "ready", bootable: true, ...machine };
       const warnings = c.driver === "cli" ? [] : Object.keys(PLUMBING).map((field) => new RegExp(`^${field} has no effect`));
       const lineage = { depth: 0, parent_tag: null, branched_from: null, ephemeral: false, pool: 0, error: null };
-      return gives({ ...fields, ...lineage, warnings, metadata: { who: c.name("bare") }, dir: isText, created_at_unix: above(1e9) }, 201);
+      const labels = { metadata: { who: c.name("bare") }, description: DESCRIPTION };
+      return gives({ ...fields, ...lineage, ...labels, warnings, dir: isText, created_at_unix: above(1e9) }, 201);
     },
     save: "bare",
+  },
+  {
+    what: "a guest kernel and a root file system of the older API are refused where no image is named",
+    route: "createSnapshot",
+    args: (c) => ({ body: { tag: c.name("none"), ...PLUMBING } }),
+    expect: fails("BAD_REQUEST", { message: () => /of kernel and rootfs/, details: { fields: ["kernel", "rootfs"] } }),
+    not: REST_AND_SDK("`snapshot create` has no such options"),
   },
   {
     what: "a tag is given once",
@@ -49,13 +60,25 @@ export const snapshotCases: Case[] = [
     expect: fails("BAD_REQUEST", { message: () => /disk_mib/ }),
   },
   {
+    what: "a CPU that QEMU does not have",
+    route: "createSnapshot",
+    args: (c) => ({ body: { tag: c.name("no-cpu"), image: PYTHON_IMAGE, cpu: "no-such-cpu" } }),
+    expect: fails("CPU_UNAVAILABLE", { message: () => /no-such-cpu/ }),
+  },
+  {
+    what: "huge pages on a host without them",
+    route: "createSnapshot",
+    args: (c) => ({ body: { tag: c.name("no-huge"), image: PYTHON_IMAGE, hugepages: true } }),
+    expect: fails("HUGEPAGES_UNAVAILABLE", { message: () => /not on a tmpfs|without the option huge/ }),
+  },
+  {
     what: "a tag that is no name",
     route: "createSnapshot",
     args: () => ({ body: { tag: "../up" } }),
     expect: fails("BAD_NAME"),
   },
   {
-    what: "what was refused is nowhere",
+    what: "a refused snapshot does not exist",
     route: "getSnapshot",
     args: (c) => ({ params: { tag: c.name("none") } }),
     expect: fails("NOT_FOUND"),
@@ -106,6 +129,26 @@ export const snapshotCases: Case[] = [
     not: REST_AND_SDK("metadata is given when it is made"),
   },
   {
+    what: "a description is kept until it is replaced or removed",
+    route: "updateSnapshot",
+    args: (c) => ({ params: { tag: c.name("bare") }, body: { description: "another" } }),
+    expect: gives({ description: "another", metadata: { stage: "two" } }),
+    not: REST_AND_SDK("a description is given when it is made"),
+  },
+  {
+    what: "a description is removed",
+    route: "updateSnapshot",
+    args: (c) => ({ params: { tag: c.name("bare") }, body: { description: null } }),
+    expect: gives({ description: null }),
+    not: REST_AND_SDK("a description is given when it is made"),
+  },
+  {
+    what: "a description that is too long",
+    route: "createSnapshot",
+    args: (c) => ({ body: { tag: c.name("none"), image: PYTHON_IMAGE, description: "x".repeat(1025) } }),
+    expect: fails("BAD_REQUEST", { message: () => /description/ }),
+  },
+  {
     what: "a snapshot is renamed",
     route: "updateSnapshot",
     args: (c) => ({ params: { tag: c.name("bare") }, body: { tag: c.name("renamed") } }),
@@ -118,13 +161,13 @@ export const snapshotCases: Case[] = [
     expect: fails("NOT_FOUND"),
   },
   {
-    what: "not to a tag that is taken",
+    what: "a snapshot cannot be renamed to an existing tag",
     route: "updateSnapshot",
     args: (c) => ({ params: { tag: c.name("renamed") }, body: { tag: "python" } }),
     expect: fails("EXISTS"),
   },
   {
-    what: "nothing cannot be renamed",
+    what: "a missing snapshot cannot be renamed",
     route: "updateSnapshot",
     args: (c) => ({ params: { tag: c.name("bare") }, body: { tag: c.name("other") } }),
     expect: fails("NOT_FOUND"),
@@ -136,7 +179,7 @@ export const snapshotCases: Case[] = [
     expect: gives({ pool: 1 }),
   },
   {
-    what: "and no more",
+    what: "the pool is emptied",
     route: "updateSnapshot",
     args: (c) => ({ params: { tag: c.name("renamed") }, body: { pool: 0 } }),
     expect: gives({ pool: 0 }),
@@ -150,7 +193,7 @@ export const snapshotCases: Case[] = [
     save: "bareChild",
   },
   {
-    what: "has none to run code in",
+    what: "a sandbox without kernels runs no code",
     route: "evalCode",
     args: (c) => ({ params: { id: c.at("bareChild.0.id") }, body: { code: "1" } }),
     expect: fails("KERNEL_MISSING"),
@@ -177,7 +220,7 @@ export const snapshotCases: Case[] = [
     expect: gives(null),
   },
   {
-    what: "and gone",
+    what: "a removed snapshot is not found",
     route: "deleteSnapshot",
     args: (c) => ({ params: { tag: c.name("renamed") } }),
     expect: fails("NOT_FOUND"),

@@ -1,4 +1,4 @@
-// Words of a command line, made from the fields of a request.
+// Command-line arguments generated from the fields of a request.
 
 export function place(params: Record<string, string>, path: unknown): string {
   return `${params["id"]}:${text(path)}`;
@@ -18,6 +18,12 @@ export function ownerOf({ owner, group }: Record<string, unknown>): string {
 
 export function options(fields: Record<string, unknown>, names: Record<string, string>): string[] {
   return Object.entries(names).flatMap(([field, option]) => (fields[field] === undefined ? [] : [option, text(fields[field])]));
+}
+
+/** Options named like the fields, for all fields except those listed */
+export function flags(fields: Record<string, unknown>, except: readonly string[]): string[] {
+  const names = Object.keys(fields).filter((field) => !except.includes(field));
+  return options(fields, Object.fromEntries(names.map((field) => [field, `--${field.replaceAll("_", "-")}`])));
 }
 
 export function sharesOf({ shares }: Record<string, unknown>): string[] {
@@ -49,5 +55,9 @@ export function orNever(body: Record<string, unknown>): Record<string, unknown> 
 export function network(given: unknown, mode: string): string[] {
   if (given === undefined) return [];
   const fields = given as Record<string, unknown>;
-  return [...options(fields, { mode, egress_limit_bytes: "--egress-limit" }), ...repeated("--allow", fields["allow"])];
+  return [
+    ...options(fields, { mode, egress_limit_bytes: "--egress-limit" }),
+    ...repeated("--allow", fields["allow"]),
+    ...repeated("--deny", fields["deny"]),
+  ];
 }

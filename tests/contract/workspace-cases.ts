@@ -1,4 +1,4 @@
-// Workspaces: three rounds of sleep, with a state that grows.
+// Cases for workspaces: three rounds of suspend and resume with a growing state.
 
 import { above, excluding, fails, gives, including, REST_AND_SDK, type Case } from "./case.ts";
 
@@ -38,7 +38,7 @@ export const workspaceCases: Case[] = [
     expect: fails("EXISTS"),
   },
   {
-    what: "of nothing",
+    what: "a workspace of a missing snapshot",
     route: "createWorkspace",
     args: (c) => ({ body: { name: c.name("ws2"), snapshot_tag: "nothing" } }),
     expect: fails("NOT_FOUND"),
@@ -58,7 +58,7 @@ export const workspaceCases: Case[] = [
     not: REST_AND_SDK("`workspace list` has it"),
   },
   {
-    what: "none",
+    what: "a missing workspace",
     route: "getWorkspace",
     args: () => ({ params: { name: "nothing" } }),
     expect: fails("NOT_FOUND"),
@@ -84,7 +84,7 @@ export const workspaceCases: Case[] = [
       expect: gives({ value: round }),
     },
     {
-      what: `round ${round} sleeps`,
+      what: `round ${round} is suspended`,
       route: "suspendWorkspace",
       args: (c) => ({ params: { name: c.name("ws") }, ...(round === 2 ? { body: { diff: true } } : {}) }),
       expect: (c) => gives({ status: "suspended", live_sandbox_id: null, current_state_tag: new RegExp(`^ws-${c.name("ws")}-state`) }),
@@ -96,13 +96,13 @@ export const workspaceCases: Case[] = [
       expect: fails("NOT_FOUND"),
     },
     {
-      what: `round ${round} does not sleep twice`,
+      what: `round ${round} cannot be suspended twice`,
       route: "suspendWorkspace",
       args: (c) => ({ params: { name: c.name("ws") } }),
       expect: fails("BAD_REQUEST"),
     },
     {
-      what: `round ${round} goes on`,
+      what: `round ${round} is resumed`,
       route: "resumeWorkspace",
       args: (c) => ({ params: { name: c.name("ws") } }),
       expect: gives({ status: "running", live_sandbox_id: /^sb-/ }),
@@ -133,7 +133,7 @@ export const workspaceCases: Case[] = [
     expect: (c) => gives(including({ tag: c.at("ws3.current_state_tag") })),
   },
   {
-    what: "and stays",
+    what: "the workspace stays",
     route: "deleteSnapshot",
     args: (c) => ({ params: { tag: c.at("ws3.current_state_tag") } }),
     expect: (c) => fails("IN_USE", { message: () => new RegExp(`workspace ${c.name("ws")}`) }),
@@ -145,7 +145,17 @@ export const workspaceCases: Case[] = [
     expect: gives(null, 204),
   },
   { what: "with its state", route: "listSnapshots", expect: (c) => gives(excluding({ tag: new RegExp(`^ws-${c.name("ws")}`) })) },
-  { what: "and its sandbox", route: "listSandboxes", expect: gives([]) },
-  { what: "once", route: "deleteWorkspace", args: (c) => ({ params: { name: c.name("ws") } }), expect: fails("NOT_FOUND") },
-  { what: "none sleeps", route: "suspendWorkspace", args: () => ({ params: { name: "nothing" } }), expect: fails("NOT_FOUND") },
+  { what: "the workspace's sandbox has ended", route: "listSandboxes", expect: gives([]) },
+  {
+    what: "a deleted workspace is not found",
+    route: "deleteWorkspace",
+    args: (c) => ({ params: { name: c.name("ws") } }),
+    expect: fails("NOT_FOUND"),
+  },
+  {
+    what: "a missing workspace cannot be suspended",
+    route: "suspendWorkspace",
+    args: () => ({ params: { name: "nothing" } }),
+    expect: fails("NOT_FOUND"),
+  },
 ];

@@ -1,14 +1,15 @@
-// Contexts, streams and results of eval on real VMs: across forks, branches and the daemon's end.
+// Contexts, streams and results of eval on real VMs, across forks, branches and restarts of the daemon.
 
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
 import { Sandbox } from "forkd";
 import { TestDaemon } from "../helpers/daemon.ts";
+import { patience } from "../helpers/patience.ts";
 import { until } from "../helpers/until.ts";
 
 import type { EvalResult } from "forkd";
 
-describe("contexts", { timeout: 300_000 }, () => {
+describe("contexts", { timeout: patience(60) }, () => {
   let daemon: TestDaemon;
   let sandbox: Sandbox;
   let shell: string;
@@ -33,11 +34,11 @@ describe("contexts", { timeout: 300_000 }, () => {
   ];
   const STATE = ["5 /usr mine f-1\n", "(6, '/tmp', 'blue')", "(7, 'blue')"];
 
-  test("have a state, a folder and an environment of their own", async () => {
+  test("have their own state, folder and environment", async () => {
     assert.deepEqual(await stateOf(sandbox), STATE);
   });
 
-  test("live on in forks, where their random numbers are others", async () => {
+  test("survive in forks, with different random numbers", async () => {
     const draw = async (where: Sandbox): Promise<string> => {
       const { stdout } = await where.eval("echo $RANDOM", { context: shell });
       return stdout + (await where.eval("random.random()", { context: other })).result;
@@ -57,7 +58,7 @@ describe("contexts", { timeout: 300_000 }, () => {
     await Promise.all(children.map(async (child) => child.kill()));
   });
 
-  test("do not end with the daemon, and are in a branch that the next one makes", async () => {
+  test("survive a restart of the daemon, and are in a branch made by the next one", async () => {
     await daemon.kill9();
     await daemon.up();
     const [child] = await sandbox.fork();
@@ -70,7 +71,7 @@ describe("contexts", { timeout: 300_000 }, () => {
     await child.kill();
   });
 
-  test("run at the same time, and one is interrupted without the others", async () => {
+  test("run concurrently, and one is interrupted without effect on the others", async () => {
     let seen = "";
     const long = sandbox.eval("echo begun; sleep 600", { context: shell, throwOnError: false, onStdout: (text) => void (seen += text) });
     await until(() => seen === "begun\n");
@@ -79,7 +80,7 @@ describe("contexts", { timeout: 300_000 }, () => {
     assert.equal((await long).exit_code, 130);
   });
 
-  test("code whose client goes away is interrupted", async () => {
+  test("code whose client disconnects is interrupted", async () => {
     const gone = new AbortController();
     const code = "import time\ntry:\n    print('begun')\n    time.sleep(600)\nexcept KeyboardInterrupt:\n    interrupted = True\n    raise";
     const running = sandbox.eval(code, { signal: gone.signal, onStdout: () => gone.abort() });
@@ -87,7 +88,7 @@ describe("contexts", { timeout: 300_000 }, () => {
     assert.equal((await sandbox.eval("interrupted")).value, true);
   });
 
-  test("one whose interpreter was killed has ended, and can be restarted", async () => {
+  test("a context whose interpreter was killed has ended, and can be restarted", async () => {
     await assert.rejects(sandbox.eval("import os; os._exit(1)", { context: other }), { code: "KERNEL_DIED" });
     assert.equal((await sandbox.contexts.list()).find(({ id }) => id === other)?.state, "ended");
     await assert.rejects(sandbox.eval("1", { context: other }), { code: "KERNEL_DIED" });
@@ -97,10 +98,10 @@ describe("contexts", { timeout: 300_000 }, () => {
     await assert.rejects(sandbox.eval("1", { context: other }), { code: "NOT_FOUND" });
   });
 
-  test("results have bounds, whoever makes them", async () => {
+  test("results of every interpreter are bounded", async () => {
     const many = await sandbox.eval("for i in range(300): display(i)");
     assert.deepEqual([many.results.length, many.truncated], [256, true]);
-    // what the kernel itself refuses, and what code writes past it into the control channel
+    // Results that the kernel rejects, and results that code writes to the control channel directly
     const shown = "class Big:\n    def _repr_html_(self): return 'x' * (9 << 20)\nBig()";
     assert.deepEqual((await sandbox.eval(shown)).results, [{ is_main: true, data: {}, omitted: { "text/html": (9 << 20) + 2 } }]);
     const past = "import os, re, sys\nnumber = int(re.search(r'\\d+', sys._getframe().f_code.co_filename)[0])\n";

@@ -1,16 +1,20 @@
-// VMMs in namespaces of their own: what somebody who breaks into one can do, and that sandboxes are none the worse for it.
+// Confined VMMs: the limits of an attacker who controls one, and no effect on sandboxes.
 
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import { readFileSync, readlinkSync } from "node:fs";
 import { access } from "node:fs/promises";
+import { release } from "node:os";
 import { join, resolve } from "node:path";
 import { after, before, describe, it } from "node:test";
 import { promisify } from "node:util";
-import { resolveHome } from "@forkd/daemon";
+import { prepareHome, resolveHome } from "@forkd/runtime";
 import { TestDaemon } from "../helpers/daemon.ts";
+import { BROKEN_VMM } from "../helpers/security-rows.ts";
+import { warmSnapshot } from "../helpers/shared-stores.ts";
 import { until } from "../helpers/until.ts";
 import { TestUser } from "../helpers/user.ts";
+import { PYTHON_WARM } from "../helpers/vm.ts";
 
 import type { SandboxInfo } from "forkd";
 
@@ -19,51 +23,89 @@ const root = resolve(import.meta.dirname, "../..");
 const NODE = join(root, "node_modules/.bin/node");
 const BREAK_IN = ["--disable-warning=ExperimentalWarning", join(root, "tests/programs/break-in.ts")];
 const NAMESPACES = ["user", "mnt", "pid", "ipc", "uts", "net"];
-/** 0 to 2, the two channels and the device state */
+/** Namespaces that each clone has for itself; it shares the others with its zygote */
+const OWN_NAMESPACES = ["user", "ipc", "uts"];
+/** 0 to 2, the two channels and the device state; a clone with a disk also has its saved state and two layers */
 const DESCRIPTORS = [0, 1, 2, 3, 4, 5];
+const CLONE_DESCRIPTORS = [...DESCRIPTORS, 6, 7, 8];
+/** Layers that a clone with a disk must not write */
+const LAYERS = ["writes a layer that was frozen", "maps a layer that was frozen", "writes the zygote's layer", "writes a sibling's layer"];
 
 type Attempt = { what: string; outcome: string; who: "user" | "root" | "nobody" };
-type Result = { exit: { code: number | null; signal: string | null }; log: string };
+type Result = { attempts: Attempt[]; descriptors: number[] };
 
-function attemptsIn({ exit, log }: Result): { attempts: Attempt[]; descriptors: number[] } {
-  assert.deepEqual(exit, { code: 0, signal: null }, log);
-  const lines = log.trim().split("\n");
-  const { descriptors } = JSON.parse(lines.pop() ?? "") as { descriptors: number[] };
-  return { attempts: lines.map((line) => JSON.parse(line) as Attempt), descriptors };
-}
-
-/** Everything is tried free as well: an attempt that fails in any case would prove nothing */
+/** Makes each attempt unconfined as well: an attempt that always fails would prove nothing */
 async function assertContained(breakIn: (mode: string) => Promise<string>, user: "root" | "user"): Promise<void> {
-  const free = attemptsIn(JSON.parse(await breakIn("free")) as Result);
+  const free = JSON.parse(await breakIn("free")) as Result;
   const able = free.attempts.filter(({ who }) => who === "user" || who === user);
   assert.deepEqual(
     able.filter(({ outcome }) => outcome !== "done"),
     [],
     "without confinement these work",
   );
-  const confined = attemptsIn(JSON.parse(await breakIn("confined")) as Result);
-  assert.ok(confined.attempts.length > able.length);
-  for (const { what, outcome } of confined.attempts) {
-    assert.equal(outcome === "done", what.startsWith("own: "), `${what}: ${outcome}`);
-    // else it failed for another reason than that it is forbidden
-    if (what.startsWith("calls ")) assert.equal(outcome, "EPERM", what);
+  for (const mode of ["listed", "denied", "listed-clone", "denied-clone"]) {
+    const { attempts, descriptors } = JSON.parse(await breakIn(mode)) as Result;
+    assert.ok(attempts.length > able.length);
+    for (const { what, outcome } of attempts) {
+      assert.equal(outcome === "done", what.startsWith("own: "), `${mode}: ${what}: ${outcome}`);
+      // another errno would mean that the attempt failed for a reason other than the filter
+      if (what.startsWith("calls ")) assert.equal(outcome, "EPERM", `${mode}: ${what}`);
+      if (outcome !== "done") assert.match(outcome, /^(E[A-Z0-9]+|ended by \w+)$/, `${mode}: ${what}`);
+    }
+    assert.equal(attempts.find(({ what }) => what === "starts another program")?.outcome, "ended by execve");
+    const changes = attempts.find(({ what }) => what === "changes the mode of the memory image")?.outcome;
+    assert.equal(changes, mode.startsWith("listed") ? "ended by chmod" : "EROFS", "a call that QEMU does not need");
+    const isClone = mode.endsWith("-clone");
+    assert.deepEqual(descriptors, isClone ? CLONE_DESCRIPTORS : DESCRIPTORS);
+    if (isClone) assertRelatives(attempts);
+    assertRows(attempts);
   }
-  assert.deepEqual(confined.descriptors, DESCRIPTORS);
 }
 
-function namespacesOf(pid: number): string[] {
-  return NAMESPACES.map((name) => readlinkSync(`/proc/${pid}/ns/${name}`));
+/** Asserts that the VMM can reach neither the zygote nor a sibling */
+function assertRelatives(attempts: readonly Attempt[]): void {
+  for (const name of ["the zygote", "a sibling"])
+    for (const deed of ["signals", "opens", "seizes", "reads the memory of", "limits", "slows", "lets a descriptor signal", "moves"]) {
+      const tried = attempts.find(({ what }) => what.startsWith(`${deed} ${name}`));
+      assert.equal(tried?.outcome, "EPERM", `${deed} ${name}`);
+    }
+  for (const name of LAYERS) assert.match(attempts.find(({ what }) => what === name)?.outcome ?? "", /^E(?:ACCES|BADF|NOENT|ROFS)$/, name);
+}
+
+/** Asserts that both columns of each row in SECURITY.md on a broken VMM were tried */
+function assertRows(attempts: readonly Attempt[]): void {
+  const isTried = (name: string, isDone: boolean): boolean =>
+    attempts.some(
+      ({ what, outcome }) => (what === name || (name.endsWith("/") && what.startsWith(name))) && (outcome === "done") === isDone,
+    );
+  for (const { can, cannot, done, refused } of BROKEN_VMM) {
+    assert.deepEqual(done.length > 0 && done.filter((name) => !isTried(name, true)), [], can);
+    assert.deepEqual(refused.length > 0 && refused.filter((name) => !isTried(name, false)), [], cannot);
+  }
+}
+
+function namespacesOf(pid: number, names = NAMESPACES): string[] {
+  return names.map((name) => readlinkSync(`/proc/${pid}/ns/${name}`));
+}
+
+/** Whether the kernel limits processes per user namespace, not per user */
+function countsByNamespace(): boolean {
+  const [major = 0, minor = 0] = release().split(".").map(Number);
+  return major > 5 || (major === 5 && minor >= 14);
 }
 
 function assertConfined(sandboxes: readonly SandboxInfo[]): void {
-  const all = sandboxes.flatMap(({ pid, confinement }) => {
+  const own = sandboxes.flatMap(({ pid, confinement, started_by }) => {
     assert.equal(confinement, "namespaces");
-    return namespacesOf(pid ?? 0);
+    return namespacesOf(pid ?? 0, started_by === "clone" ? OWN_NAMESPACES : NAMESPACES);
   });
-  assert.equal(new Set([...namespacesOf(process.pid), ...all]).size, NAMESPACES.length * (sandboxes.length + 1));
+  const hosts = namespacesOf(process.pid);
+  assert.equal(new Set([...hosts, ...own]).size, hosts.length + own.length, "a namespace is shared");
+  for (const { pid } of sandboxes) for (const name of namespacesOf(pid ?? 0)) assert.ok(!hosts.includes(name), name);
   for (const { pid } of sandboxes) {
     const devices = readFileSync(`/proc/${pid}/net/dev`, "utf8").trim().split("\n").slice(2);
     assert.match(devices.join(), /^ *lo:(?: +0)+$/, "it has a network");
+    if (countsByNamespace()) assert.match(readFileSync(`/proc/${pid}/limits`, "utf8"), /^Max processes +512 /m);
   }
 }
 
@@ -75,7 +117,7 @@ describe("a VMM that was broken into", () => {
   });
   after(async () => daemon[Symbol.asyncDispose]());
 
-  it("reaches nothing but its own folder and its images", async (t) => {
+  it("accesses only its own folder and its images", async (t) => {
     if (!(await isThere("/usr/bin/python3"))) return t.skip("/usr/bin/python3 is not installed");
     const [victim] = await daemon.controller.spawnSandboxes("python");
     assert.ok(victim);
@@ -88,7 +130,7 @@ describe("a VMM that was broken into", () => {
     await daemon.controller.deleteSnapshot("other");
   });
 
-  it("is what every sandbox's VMM could be: forks, those of the pool, branches, after a restart of the daemon", async () => {
+  it("is confined alike in forks, pooled VMs, branches, and after a restart of the daemon", async () => {
     const { controller } = daemon;
     const forks = await controller.spawnSandboxes("python", { n: 2 });
     assertConfined(forks);
@@ -125,7 +167,7 @@ describe("a VMM that was broken into", () => {
     for (const tag of ["later", "once"]) await controller.deleteSnapshot(tag, { force: true });
   });
 
-  it("and its sandbox say so", async () => {
+  it("and its sandbox report the confinement", async () => {
     const status = await daemon.controller.status();
     assert.deepEqual([status.confinement, status.confinement_policy, status.confinement_reason], ["namespaces", "preferred", null]);
     const { stdout } = await daemon.cli(["doctor", "--json"]);
@@ -140,16 +182,17 @@ describe("a VMM of an ordinary user that was broken into", () => {
     const made = await TestUser.make();
     if (typeof made === "string") obstacle = made;
     else user = made;
-    await user?.fill(resolveHome());
+    const home = await prepareHome(resolveHome());
+    await user?.fill(home);
+    await user?.addSnapshot(await warmSnapshot(home, "python", PYTHON_WARM));
   });
   after(async () => user?.remove());
 
-  it("reaches nothing but its own folder and its images", async (t) => {
+  it("accesses only its own folder and its images", async (t) => {
     if (!user) return t.skip(obstacle);
     if (!(await isThere("/usr/bin/python3"))) return t.skip("/usr/bin/python3 is not installed");
     const me = user;
     const forkd = async (...args: string[]): Promise<string> => me.as(join(root, "forkd"), args);
-    await forkd("snapshot", "create", "python", "--image", "python-numpy", "--memory-mib", "256", "-c", "1");
     const [victim] = JSON.parse(await forkd("fork", "python", "--json")) as SandboxInfo[];
     assert.ok(victim);
     assertConfined([victim]);
@@ -163,8 +206,8 @@ describe("a VMM of an ordinary user that was broken into", () => {
   });
 });
 
-describe("a host that does not let VMMs be confined", () => {
-  /** A user namespace of the test's own in which no other can be made */
+describe("a host that does not allow the confinement of VMMs", () => {
+  /** A user namespace in which no further user namespace can be created */
   const FORBIDDING = ["unshare", "--user", "--map-root-user", "sh", "-c", 'echo 0 > /proc/sys/user/max_user_namespaces && exec "$@"', "sh"];
   let daemon: TestDaemon | undefined;
   let obstacle = "";
@@ -179,7 +222,7 @@ describe("a host that does not let VMMs be confined", () => {
   });
   after(async () => daemon?.[Symbol.asyncDispose]());
 
-  it("runs them without, and says so, where confinement is preferred", async (t) => {
+  it("runs VMMs unconfined, and reports it, if confinement is preferred", async (t) => {
     if (!daemon) return t.skip(obstacle);
     await daemon.up();
     const { controller } = daemon;
@@ -197,7 +240,7 @@ describe("a host that does not let VMMs be confined", () => {
     await daemon.down();
   });
 
-  it("refuses to start VMs where confinement is required, and keeps those that run", async (t) => {
+  it("refuses to start VMs if confinement is required, and running VMs stay", async (t) => {
     if (!daemon) return t.skip(obstacle);
     await daemon.up(["--confinement", "required"]);
     const { controller } = daemon;
@@ -210,7 +253,7 @@ describe("a host that does not let VMMs be confined", () => {
     await assert.rejects(controller.forkSandbox(kept), refused);
     await assert.rejects(controller.createSnapshot("more"), refused);
     await assert.rejects(controller.updateSnapshot("python", { pool: 1 }), refused);
-    assert.equal((await controller.getSandbox(kept)).branch_count, 0, "the source was not even stopped");
+    assert.equal((await controller.getSandbox(kept)).branch_count, 0, "the source was stopped");
     assert.equal((await controller.status()).confinement_policy, "required");
   });
 });

@@ -1,4 +1,4 @@
-// Whatever a client sends or fails to send: a clear refusal, and nothing is touched.
+// Invalid and incomplete requests: the daemon rejects them with a clear error and changes nothing.
 
 import assert from "node:assert/strict";
 import { once } from "node:events";
@@ -10,7 +10,7 @@ import { isDeepStrictEqual } from "node:util";
 import { routes, type RouteName } from "../../packages/daemon/src/api/routes.ts";
 import { badBodies, badQueries, encode, NAME_TRICKS, takesBody, takesQuery } from "../contract/bad-values.ts";
 import { TestDaemon } from "../helpers/daemon.ts";
-import { cmdlineOf, tracesOf } from "../helpers/host.ts";
+import { tracesOf } from "../helpers/host.ts";
 import { until } from "../helpers/until.ts";
 import { SpecClient, type Problem } from "../helpers/spec-client.ts";
 
@@ -18,7 +18,7 @@ const MIB = 1024 * 1024;
 const ROUTES = Object.keys(routes) as RouteName[];
 const METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"];
 
-/** Good bodies, from which bad ones are made */
+/** Valid bodies, from which invalid ones are derived */
 const GOOD: Partial<Record<RouteName, Record<string, unknown>>> = {
   createSnapshot: { tag: "new" },
   createImage: { name: "new", packages: ["python3"] },
@@ -41,13 +41,15 @@ describe("bad input", () => {
   let rest: SpecClient;
   let id: string;
   let untouched: unknown;
-  let slow: { headers: Promise<string>; body: Socket };
+  let slow: { headers: Promise<{ answer: string; isBodyOpen: boolean }>; body: Socket };
 
   before(async () => {
     daemon = await TestDaemon.start();
     rest = new SpecClient({ socketPath: daemon.socket });
-    slow = { headers: talk("GET /v1/sandboxes HTTP/1.1\r\nHost: forkd\r\nX-Slow: "), body: await open() };
-    slow.body.write("POST /v1/sandboxes HTTP/1.1\r\nHost: forkd\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{");
+    const body = await open();
+    const headers = talk("GET /v1/sandboxes HTTP/1.1\r\nHost: localhost\r\nX-Slow: ");
+    slow = { body, headers: headers.then((answer) => ({ answer, isBodyOpen: !body.destroyed })) };
+    slow.body.write("POST /v1/sandboxes HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{");
     await daemon.makePython();
     const [sandbox] = await daemon.controller.spawnSandboxes("python", { name: "only" });
     id = sandbox?.id ?? "";
@@ -100,7 +102,7 @@ describe("bad input", () => {
     await assertUntouched();
   });
 
-  it("bodies that are no JSON, no object, or of another type", async () => {
+  it("bodies that are not JSON, not an object, or of another type", async () => {
     const texts = [
       '{"snapshot_tag": "python"',
       "{",
@@ -135,7 +137,7 @@ describe("bad input", () => {
     await assertUntouched();
   });
 
-  it("keys that are there twice, and keys that change what an object is", async () => {
+  it("repeated keys, and keys that change an object's prototype", async () => {
     for (const body of [
       '{"snapshot_tag": "python", "snapshot_tag": "python"}',
       '{"snapshot_tag": "nothing", "snapshot\\u005ftag": "python"}',
@@ -172,7 +174,7 @@ describe("bad input", () => {
     await assertUntouched();
   });
 
-  it("an upload that cannot be is refused, however large it is", async () => {
+  it("an upload with an impossible target is refused at any size", async () => {
     const bytes = Buffer.alloc(32 * MIB);
     for (const connection of ["close", "keep-alive"]) {
       const missing = await rest.problem("PUT", `/v1/sandboxes/${id}/files?path=/none/x`, { bytes, headers: { connection } });
@@ -186,7 +188,7 @@ describe("bad input", () => {
     await assertUntouched();
   });
 
-  it("methods that a path does not take", async () => {
+  it("methods that a path does not support", async () => {
     const isAt = (path: string, route: RouteName): boolean =>
       new RegExp(`^${routes[route].path.replaceAll(".", "\\.").replaceAll(/:\w+/g, "[^/]+")}$`).test(path);
     for (const path of new Set(ROUTES.map((route) => routes[route].path.replaceAll(/:\w+/g, "python")))) {
@@ -226,20 +228,20 @@ describe("bad input", () => {
     await assertUntouched();
   });
 
-  it("what is no HTTP, or HTTP that says two things", async () => {
-    const post = "POST /v1/sandboxes HTTP/1.1\r\nHost: forkd\r\nContent-Type: application/json\r\n";
+  it("requests that are not HTTP, or ambiguous HTTP", async () => {
+    const post = "POST /v1/sandboxes HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n";
     for (const [what, request, code] of [
       ["noise", "hello\r\n\r\n", "BAD_REQUEST"],
       ["TLS", "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", "BAD_REQUEST"],
       ["no host", "GET /v1/sandboxes HTTP/1.1\r\nConnection: close\r\n\r\n", "BAD_REQUEST"],
-      ["a header without end", `GET / HTTP/1.1\r\nHost: forkd\r\nX: ${"x".repeat(20_000)}`, "TOO_LARGE"],
+      ["a header without end", `GET / HTTP/1.1\r\nHost: localhost\r\nX: ${"x".repeat(20_000)}`, "TOO_LARGE"],
       ["two lengths", `${post}Content-Length: 2\r\nContent-Length: 3\r\n\r\n{}`, "BAD_REQUEST"],
       ["a length and pieces", `${post}Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n`, "BAD_REQUEST"],
       ["a length that is no number", `${post}Content-Length: two\r\n\r\n{}`, "BAD_REQUEST"],
       ["a negative length", `${post}Content-Length: -1\r\n\r\n{}`, "BAD_REQUEST"],
       ["a piece of no length", `${post}Transfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n`, "BAD_REQUEST"],
-      ["a path with a space", "GET /v1/sandboxes/a b HTTP/1.1\r\nHost: forkd\r\n\r\n", "BAD_REQUEST"],
-      ["a path that climbs", "GET /v1/snapshots/../../../etc/passwd HTTP/1.1\r\nHost: forkd\r\nConnection: close\r\n\r\n", "NOT_FOUND"],
+      ["a path with a space", "GET /v1/sandboxes/a b HTTP/1.1\r\nHost: localhost\r\n\r\n", "BAD_REQUEST"],
+      ["a path with ..", "GET /v1/snapshots/../../../etc/passwd HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", "NOT_FOUND"],
     ] as const) {
       const answer = await talk(request);
       const [, status] = /^HTTP\/1\.1 (\d+)/.exec(answer) ?? [];
@@ -252,40 +254,40 @@ describe("bad input", () => {
   it("a client that stops in the middle of its body", async () => {
     const socket = await open();
     socket.write(
-      'POST /v1/sandboxes HTTP/1.1\r\nHost: forkd\r\nContent-Type: application/json\r\nContent-Length: 26\r\n\r\n{"snapshot_tag":"pyth',
+      'POST /v1/sandboxes HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 26\r\n\r\n{"snapshot_tag":"pyth',
     );
     await rest.send("GET", "/v1/sandboxes");
     socket.destroy();
     const upload = await open();
-    upload.write(`PUT /v1/sandboxes/${id}/files?path=/tmp/half HTTP/1.1\r\nHost: forkd\r\nContent-Length: 1000\r\n\r\nhalf`);
+    upload.write(`PUT /v1/sandboxes/${id}/files?path=/tmp/half HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\nhalf`);
     await rest.send("GET", "/v1/sandboxes");
     upload.destroy();
     await assertUntouched();
     assert.equal((await rest.problem("GET", `/v1/sandboxes/${id}/files/stat?path=/tmp/half`)).code, "FILE_NOT_FOUND");
   });
 
-  it("a client that hangs up by half gets its answer", async () => {
-    const answer = await talk("GET /v1/sandboxes/only HTTP/1.1\r\nHost: forkd\r\nConnection: close\r\n\r\n", { halfClose: true });
+  it("a client that closes its sending side gets its answer", async () => {
+    const answer = await talk("GET /v1/sandboxes/only HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", { halfClose: true });
     assert.match(answer, /^HTTP\/1\.1 200 /);
     assert.match(answer, new RegExp(id));
   });
 
-  it("a client that leaves in the middle of a fork leaves nothing", async () => {
+  it("a client that disconnects in the middle of a fork leaves no sandbox", async () => {
     const controller = new AbortController();
     const asked = rest.open("POST", "/v1/sandboxes", { json: { snapshot_tag: "python", n: 8 }, signal: controller.signal });
-    asked.catch(() => undefined); // it ends with the signal
+    asked.catch(() => undefined); // aborted by the signal
     await until(() => vmms().length > 1);
     controller.abort();
     await assert.rejects(asked);
     await until(async () => vmms().length === 1 && isDeepStrictEqual(await state(), untouched));
   });
 
-  it("one with a key may leave and come back for its answer", async () => {
+  it("a client with an idempotency key can disconnect and get its answer later", async () => {
     const json = { snapshot_tag: "python", n: 2 };
     const headers = { "idempotency-key": "comes-back" };
     const controller = new AbortController();
     const asked = rest.open("POST", "/v1/sandboxes", { json, headers, signal: controller.signal });
-    asked.catch(() => undefined); // it ends with the signal
+    asked.catch(() => undefined); // aborted by the signal
     await until(() => vmms().length > 1);
     controller.abort();
     await assert.rejects(asked);
@@ -298,7 +300,7 @@ describe("bad input", () => {
     await assertUntouched();
   });
 
-  it("keys and ids in headers that are no such thing", async () => {
+  it("invalid keys and ids in headers", async () => {
     const json = { snapshot_tag: "python" };
     for (const key of ["", "x".repeat(129), "k\u00e4se", "\t"])
       assertRefused(await rest.problem("POST", "/v1/sandboxes", { json, headers: { "idempotency-key": key } }), `key ${key}`);
@@ -312,12 +314,12 @@ describe("bad input", () => {
     await assertUntouched();
   });
 
-  it("headers that never end are cut off, with an answer, while others are served", async () => {
+  it("endless headers are cut off with an answer, while other requests are served", async () => {
     assert.equal((await rest.send("GET", "/v1/sandboxes")).status, 200);
-    const answer = await slow.headers;
+    const { answer, isBodyOpen } = await slow.headers;
     assert.match(answer, /^HTTP\/1\.1 408 /);
     assert.match(answer, /"code":"REQUEST_TIMEOUT"/);
-    assert.equal(slow.body.destroyed, false, "a slow body has its own, longer limit");
+    assert.ok(isBodyOpen, "a slow body has its own, longer limit");
     await assertUntouched();
   });
 
@@ -327,7 +329,7 @@ describe("bad input", () => {
     return path.replace(/:\w+/, subject);
   }
 
-  /** What a path cannot do without */
+  /** Required query of a route */
   function queryFor(route: RouteName): string {
     return routes[route].path.includes("/files") && !takesBody(route) ? "?path=/tmp/x" : "";
   }
@@ -338,7 +340,7 @@ describe("bad input", () => {
     assert.equal(problem.error.includes("\0"), false, what);
   }
 
-  /** All that a request could have changed */
+  /** All state that a request could change */
   async function state(): Promise<unknown> {
     const sandboxes = await daemon.controller.listSandboxes({ state: ["running", "paused", "ended", "lost"] });
     return {
@@ -357,7 +359,7 @@ describe("bad input", () => {
   }
 
   function vmms(): number[] {
-    return daemon.processes().filter((pid) => cmdlineOf(pid).includes("qemu-system"));
+    return daemon.vmms();
   }
 
   async function open(): Promise<Socket> {
@@ -366,10 +368,10 @@ describe("bad input", () => {
     return socket;
   }
 
-  /** Everything that is answered until the daemon hangs up */
+  /** All bytes that the daemon sends before it closes the connection */
   async function talk(request: string, opts: { halfClose?: boolean } = {}): Promise<string> {
     const socket = await open();
-    socket.on("error", () => undefined); // a reset after the answer is no answer
+    socket.on("error", () => undefined); // a reset may follow the answer
     socket.write(Buffer.from(request, "latin1"));
     if (opts.halfClose) socket.end();
     try {

@@ -1,4 +1,4 @@
-// Every command line and every program of the README, of docs/cli.md, of docs/mcp.md and of docs/recipes.md runs.
+// Runs all commands and programs in the README, docs/cli.md, docs/mcp.md and docs/recipes.md.
 
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
@@ -8,11 +8,11 @@ import { join, resolve } from "node:path";
 import { after, before, describe, it } from "node:test";
 import { withoutPython } from "../contract/python-driver.ts";
 import { TestDaemon } from "../helpers/daemon.ts";
+import { patience } from "../helpers/patience.ts";
 
 const ROOT = resolve(import.meta.dirname, "..", "..");
-/** Need the internet; `image pull` itself is tested against a registry on this machine */
+/** Commands that need the internet; `image pull` is tested against a local registry */
 const NOT_RUN = [/^\S*forkd image pull /];
-const BLOCK_WITHIN_MS = 300_000;
 
 const noPython = withoutPython();
 
@@ -22,7 +22,7 @@ for (const file of ["README.md", "docs/cli.md", "docs/mcp.md", "docs/recipes.md"
   describe(file, () => {
     let daemon: TestDaemon;
     let bin: string;
-    /** where its command lines make files; the others name files of the repository */
+    /** working folder: the commands of docs/recipes.md create files, the others name files of the repository */
     let cwd = ROOT;
     let blocks: Block[] = [];
 
@@ -31,6 +31,9 @@ for (const file of ["README.md", "docs/cli.md", "docs/mcp.md", "docs/recipes.md"
       daemon = await TestDaemon.make();
       bin = await mkdtemp(join(tmpdir(), "forkd-test-bin-"));
       await symlink(join(ROOT, "forkd"), join(bin, "forkd"));
+      // Programs import the SDK as if npm had installed it.
+      await mkdir(join(bin, "node_modules"));
+      await symlink(join(ROOT, "packages", "sdk"), join(bin, "node_modules", "forkd"));
       if (file === "docs/recipes.md") cwd = bin;
     });
 
@@ -40,7 +43,7 @@ for (const file of ["README.md", "docs/cli.md", "docs/mcp.md", "docs/recipes.md"
       await rm(bin, { recursive: true, force: true });
     });
 
-    it("shows commands", () => {
+    it("commands", () => {
       assert.ok(blocks.filter(({ language }) => language === "sh").length > 0);
       assert.deepEqual(
         blocks.filter(({ language }) => !["sh", "ts", "python"].includes(language)),
@@ -49,14 +52,15 @@ for (const file of ["README.md", "docs/cli.md", "docs/mcp.md", "docs/recipes.md"
       );
     });
 
-    it("each of which works, in their order", { timeout: 2 * BLOCK_WITHIN_MS }, async (context) => {
-      for (const block of blocks) {
+    it("succeed in their order", async (context) => {
+      for (const block of inOrder(blocks)) {
         if (block.language === "python" && noPython !== false) {
           context.diagnostic(`not run, ${noPython}: line ${block.line}`);
           continue;
         }
         const { code, output } = await runBlock(block, context.diagnostic.bind(context));
         assert.equal(code, 0, `${file}, line ${block.line}:\n${block.text}\n${output}`);
+        for (const said of printedBy(block)) assert.ok(output.includes(said), `${file}, line ${block.line} says ${said}:\n${output}`);
       }
     });
 
@@ -72,22 +76,17 @@ for (const file of ["README.md", "docs/cli.md", "docs/mcp.md", "docs/recipes.md"
         if (skipped) note(`not run, it needs the internet: ${line}`);
         return !skipped;
       });
-      // any port will do, and the usual one may be in use here
-      const script = lines.join("\n").replaceAll("127.0.0.1:8889", "127.0.0.1:0");
+      // any free port: the documented one may be in use
+      const anyPort = lines.join("\n").replaceAll("127.0.0.1:8889", "127.0.0.1:0");
+      // put host files into the test's folder; guest paths have a sandbox name before them
+      const script = anyPort.replaceAll(/(^|\s|file:\/\/)\/tmp\//gm, `$1${bin}/`);
       return run("bash", ["-euo", "pipefail", "-c", script], { ...daemon.env, PATH: `${bin}:${process.env["PATH"] ?? ""}` }, cwd);
     }
 
     async function runProgram({ text }: Block): Promise<Outcome> {
-      // inside the repository, so that the package is found as it is by whoever installs it
-      const dir = join(ROOT, "dist", `docs-test-${process.pid}`);
-      await mkdir(dir, { recursive: true });
-      try {
-        const program = join(dir, "program.ts");
-        await writeFile(program, text);
-        return await run(process.execPath, ["--disable-warning=ExperimentalWarning", program], daemon.env);
-      } finally {
-        await rm(dir, { recursive: true, force: true });
-      }
+      const program = join(bin, "program.ts");
+      await writeFile(program, text);
+      return run(process.execPath, ["--disable-warning=ExperimentalWarning", program], daemon.env);
     }
   });
 }
@@ -96,10 +95,22 @@ type Outcome = { code: number; output: string };
 
 async function run(program: string, args: string[], env: NodeJS.ProcessEnv, cwd = ROOT): Promise<Outcome> {
   return new Promise((done) => {
-    execFile(program, args, { cwd, env, timeout: BLOCK_WITHIN_MS, maxBuffer: 64 * 1024 * 1024 }, (error, stdout, stderr) => {
+    execFile(program, args, { cwd, env, timeout: patience(60), maxBuffer: 64 * 1024 * 1024 }, (error, stdout, stderr) => {
       done({ code: error ? (typeof error.code === "number" ? error.code : 1) : 0, output: `${stdout}${stderr}` });
     });
   });
+}
+
+/** A program at the top of a page needs the results of the first commands below it */
+function inOrder(blocks: readonly Block[]): Block[] {
+  const commands = blocks.findIndex(({ language }) => language === "sh");
+  return [...blocks.slice(commands, commands + 1), ...blocks.slice(0, commands), ...blocks.slice(commands + 1)];
+}
+
+/** Expected output of a TypeScript program, from its comments */
+function printedBy({ language, text }: Block): string[] {
+  if (language !== "ts") return [];
+  return [...text.matchAll(/console\.log\(.*\); \/\/ (.+)$/gm)].map((match) => match[1] ?? "");
 }
 
 function blocksOf(text: string): Block[] {

@@ -1,20 +1,21 @@
-// E2B's own packages of PyPI, unmodified, against the daemon: the newest and two older ones.
+// E2B's unmodified PyPI packages against the daemon: the newest and two older versions.
 
 import { execFile } from "node:child_process";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
 import { promisify } from "node:util";
+import { newestUnlessAll } from "../helpers/all.ts";
 import { e2bPython } from "../helpers/e2b-python.ts";
+import { patience } from "../helpers/patience.ts";
 import { E2bDaemon } from "../helpers/e2b.ts";
 
-const COMMON = ["commands", "files", "lifecycle", "asynchronously"];
-/** The oldest cannot fork yet */
-const TESTS = { "2.63.0": [...COMMON, "growing"], "2.51.0": [...COMMON, "growing"], "2.30.0": COMMON };
+const COMMON = ["commands", "files", "lifecycle", "killed", "asynchronously"];
+/** The oldest version has no fork */
+const TESTS = newestUnlessAll({ "2.63.0": [...COMMON, "growing", "newest"], "2.51.0": [...COMMON, "growing"], "2.30.0": COMMON });
 const PROGRAM = join(import.meta.dirname, "..", "programs", "e2b-client.py");
-const TIMEOUT_MS = 120_000;
 const run = promisify(execFile);
 
-// all of them before the first test is registered: what is registered later comes after the end
+// Install all versions before the first test is registered: node:test runs later ones after `after`
 const pythons = await Promise.all(
   Object.entries(TESTS).map(async ([version, names]) => ({ version, names, found: await e2bPython(version) })),
 );
@@ -33,7 +34,7 @@ for (const { version, names, found } of pythons) {
     for (const name of names) {
       test(name, async () => {
         const python = "python" in found ? found.python : "";
-        await run(python, [PROGRAM, name], { env: { ...process.env, ...e2b.env }, timeout: TIMEOUT_MS });
+        await run(python, [PROGRAM, name], { env: { ...process.env, ...e2b.env }, timeout: patience() });
       });
     }
   });

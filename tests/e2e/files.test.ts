@@ -1,11 +1,11 @@
-// Everything that can be done with the files of a guest, as root and as one of its users.
+// All file operations in a guest, as root and as an unprivileged user.
 
 import assert from "node:assert/strict";
 import { after, before, describe, it } from "node:test";
 import { FileGuest, refuses } from "../helpers/file-guest.ts";
 import { until } from "../helpers/until.ts";
 
-/** A user that every image has */
+/** A user that exists in every image */
 const USER = "daemon";
 const text = (bytes: Uint8Array): string => new TextDecoder().decode(bytes);
 
@@ -23,7 +23,7 @@ describe("files", () => {
     const home = `/srv/${owner}`;
 
     describe(`as ${owner}`, () => {
-      it("are written, read, appended to and written into, and belong to them", async () => {
+      it("are written, read, appended to and overwritten in part, with the right owner", async () => {
         const { files } = guest;
         const path = `${home}/a/b/file`;
         await files.write(path, "0123456789", { user, parents: true, mode: "640" });
@@ -37,7 +37,7 @@ describe("files", () => {
         assert.deepEqual([kind, mode, size, by], ["file", "0640", 21, owner]);
       });
 
-      it("are made, moved, copied, listed and removed", async () => {
+      it("are created, moved, copied, listed and removed", async () => {
         const { files } = guest;
         await files.mkdir(`${home}/tree`, { user, mode: "711" });
         await files.mkdir(`${home}/tree/x/y`, { user, parents: true });
@@ -67,7 +67,7 @@ describe("files", () => {
         await refuses(files.remove(`${home}/moved`, { user, recursive: true }), "FILE_NOT_FOUND", "ENOENT");
       });
 
-      it("cross file systems", async () => {
+      it("are moved across file systems", async () => {
         const { files } = guest;
         const there = `/tmp/${owner}`;
         await guest.sh(`mkdir ${there}; chown ${owner}: ${there}`);
@@ -81,7 +81,7 @@ describe("files", () => {
         assert.equal(await files.readText(`${home}/back`, { user }), "x");
       });
 
-      it("come and go as archives, and belong to whoever unpacks", async () => {
+      it("are transferred as archives, and belong to the user who unpacks", async () => {
         const { files } = guest;
         await guest.sh(
           `mkdir -p ${home}/pack/in; echo 1 > ${home}/pack/in/one; ln -s in/one ${home}/pack/l; chown -R ${owner}: ${home}/pack`,
@@ -101,7 +101,7 @@ describe("files", () => {
     assert.equal(await guest.sh(`stat -c '%u:%g %a' /srv/root/owned/f /srv/${USER}/owned/f`), "1234:4321 4755\n1:1 755");
   });
 
-  it("change hands only by root's will", async () => {
+  it("change their owner only as root", async () => {
     const { files } = guest;
     await guest.sh("mkdir -p /srv/hands/in; touch /srv/hands/in/f; ln -s /etc/passwd /srv/hands/in/l");
     await files.chown("/srv/hands", { owner: USER, group: "audio", recursive: true });
@@ -115,7 +115,7 @@ describe("files", () => {
     await assert.rejects(files.chown("/srv/hands", { owner: "nobody-of-that-name" }), { code: "BAD_REQUEST" });
   });
 
-  it("of others are closed to a user, whatever is asked", async () => {
+  it("of other users are inaccessible to a user, by any operation", async () => {
     const { files } = guest;
     await guest.sh("mkdir -m 700 /srv/closed; echo x > /srv/closed/f");
     const asked: Record<string, () => Promise<unknown>> = {
@@ -173,7 +173,7 @@ for name in [${list}]:
     await files.remove("/srv/names", { recursive: true });
   });
 
-  it("may lie deeper than any path is long", async () => {
+  it("may be deeper than the maximum path length", async () => {
     const { files } = guest;
     await guest.py(`
 os.makedirs('/srv/deep')
@@ -194,7 +194,7 @@ os.chdir('/')`);
     assert.equal(await guest.sh("ls -A /srv | grep -e deep -e forkd || true"), "");
   });
 
-  it("may be links that lead nowhere or in circles", async () => {
+  it("may be dangling or circular links", async () => {
     const { files } = guest;
     await guest.sh("mkdir /srv/links; cd /srv/links; ln -s a b; ln -s b a; ln -s /nowhere c; ln -s . here; echo x > real; ln -s real way");
     await refuses(files.stat("/srv/links/a", { follow: true }), "FILE_FAILED", "ELOOP");
@@ -224,7 +224,7 @@ os.chdir('/')`);
       );
   });
 
-  it("may be pipes and devices: whoever waits for them holds up nobody, and can stop waiting", async () => {
+  it("may be pipes and devices: an operation that waits for one blocks no other, and can be cancelled", async () => {
     const { files } = guest;
     await guest.sh("mkfifo /srv/pipe /srv/silent");
     const reading = files.readText("/srv/pipe");
@@ -236,7 +236,7 @@ os.chdir('/')`);
     assert.equal(await reading, "through the pipe\n");
     waiting.abort(new Error("enough"));
     await assert.rejects(silent, /enough/);
-    // its reader is gone: a writer would wait for ever for one
+    // the reader has closed the pipe: a shell that opens it for writing would block
     await until(async () => (await guest.sandbox.exec(["sh", "-c", "timeout 0.2 sh -c 'echo x > /srv/silent'"])).exit_code === 124);
     await refuses(files.write("/srv/silent", "x"), "FILE_FAILED", "ENXIO");
     assert.equal((await files.read("/dev/zero", { length: 100_000 })).length, 100_000);
@@ -244,7 +244,7 @@ os.chdir('/')`);
     assert.equal((await files.stat("/dev/null")).kind, "char");
   });
 
-  it("of a large folder come in pages", async () => {
+  it("of a large folder are listed in pages", async () => {
     await guest.py(`
 os.makedirs('/srv/many')
 for i in range(2500):
@@ -261,7 +261,7 @@ for i in range(2500):
     assert.equal((await guest.files.list("/srv/many")).length, 2500);
   });
 
-  it("say what is closed in a list", async () => {
+  it("that cannot be read are marked in a list", async () => {
     await guest.sh("mkdir -p /srv/part/open /srv/part/shut; chmod 700 /srv/part/shut; touch /srv/part/open/f");
     const listed = await guest.files.list("/srv/part", { depth: 3, user: USER });
     assert.deepEqual(
@@ -275,7 +275,7 @@ for i in range(2500):
     assert.equal(text(await guest.files.read("/srv/part/open/f", { user: USER })), "");
   });
 
-  it("leave neither tools nor half-made things", async () => {
+  it("leave neither tools nor temporary files", async () => {
     await until(async () => (await guest.tools()) === 0);
     assert.equal(await guest.halfMade(), "");
   });

@@ -1,4 +1,4 @@
-// Guests that are taken over: root inside stops the agent and speaks in its place. It can spoil its own sandbox and nothing else.
+// Guests whose root user replaces the agent: they can break only their own sandbox.
 
 import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
@@ -7,17 +7,22 @@ import { after, afterEach, before, describe, it } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import { Controller, ForkdError } from "forkd";
 import { TestDaemon } from "../helpers/daemon.ts";
+import { residentMemory } from "../helpers/host.ts";
+import { patience } from "../helpers/patience.ts";
+import { until } from "../helpers/until.ts";
 
 const MIB = 1024 * 1024;
-const SECONDS = 2;
-/** What the daemon may take for itself while it is attacked */
+/** Allowed memory growth of the daemon during the attack */
 const MOST_MORE_MIB = 96;
 const HOSTILE = join(import.meta.dirname, "..", "helpers", "hostile.py");
-/** What the clients of a sandbox may be told whose agent is another's */
+/** Valid errors for clients of a sandbox with a hostile agent */
 const TOLD = ["AGENT_LOST", "AGENT_TIMEOUT", "AGENT_PROTOCOL", "BAD_REQUEST", "FILE_FAILED", "EXEC_FAILED", "KERNEL_DIED", "no answer"];
-/** A file that breaks off in the middle of its way takes the connection along: HTTP has no other word for it */
+/** A file that ends early closes the connection: HTTP/1.1 has no other way to report it */
 const BROKEN_OFF = "DAEMON_UNREACHABLE";
-const PATIENCE_MS = 1500;
+/** Client timeout for a sandbox that does not answer */
+const GIVE_UP_MS = patience(0.15);
+/** Number of evals on the sibling during the attack */
+const SIBLING_EVALS = 12;
 
 describe("a guest whose agent is taken over", () => {
   let daemon: TestDaemon;
@@ -28,7 +33,7 @@ describe("a guest whose agent is taken over", () => {
   before(async () => {
     daemon = await TestDaemon.start();
     await daemon.makePython();
-    forkd = new Controller({ socket: daemon.socket, timeoutMs: 20_000, retries: 0 });
+    forkd = new Controller({ socket: daemon.socket, timeoutMs: patience(), retries: 0 });
     const [made] = await forkd.spawnSandboxes("python");
     assert.ok(made);
     sibling = made.id;
@@ -50,22 +55,25 @@ describe("a guest whose agent is taken over", () => {
     assert.ok(made);
     hostile = made.id;
     await forkd.writeFile(hostile, "/tmp/hostile.py", await readFile(HOSTILE));
-    const started = await forkd.execCommand(hostile, ["python3", "/tmp/hostile.py", mode, String(SECONDS)]);
+    const started = await forkd.execCommand(hostile, ["python3", "/tmp/hostile.py", mode]);
     assert.equal(started.exit_code, 0, started.stderr);
-    await sleep(1000);
+    // This request may stay unanswered, because the agent is stopped from then on; the console shows when.
+    const left = new AbortController();
+    forkd.writeFile(hostile, "/tmp/begin", new Uint8Array(), { signal: left.signal }).catch(() => undefined);
+    await until(async () => (await Array.fromAsync(forkd.logs(hostile))).join("").includes("attacking"));
+    left.abort();
   }
 
-  /** Everything a client can ask while it lasts; the sibling goes on answering, and the daemon stays small */
-  async function useAll(): Promise<{ answers: number; told: Set<string> }> {
-    const before = await rssMib(daemon.pid);
+  /** Makes every kind of request during the attack; the sibling must answer, and the daemon's memory must stay bounded */
+  async function useAll(): Promise<Set<string>> {
+    const before = residentMemory(daemon.pid).bytes / MIB;
     const told = new Set<string>();
-    const until = Date.now() + SECONDS * 1000;
+    const over = new AbortController();
     let most = before;
-    let answers = 0;
     const ask = async (work: (signal: AbortSignal) => Promise<unknown>): Promise<void> => {
-      while (Date.now() < until) {
+      while (!over.signal.aborted) {
         try {
-          await work(AbortSignal.timeout(PATIENCE_MS));
+          await work(AbortSignal.timeout(GIVE_UP_MS));
         } catch (error) {
           const isOurs = error instanceof Error && error.name === "TimeoutError";
           told.add(isOurs ? "no answer" : error instanceof ForkdError ? error.code : String(error));
@@ -74,14 +82,14 @@ describe("a guest whose agent is taken over", () => {
       }
     };
     const askSibling = async (): Promise<void> => {
-      while (Date.now() < until) {
-        assert.equal((await forkd.evalCode(sibling, "6 * 7")).result, "42");
-        answers++;
-        most = Math.max(most, await rssMib(daemon.pid));
+      // at least until a client of the hostile sandbox got an error
+      for (let i = 0; i < SIBLING_EVALS || told.size === 0; i++) {
+        assert.equal((await forkd.evalCode(sibling, "6 * 7", { timeoutSecs: patience() / 1000 })).result, "42");
+        most = Math.max(most, residentMemory(daemon.pid).bytes / MIB);
       }
     };
     await Promise.all([
-      askSibling(),
+      askSibling().finally(() => over.abort()),
       ask(async (signal) => forkd.pingSandbox(hostile, { signal })),
       ask(async (signal) => forkd.execCommand(hostile, ["true"], { signal })),
       ask(async (signal) => forkd.evalCode(hostile, "1", { signal })),
@@ -90,24 +98,22 @@ describe("a guest whose agent is taken over", () => {
       ask(async (signal) => forkd.writeFile(hostile, "/tmp/large", new Uint8Array(16 * MIB), { signal })),
     ]);
     assert.ok(most - before < MOST_MORE_MIB, `the daemon took ${most - before} MiB more`);
-    for (const code of told) assert.ok(TOLD.includes(code) || code === BROKEN_OFF, `a client was told ${code}`);
-    return { answers, told };
+    for (const code of told) assert.ok(TOLD.includes(code) || code === BROKEN_OFF, `a client got ${code}`);
+    return told;
   }
 
   for (const [mode, what] of [
-    ["garbage", "that says what is no frame"],
-    ["foreign", "that speaks for streams it does not own"],
-    ["lies", "that lies about sizes"],
+    ["garbage", "that sends invalid frames"],
+    ["foreign", "that sends on streams it does not own"],
+    ["lies", "that sends wrong sizes"],
     ["too_much", "that sends more than it has credit for"],
     ["flood", "that floods the host"],
     ["endless", "that sends files without an end"],
     ["silent", "that neither reads nor answers"],
   ] as const) {
-    it(`${what} harms itself alone`, async () => {
+    it(`${what} affects only itself`, async () => {
       await takeOver(mode);
-      const { answers, told } = await useAll();
-      assert.ok(told.size > 0, "nothing of the attack was seen");
-      assert.ok(answers > 10, `the sibling answered only ${answers} times`);
+      assert.ok((await useAll()).size > 0, "the attack had no effect on clients");
     });
   }
 
@@ -120,8 +126,3 @@ describe("a guest whose agent is taken over", () => {
     await forkd.deleteSnapshot("hostile");
   });
 });
-
-async function rssMib(pid: number): Promise<number> {
-  const status = await readFile(`/proc/${pid}/status`, "utf8");
-  return Number(/^VmRSS:\s+(\d+) kB/m.exec(status)?.[1]) / 1024;
-}

@@ -1,16 +1,17 @@
-// Snapshots from one store to another: through a registry, a web server and the index of a hub, with real VMs at both ends.
+// Transfer of snapshots between stores: through a registry, a web server and a hub index, with real VMs at both ends.
 
 import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
 import { test } from "node:test";
 import { Sandbox } from "forkd";
-import { startFileServer } from "../../packages/daemon/test/hub/helpers/file-server.ts";
-import { startGate } from "../../packages/daemon/test/hub/helpers/gate.ts";
-import { hasRegistry, PASSWORD, startRegistry, USER } from "../../packages/daemon/test/image/helpers/registry.ts";
+import { startFileServer } from "../../packages/runtime/test/hub/helpers/file-server.ts";
+import { startGate } from "../../packages/runtime/test/hub/helpers/gate.ts";
+import { hasRegistry, PASSWORD, startRegistry, USER } from "../../packages/runtime/test/image/helpers/registry.ts";
 import { TestDaemon } from "../helpers/daemon.ts";
 import { namesIn } from "../helpers/host.ts";
+import { warmSnapshot } from "../helpers/shared-stores.ts";
 import { until } from "../helpers/until.ts";
-import { PYTHON_IMAGE } from "../helpers/vm.ts";
+import { DISK_WARM } from "../helpers/vm.ts";
 
 import type { Progress, PushedSnapshot } from "forkd";
 
@@ -23,7 +24,7 @@ async function started(daemon: TestDaemon): Promise<TestDaemon> {
   return daemon;
 }
 
-/** Where pushes went to, as the events have it */
+/** Destinations of pushes, from the events */
 async function pushedTo({ controller }: TestDaemon, count: number): Promise<string> {
   const places: string[] = [];
   for await (const { metadata } of controller.events({ since: 0, types: ["snapshot.pushed"] })) {
@@ -38,22 +39,21 @@ async function says(daemon: TestDaemon, tag: string, code: string): Promise<unkn
   return (await sandbox.eval(code)).value;
 }
 
-test("a warm snapshot and a branch of it go to another store, and go on there", { skip }, async (t) => {
+test("a warm snapshot and a branch of it are transferred to another store, and continue there", { skip }, async (t) => {
   await using a = await started(await TestDaemon.make(["images", "guestKernels"]));
   await using b = await started(await TestDaemon.make(["guestKernels"]));
   const registry = await startRegistry(t, { auth: "htpasswd" });
   const gate = await startGate(t, registry.host);
   const place = (tag: string): string => `oci://${gate.host}/team/agent:${tag}`;
 
-  const warmUp = { kernels: [{ language: "python" as const, code: "import numpy; x = numpy.arange(10)" }] };
-  await a.controller.createSnapshot("warm", { image: PYTHON_IMAGE, memoryMib: 256, diskMib: 64, warmUp });
+  await warmSnapshot(a.home, "warm", DISK_WARM);
   {
     await using sandbox = await Sandbox.create("warm", { controller: a.controller });
     await sandbox.eval("import os; y = os.urandom(1 << 20); open('/srv/word', 'w').write('kept')");
     await sandbox.branch("tuned");
   }
 
-  await t.test("a push needs the login, and sends what the registry does not have", async () => {
+  await t.test("a push needs the login, and sends only parts that the registry lacks", async () => {
     const refused = await a.cli(["push", "warm", place("warm")]);
     assert.match(refused.stderr, /\[REGISTRY_AUTH\]/);
     const { code, stderr } = await a.cli(["push", "warm", place("warm")], { env: LOGIN });
@@ -67,19 +67,19 @@ test("a warm snapshot and a branch of it go to another store, and go on there", 
     assert.ok(sent <= 1.2 * delta && delta < bytes / 2, `${sent} sent, the delta has ${delta} of ${bytes}`);
   });
 
-  await t.test("a pull brings the warm state, and what builds on it as what differs", async () => {
+  await t.test("a pull brings the warm state, and branches as their difference", async () => {
     const pulled = await b.cli(["pull", place("warm")], { env: LOGIN });
     assert.equal(pulled.code, 0, pulled.stderr);
-    assert.equal(await says(b, "warm", "int(x.sum())"), 45);
+    assert.deepEqual(await says(b, "warm", "[warmed, int(numpy.arange(10).sum())]"), [[1, 2], 45]);
     const before = gate.sent();
     const { added } = await b.controller.pullSnapshot(place("tuned"), { username: USER, password: PASSWORD });
     assert.equal(added.length, 1);
     const { bytes: delta } = await a.controller.preparePack("tuned", { without: ["warm"] });
     assert.ok(gate.sent() - before <= 1.2 * delta, `${gate.sent() - before} for ${delta}`);
-    assert.deepEqual(await says(b, "tuned", "[int(x.sum()), len(y), open('/srv/word').read()]"), [45, 1 << 20, "kept"]);
+    assert.deepEqual(await says(b, "tuned", "[warmed, len(y), open('/srv/word').read()]"), [[1, 2], 1 << 20, "kept"]);
   });
 
-  await t.test("a signed address and an index lead to the same, and the signature is written nowhere", async () => {
+  await t.test("a signed address and an index name the same pack, and the signature is stored nowhere", async () => {
     const server = await startFileServer(t, Buffer.alloc(0));
     const pushed = await a.cli(["push", "tuned", "-", "--json"], { stdin: `${server.url}?${SECRET}\n` });
     assert.equal(pushed.code, 0, pushed.stderr);
@@ -103,7 +103,7 @@ test("a warm snapshot and a branch of it go to another store, and go on there", 
     assert.doesNotMatch(said + audit + (await pushedTo(a, 3)), /s3cret/);
   });
 
-  await t.test("a pull that cannot be finished leaves nothing, and the next one does", async () => {
+  await t.test("an interrupted pull leaves nothing, and the next one succeeds", async () => {
     await b.controller.deleteSnapshot("again");
     await b.controller.deleteSnapshot("warm");
     await b.controller.gc();
@@ -115,7 +115,7 @@ test("a warm snapshot and a branch of it go to another store, and go on there", 
     };
     const cut = b.controller.pullSnapshot(place("tuned"), { ...login, idempotencyKey: null, signal: stop.signal, onProgress });
     await assert.rejects(cut);
-    // the client does not wait for the daemon to clean up
+    // the daemon cleans up after the client has disconnected
     await until(async () => (await namesIn(b.home.staging)).length === 0);
     assert.deepEqual(await tags(), []);
     const { added } = await b.controller.pullSnapshot(place("tuned"), login);

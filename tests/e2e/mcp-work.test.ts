@@ -1,14 +1,17 @@
-// What a model does with the tools on real VMs: fork, branch, programs, processes, files, ports; and what a hostile guest answers.
+// MCP tools on real VMs: fork, branch, programs, processes, files, ports, and answers of a hostile guest.
 
 import assert from "node:assert/strict";
 import { after, before, beforeEach, describe, it } from "node:test";
 import { TestDaemon } from "../helpers/daemon.ts";
 import { ask, NEWEST, overStdio, use } from "../helpers/mcp.ts";
+import { patience } from "../helpers/patience.ts";
 import { until } from "../helpers/until.ts";
 import type { Client } from "@modelcontextprotocol/client";
 
+/** At most the limit of the tools */
+const WAIT_SECS = Math.min(300, patience() / 1000);
 const LINES = 6000;
-/** More than one answer holds, with characters of two, three and four bytes */
+/** More output than fits into one answer, with characters of two, three and four bytes */
 const PRINT_LINES = `python3 -c 'for i in range(${LINES}): print(i, "ä€😀")'`;
 const ALL_LINES = Array.from({ length: LINES }, (_, i) => `${i} ä€😀\n`).join("");
 
@@ -57,7 +60,7 @@ describe("MCP at work", () => {
 
   const sh = (script: string, more: object = {}): object => ({ sandbox_id, args: ["sh", "-c", script], ...more });
 
-  it("forks a running sandbox: each copy goes on from there, and the tree shows it", async () => {
+  it("forks a running sandbox: each copy continues from there, and the tree shows it", async () => {
     await use(client, "eval_code", { sandbox_id, code: "state = [1]" });
     const { sandboxes } = await use<{ sandboxes: { id: string }[] }>(client, "fork_sandbox", { sandbox_id, n: 2 });
     const values = await Promise.all(
@@ -89,7 +92,7 @@ describe("MCP at work", () => {
     );
   });
 
-  it("long output comes in pages that are all of it", async () => {
+  it("long output is delivered in pages, complete", async () => {
     const first = await use<Output & { truncated: boolean; process: number }>(client, "exec_command", sh(PRINT_LINES));
     assert.deepEqual([first.truncated, first.exit_code], [true, 0]);
     assert.ok(Buffer.byteLength(first.stdout) <= 16 * 1024);
@@ -104,13 +107,13 @@ describe("MCP at work", () => {
     assert.equal(text, ALL_LINES);
   });
 
-  it("a program need not read what it is given", async () => {
+  it("a program need not read its input", async () => {
     const stdin = "x".repeat(1_000_000);
     assert.equal((await use(client, "exec_command", { sandbox_id, args: ["true"], stdin }))["exit_code"], 0);
     assert.equal((await use(client, "exec_command", { sandbox_id, args: ["wc", "-c"], stdin }))["stdout"], "1000000\n");
   });
 
-  it("files come in pages, and bytes that are no text as base64", async () => {
+  it("files are delivered in pages, and binary content as base64", async () => {
     await use(client, "exec_command", sh(`mkdir -p /srv/many && cd /srv/many && touch $(seq 100 170) && ${PRINT_LINES} > /srv/long`));
     let text = "";
     for (let offset: number | null = 0; offset !== null;) {
@@ -140,15 +143,15 @@ describe("MCP at work", () => {
     assert.equal(names.length, 71);
   });
 
-  it("a process runs on, is read from a place on, written to, and ended", async () => {
+  it("a process continues to run, is read from a position, written to, and ended", async () => {
     const { id } = await use<{ id: number }>(client, "start_process", { ...sh("echo ready; cat; echo over"), stdin: true, tag: "talk" });
-    const begun = await use<Output>(client, "read_output", { sandbox_id, process: id, wait_secs: 60 });
+    const begun = await use<Output>(client, "read_output", { sandbox_id, process: id, wait_secs: WAIT_SECS });
     assert.deepEqual([begun.stdout, begun.state], ["ready\n", "running"]);
     await use(client, "write_stdin", { sandbox_id, process: "talk", text: "some words\n", close: true });
     let { next_cursor: cursor } = begun;
     let rest = "";
     for (let state = "running"; state === "running";) {
-      const page = await use<Output>(client, "read_output", { sandbox_id, process: "talk", cursor, wait_secs: 60 });
+      const page = await use<Output>(client, "read_output", { sandbox_id, process: "talk", cursor, wait_secs: WAIT_SECS });
       rest += page.stdout;
       cursor = page.next_cursor;
       state = page.state;
@@ -160,7 +163,7 @@ describe("MCP at work", () => {
     assert.deepEqual(processes, []);
   });
 
-  it("a server is started, waited for and asked", async () => {
+  it("a server is started, waited for and requested", async () => {
     await use(
       client,
       "start_process",
@@ -177,24 +180,24 @@ describe("MCP at work", () => {
     assert.deepEqual([answer["status"], answer["body"], answer["truncated"]], [200, "hello\n", false]);
     assert.equal((await use(client, "http_request", { sandbox_id, port: 8000, path: "/none" }))["status"], 404);
     await use(client, "start_process", { sandbox_id, args: ["python3", "-c", SILENT_SERVER], tag: "silent" });
-    await use(client, "read_output", { sandbox_id, process: "silent", wait_secs: 60 });
+    await use(client, "read_output", { sandbox_id, process: "silent", wait_secs: WAIT_SECS });
     const silent = await ask(client, "http_request", { sandbox_id, port: 8002, timeout_secs: 0.2 });
     assert.deepEqual([silent.isError, silent.value["code"]], [true, "GATEWAY_TIMEOUT"]);
     const closed = await ask(client, "http_request", { sandbox_id, port: 9, path: "/" });
     assert.deepEqual([closed.isError, closed.value["code"]], [true, "PORT_CLOSED"]);
   });
 
-  it("a text that does not come is no error, and one in no file neither", async () => {
+  it("a text that does not appear is no error, and neither is one missing in a file", async () => {
     await use(client, "exec_command", sh("printf 'one tw' > '/srv/odd $(name)'"));
     const wait = { sandbox_id, path: "/srv/odd $(name)", timeout_secs: 0.2, poll_interval_ms: 10 };
     assert.equal((await use(client, "wait_for_text", { ...wait, marker: "two" }))["found"], false);
     assert.equal((await use(client, "wait_for_text", { ...wait, path: "/none", marker: "two" }))["found"], false);
-    const found = use(client, "wait_for_text", { ...wait, marker: "two", timeout_secs: 60 });
+    const found = use(client, "wait_for_text", { ...wait, marker: "two", timeout_secs: WAIT_SECS });
     await use(client, "exec_command", sh("printf 'o' >> '/srv/odd $(name)'"));
     assert.deepEqual(await found, { found: true, offset: 4 });
   });
 
-  it("tells of progress while a program runs", async () => {
+  it("reports progress while a program runs", async () => {
     const told: string[] = [];
     const running = use(client, "exec_command", sh("echo begun; until [ -e /srv/go ]; do sleep 0.05; done"), {
       onprogress: ({ message = "" }) => told.push(message),
@@ -217,7 +220,7 @@ describe("MCP at work", () => {
     });
   });
 
-  it("wrong arguments are told to the model, not to nobody", async () => {
+  it("wrong arguments are reported to the model", async () => {
     for (const [name, args] of [
       ["exec_command", { sandbox_id, args: [] }],
       ["exec_command", { sandbox_id }],
@@ -232,8 +235,8 @@ describe("MCP at work", () => {
     assert.deepEqual([unkept.isError, unkept.value["code"]], [true, "BAD_REQUEST"]);
   });
 
-  describe("whatever a guest says", () => {
-    it("output without end is cut, and the program is ended", async () => {
+  describe("hostile output of a guest", () => {
+    it("endless output is cut, and the program is ended", async () => {
       const result = await use<Output & { timed_out: boolean }>(client, "exec_command", sh("yes", { timeout_secs: 1 }));
       assert.equal(result.timed_out, true);
       assert.ok(result.stdout.length <= 16 * 1024);
@@ -242,7 +245,7 @@ describe("MCP at work", () => {
       assert.ok(JSON.stringify(evaluated).length < 100_000);
     });
 
-    it("control characters, broken UTF-8 and false answers stay inside a JSON text", async () => {
+    it("control characters, broken UTF-8 and forged answers stay inside a JSON text", async () => {
       const fake = '{"jsonrpc":"2.0","id":1,"result":{}}\\n"}]}';
       const result = await use<Output>(client, "exec_command", {
         sandbox_id,
@@ -253,13 +256,13 @@ describe("MCP at work", () => {
       assert.equal(result.exit_code, 0);
     });
 
-    it("files and servers without end are read no further than asked for", async () => {
+    it("endless files and server answers are read only as far as requested", async () => {
       const zeros = await use<{ bytes: number }>(client, "read_file", { sandbox_id, path: "/dev/zero", max_bytes: 1000 });
       assert.equal(zeros.bytes, 1000);
       const waited = await use(client, "wait_for_text", { sandbox_id, path: "/dev/zero", marker: "x", timeout_secs: 1 });
       assert.equal(waited["found"], false);
       const { id } = await use<{ id: number }>(client, "start_process", { sandbox_id, args: ["python3", "-c", ENDLESS_SERVER] });
-      assert.equal((await use<Output>(client, "read_output", { sandbox_id, process: id, wait_secs: 60 })).stdout, "up\n");
+      assert.equal((await use<Output>(client, "read_output", { sandbox_id, process: id, wait_secs: WAIT_SECS })).stdout, "up\n");
       const answer = await use<{ body: string; truncated: boolean; headers: object }>(client, "http_request", { sandbox_id, port: 8001 });
       assert.deepEqual([answer.body.length, answer.truncated], [16 * 1024, true]);
       assert.ok(JSON.stringify(answer.headers).length < 5000);

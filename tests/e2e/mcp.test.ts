@@ -1,4 +1,4 @@
-// The MCP server with the official client, over both transports and in every version of the protocol.
+// The MCP server with the official client, over both transports and in every protocol version.
 
 import assert from "node:assert/strict";
 import { existsSync } from "node:fs";
@@ -11,9 +11,9 @@ import { until } from "../helpers/until.ts";
 import type { Version } from "../helpers/mcp.ts";
 import type { Client } from "@modelcontextprotocol/client";
 
-/** Where npm puts the commands of the packages */
+/** Folder in which npm installs the commands of packages */
 const BIN = resolve(import.meta.dirname, "..", "..", "node_modules", ".bin");
-/** Of deeplethe/forkd 0.5, with their parameters */
+/** Tools of deeplethe/forkd 0.5, with their parameters */
 const REFERENCE: Record<string, string[]> = {
   list_snapshots: [],
   spawn_sandboxes: ["snapshot_tag", "n", "per_child_netns", "memory_limit_mib", "prewarm", "live_fork"],
@@ -51,7 +51,7 @@ describe("MCP", () => {
   ];
   for (const [name, connect] of ways) {
     for (const version of VERSIONS) {
-      it(`over ${name} in ${version}: the whole way from snapshot to answer`, async () => {
+      it(`over ${name} in ${version}: all steps from snapshot to answer`, async () => {
         const client = await connect(version);
         try {
           assert.match(client.getInstructions() ?? "", /fork_sandbox/);
@@ -83,7 +83,7 @@ describe("MCP", () => {
 
   for (const [name, connect] of ways) {
     for (const version of ["2025-11-25", NEWEST] as const) {
-      it(`over ${name} in ${version}: progress is told, and a call can be cancelled`, async () => {
+      it(`over ${name} in ${version}: progress is reported, and a call can be cancelled`, async () => {
         const client = await connect(version);
         const sandbox_id = await spawn(client);
         const stop = new AbortController();
@@ -109,7 +109,7 @@ describe("MCP", () => {
     }
   }
 
-  it("over stdio everything ends with the client, but what is kept", async () => {
+  it("over stdio every sandbox ends with the client, except kept ones", async () => {
     const client = await overStdio(daemon, NEWEST);
     const [mine, kept, later, forked] = [
       await spawn(client),
@@ -128,7 +128,7 @@ describe("MCP", () => {
     for (const id of [kept, later]) await daemon.controller.killSandbox(id);
   });
 
-  it("over stdio they end on SIGTERM, and when the server is killed by their time to live, which is renewed until then", async () => {
+  it("over stdio sandboxes end on SIGTERM, and by their renewed time to live when the server is killed", async () => {
     for (const signal of ["SIGTERM", "SIGKILL"] as const) {
       const transport = stdioTransport(daemon, ["--lease", "5s"]);
       const client = newClient("2025-11-25");
@@ -143,7 +143,7 @@ describe("MCP", () => {
     }
   });
 
-  it("over HTTP they end with the session: deleted, silent for too long, or with the server", async () => {
+  it("over HTTP sandboxes end with the session: deleted, idle for too long, or with the server", async () => {
     const { token } = await daemon.controller.createToken("sessions");
     for (const how of ["deleted", "silent", "server"] as const) {
       await using server = await McpProcess.start(daemon, how === "silent" ? ["--idle", "3s"] : []);
@@ -160,7 +160,7 @@ describe("MCP", () => {
     await daemon.controller.deleteToken("sessions");
   });
 
-  it("over HTTP without sessions they end when nobody uses them", async () => {
+  it("over HTTP without sessions sandboxes end when idle", async () => {
     await using server = await McpProcess.start(daemon, ["--idle", "4s"]);
     const client = await overHttp(server.url, token, NEWEST);
     const id = await spawn(client);
@@ -217,7 +217,7 @@ describe("MCP", () => {
 describe("MCP without a daemon", () => {
   for (const [name, program] of [
     ["forkd mcp", ["forkd", "mcp"]],
-    ["npx forkd-mcp", ["forkd-mcp"]],
+    ["forkd-mcp", ["forkd-mcp"]],
   ] as const) {
     it(`${name} starts it when a tool needs it, and not before`, async () => {
       await using daemon = await TestDaemon.make();

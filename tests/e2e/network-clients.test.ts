@@ -1,20 +1,21 @@
-// Ordinary programs inside a sandbox, which nobody told of a proxy: git, pip, apt and curl against servers of the test's own.
+// Common network clients inside a sandbox, without proxy settings: git, pip, apt and curl against local servers.
 
 import assert from "node:assert/strict";
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, describe, it } from "node:test";
-import { buildImage, prepareHome, resolveHome } from "@forkd/daemon";
+import { prepareHome, resolveHome } from "@forkd/runtime";
 import { Sandbox } from "forkd";
+import { CLIENTS_IMAGE, ensureClientsImage } from "../helpers/clients-image.ts";
 import { NetDaemon } from "../helpers/net-daemon.ts";
 import { makeSites } from "../helpers/net-sites.ts";
 import { NetWorld, OUTSIDE } from "../helpers/net-world.ts";
+import { patience } from "../helpers/patience.ts";
+import { warmSnapshot } from "../helpers/shared-stores.ts";
 
-const IMAGE = "test-net-clients";
-const PACKAGES = ["python3", "python3-pip", "git", "curl"];
 const APT = "-o Dir::Etc::sourcelist=/tmp/sources.list -o Dir::Etc::sourceparts=/none -o APT::Sandbox::User=_apt";
-/** What curl says depends on whether it looks before or after the reset */
+/** curl's message depends on whether it checks before or after the reset */
 const REFUSED = /reset by peer|Failed to connect|Couldn't connect|Could not connect/;
 
 const missing = await NetWorld.missing();
@@ -25,7 +26,7 @@ describe("ordinary programs", { skip: missing ?? false }, () => {
   let sandbox: Sandbox;
 
   before(async () => {
-    await buildImage(await prepareHome(resolveHome()), { name: IMAGE, packages: PACKAGES });
+    await ensureClientsImage(await prepareHome(resolveHome()));
     dir = await mkdtemp(join(tmpdir(), "forkd-test-sites-"));
     await makeSites(dir);
     net = await NetDaemon.start(dir);
@@ -36,7 +37,7 @@ describe("ordinary programs", { skip: missing ?? false }, () => {
       "other.test": { A: [[OUTSIDE.public]] },
     });
     const { controller } = net.daemon;
-    await controller.createSnapshot("clients", { image: IMAGE, memoryMib: 384, warmUp: { kernels: [] }, timeoutMs: 180_000 });
+    await warmSnapshot(net.daemon.home, "clients", { image: CLIENTS_IMAGE, memoryMiB: 384, warmUp: { kernels: [] } });
     sandbox = await Sandbox.create("clients", { controller, network: { mode: "allow", allow: ["git.test", "*.test:80"] } });
   });
 
@@ -45,9 +46,9 @@ describe("ordinary programs", { skip: missing ?? false }, () => {
     if (dir) await rm(dir, { recursive: true, force: true });
   });
 
-  /** What a shell command prints that must succeed */
+  /** Standard output of a shell command that must succeed */
   async function sh(script: string): Promise<string> {
-    const { stdout, stderr, exit_code: code } = await sandbox.exec(script, { timeoutSecs: 240, timeoutMs: 300_000 });
+    const { stdout, stderr, exit_code: code } = await sandbox.exec(script, { timeoutSecs: patience(40) / 1000 });
     assert.equal(code, 0, `${script}\n${stdout}${stderr}`);
     return stdout;
   }
@@ -77,10 +78,10 @@ describe("ordinary programs", { skip: missing ?? false }, () => {
     assert.equal(await sh("cat /usr/share/tiny-tool"), "from a package\n");
   });
 
-  it("fail soon, and say why, when they are not allowed", async () => {
+  it("fail soon with the reason when they are not allowed", async () => {
     await sandbox.network.set({ mode: "allow", allow: ["git.test"] });
     const failed = async (script: string): Promise<string> => {
-      const { stdout, stderr, exit_code: code } = await sandbox.exec(script, { timeoutSecs: 120, timeoutMs: 150_000 });
+      const { stdout, stderr, exit_code: code } = await sandbox.exec(script, { timeoutSecs: patience(40) / 1000 });
       assert.notEqual(code, 0, script);
       return stdout + stderr;
     };

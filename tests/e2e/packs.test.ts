@@ -1,4 +1,4 @@
-// Snapshots that travel: packed here, unpacked in another store under another user, forked there.
+// Transfer of packs: packed here, unpacked in another user's store, forked there.
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
@@ -7,14 +7,15 @@ import { chmod, copyFile, mkdtemp, readdir, readFile, rm, stat, writeFile } from
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { after, before, describe, it } from "node:test";
-import { prepareHome, resolveHome } from "@forkd/daemon";
-import { digestOf } from "../../packages/daemon/src/util/digest.ts";
-import { encodeHeader, paddingOf, rootHeader } from "../../packages/daemon/src/image/tar-write.ts";
+import { prepareHome, resolveHome } from "@forkd/runtime";
+import { digestOf } from "@forkd/runtime/util/digest";
+import { encodeHeader, paddingOf, rootHeader } from "@forkd/runtime/archive/tar-write";
 import { TestDaemon } from "../helpers/daemon.ts";
-import { namesIn } from "../helpers/host.ts";
+import { entriesBelow, namesIn } from "../helpers/host.ts";
+import { warmSnapshot } from "../helpers/shared-stores.ts";
 import { until } from "../helpers/until.ts";
 import { TestUser } from "../helpers/user.ts";
-import { PYTHON_IMAGE } from "../helpers/vm.ts";
+import { DISK_WARM } from "../helpers/vm.ts";
 
 const root = resolve(import.meta.dirname, "../..");
 const forkd = join(root, "forkd");
@@ -31,8 +32,7 @@ describe("packs", () => {
     await chmod(dir, 0o755);
     file = join(dir, "later.forkd");
     const { controller } = daemon;
-    const warmUp = { kernels: [{ language: "python" as const, code: "import numpy\nkept = 41" }] };
-    await controller.createSnapshot("warm", { image: PYTHON_IMAGE, memoryMib: 192, diskMib: 64, warmUp, timeoutMs: 240_000 });
+    await warmSnapshot(daemon.home, "warm", DISK_WARM);
     const [sandbox] = await controller.spawnSandboxes("warm", { name: "source" });
     assert.ok(sandbox);
     await controller.evalCode("source", "kept += 1");
@@ -52,7 +52,7 @@ describe("packs", () => {
     return stdout;
   };
 
-  it("is one file, signed, and the same each time", async () => {
+  it("are one file, signed, and reproducible", async () => {
     await ok("key", "new", "maker");
     const info = JSON.parse(await ok("pack", "later", "-o", file, "--sign", "maker", "--json")) as Record<string, unknown>;
     assert.deepEqual([(info["snapshots"] as string[]).length, (info["signed_by"] as string[]).length], [2, 1]);
@@ -83,7 +83,7 @@ describe("packs", () => {
     });
     after(async () => user?.remove());
 
-    it("is refused until its maker is known, then forks with all its state, and is the same pack again", async (t) => {
+    it("are refused until their signer is trusted, then fork with all state, and pack identically", async (t) => {
       if (!user) return t.skip(obstacle);
       const me = user;
       const as = async (...args: string[]): Promise<string> => me.as(forkd, args);
@@ -100,7 +100,7 @@ describe("packs", () => {
       await as("fork", "theirs", "--name", "child");
       assert.equal(await as("eval", "child", "--", "kept, numpy.arange(3).sum()"), "(42, 3)\n");
       assert.equal(await as("exec", "child", "--", "cat", "/srv/file"), "mine\n");
-      // a branch of it there travels on
+      // a branch made there can be packed too
       await as("branch", "child", "--tag", "further");
       await as("pack", "theirs", "-o", join(me.folder, "back.forkd"));
       assert.ok((await readFile(join(me.folder, "back.forkd"))).equals(await readFile(join(dir, "plain.forkd"))));
@@ -115,7 +115,7 @@ describe("packs", () => {
     });
   });
 
-  it("runs with another CPU model that this machine has, and says what is missing where it has not", async () => {
+  it("run with another CPU model that this machine has; else the error names what is missing", async () => {
     await ok("pack", "warm", "-o", join(dir, "warm.forkd"));
     const pack = await readFile(join(dir, "warm.forkd"));
     await writeFile(join(dir, "west.forkd"), withCpu(pack, "Westmere-v1"));
@@ -133,24 +133,24 @@ describe("packs", () => {
       const { code, stderr } = await daemon.cli(["unpack", join(dir, "other.forkd"), "--tag", "other"]);
       assert.equal(code, 1);
       assert.match(stderr, why);
-      assert.match(stderr, /Make the snapshot again with the CPU model that forkd uses.*\[SNAPSHOT_INCOMPATIBLE\]/);
+      assert.match(stderr, /Make the snapshot again with --cpu baseline.*\[SNAPSHOT_INCOMPATIBLE\]/);
     }
   });
 
-  it("builds on nothing when it is compacted first", async () => {
+  it("build on nothing when compacted first", async () => {
     await ok("snapshot", "compact", "later", "flat");
     const { snapshots, bytes } = await daemon.controller.preparePack("flat", { level: 1 });
     assert.deepEqual([snapshots.length, bytes > 1e6], [1, true]);
   });
 
-  it("leaves nothing when it is interrupted", async () => {
-    const staged = async (): Promise<string[]> => (await readdir(daemon.home.staging, { recursive: true })).map(String);
+  it("leave nothing when interrupted", async () => {
+    const staged = async (): Promise<string[]> => (await entriesBelow(daemon.home.staging)).map(({ name }) => name);
     const interrupt = async (args: string[], stdin: Buffer, isAtWork: (files: string[]) => boolean): Promise<void> => {
       const child = spawn(process.execPath, ["--disable-warning=ExperimentalWarning", CLI, ...args], {
         env: { ...daemon.env, FORKD_NO_AUTOSTART: "1" },
         stdio: ["pipe", "ignore", "ignore"],
       });
-      child.stdin.on("error", () => undefined); // it is interrupted
+      child.stdin.on("error", () => undefined); // the command is interrupted
       child.stdin.write(stdin);
       await until(async () => isAtWork(await staged()));
       child.kill("SIGINT");
@@ -173,13 +173,13 @@ describe("packs", () => {
     await assert.rejects(daemon.controller.getSnapshot("half"), { code: "NOT_FOUND" });
   });
 
-  it("is counted by gc", async () => {
+  it("are counted by gc", async () => {
     const { removed } = await daemon.controller.gc({ dryRun: true });
     assert.ok(removed.some(({ kind, bytes }) => kind === "pack" && bytes > 0));
   });
 });
 
-/** The same pack of one snapshot for another CPU, with another id */
+/** A copy of a pack of one snapshot, for another CPU and with another id */
 function withCpu(pack: Buffer, cpu: string, id = "sn-aaaaaaaaaaaaaaaa"): Buffer {
   const size = Number.parseInt(pack.toString("latin1", 124, 135), 8);
   const rest = pack.subarray(512 + Math.ceil(size / 512) * 512);

@@ -1,13 +1,11 @@
-// VMMs started in advance: what comes out of the pool is as right as what does not.
+// VMMs started in advance: a pooled sandbox behaves like any other.
 
 import assert from "node:assert/strict";
-import { setTimeout as sleep } from "node:timers/promises";
 import { after, before, describe, it } from "node:test";
-import { assertDistinct, sh, value } from "../helpers/guest.ts";
+import { assertDistinct, clockTolerance, sh, value } from "../helpers/guest.ts";
 import { mappingsOf, nextVmm, vmmsOf } from "../helpers/host.ts";
+import { until } from "../helpers/until.ts";
 import { startVm, type TestVm } from "../helpers/vm.ts";
-
-const UNTIL_MS = 15_000;
 
 describe("the pool", () => {
   let vm: TestVm;
@@ -16,18 +14,15 @@ describe("the pool", () => {
   });
   after(async () => vm.close());
 
-  async function until(what: string, holds: () => boolean): Promise<void> {
-    for (const deadline = Date.now() + UNTIL_MS; !holds(); await sleep(20)) assert.ok(Date.now() < deadline, `not so: ${what}`);
-  }
-
   const vmms = (): number[] => vmmsOf(vm.runtime.runDir);
 
-  it("hands out machines that are their own, and fills itself again", async () => {
+  it("hands out independent machines, and refills itself", async () => {
     const { pool } = vm.runtime;
     await pool.resize(vm.snapshot, 3);
     assert.equal(pool.waiting, 3);
     const waiting = vmms();
     assert.equal(waiting.length, 3);
+    const forkedAt = Date.now();
     const children = await vm.forkMany(3);
     assert.deepEqual(
       children.map((child) => child.vm.pid).toSorted((a, b) => a - b),
@@ -50,23 +45,24 @@ describe("the pool", () => {
     for (const child of children) {
       assert.equal(await sh(child, "cat /proc/sys/kernel/hostname"), child.id);
       assert.equal(await sh(child, "cat /etc/machine-id"), child.certificate.identity.machine_id);
-      const earliest = Date.now() - 50;
+      const from = Date.now();
       const guestMs = Number(await value(child, "time.time()")) * 1000;
-      assert.ok(guestMs >= earliest && guestMs <= Date.now() + 50, "its clock is not the host's");
-      for (const permissions of await mappingsOf(child.vm.pid, child.memoryPath)) assert.match(permissions, /p$/);
+      const tolerance = clockTolerance(child, forkedAt);
+      assert.ok(guestMs >= from - tolerance && guestMs <= Date.now() + tolerance, "its clock is not the host's");
+      for (const { permissions } of await mappingsOf(child.vm.pid, child.memoryPath)) assert.match(permissions, /p$/);
       await child.files.write("/var/own", child.id);
     }
     for (const child of children) assert.equal((await child.files.read("/var/own")).toString(), child.id);
-    await until("3 wait again", () => pool.waiting === 3);
+    await until(() => pool.waiting === 3);
     await Promise.all(children.map(async (child) => child.kill()));
   });
 
-  it("serves more than it holds", async () => {
+  it("serves more requests than it holds machines", async () => {
     await vm.runtime.pool.resize(vm.snapshot, 2);
     const children = await vm.forkMany(5);
     assertDistinct("random.random()", await Promise.all(children.map(async (child) => value(child, "random.random()"))));
     await Promise.all(children.map(async (child) => child.kill()));
-    await until("2 wait again", () => vm.runtime.pool.waiting === 2);
+    await until(() => vm.runtime.pool.waiting === 2);
   });
 
   it("holds machines that can be branched", async () => {
@@ -78,23 +74,23 @@ describe("the pool", () => {
     assert.equal(await value(grandchild, "from_pool"), 1);
     await Promise.all([child.kill(), grandchild.kill()]);
     await vm.runtime.removeSnapshot(`${vm.tag}-branch`);
-    await until("only the others wait", () => vm.runtime.pool.waiting === 2);
+    await until(() => vm.runtime.pool.waiting === 2);
   });
 
-  it("replaces one that was killed", async () => {
+  it("replaces a killed machine", async () => {
     const { pool } = vm.runtime;
     await pool.resize(vm.snapshot, 1);
     const [victim] = vmms();
     assert.ok(victim);
     process.kill(victim, "SIGKILL");
-    await until("another one waits", () => {
-      // looked at once: between two looks the victim may go from running to gone
+    await until(() => {
+      // One listing: between two, the victim may end
       const now = vmms();
       return pool.waiting === 1 && now.length === 1 && !now.includes(victim);
     });
   });
 
-  it("does not hand out one that was killed, even a moment ago", async () => {
+  it("does not hand out a machine that was killed, even just before", async () => {
     const { pool } = vm.runtime;
     await pool.resize(vm.snapshot, 1);
     const [victim] = vmms();
@@ -104,10 +100,10 @@ describe("the pool", () => {
     assert.notEqual(child.vm.pid, victim);
     assert.equal(await value(child, "1 + 1"), 2);
     await child.kill();
-    await until("another one waits", () => pool.waiting === 1);
+    await until(() => pool.waiting === 1);
   });
 
-  it("of size 0 holds nothing, and forks go on", async () => {
+  it("of size 0 holds nothing, and forks succeed", async () => {
     const { pool } = vm.runtime;
     await pool.resize(vm.snapshot, 2);
     await pool.resize(vm.snapshot, 0);
@@ -119,7 +115,7 @@ describe("the pool", () => {
     assert.deepEqual(vmms(), []);
   });
 
-  it("gives up a place that is being filled when it shrinks", async () => {
+  it("cancels starting machines when it shrinks", async () => {
     const { pool } = vm.runtime;
     const stop = new AbortController();
     const begun = nextVmm(vm.runtime.runDir, stop.signal);

@@ -1,14 +1,15 @@
-// A real browser opens a link to a server in a guest: page, WebSocket, events, and the walls between origins.
+// A real browser that opens a link to a server in a guest: page, WebSocket, events, and separate origins.
 
 import assert from "node:assert/strict";
 import { after, before, describe, it } from "node:test";
-import { prepareHome, resolveHome } from "@forkd/daemon";
+import { prepareHome, resolveHome } from "@forkd/runtime";
 import { Sandbox } from "forkd";
 import { Browser } from "../helpers/browser.ts";
 import { TestDaemon } from "../helpers/daemon.ts";
 import { NODE_SERVER } from "../helpers/port-servers.ts";
+import { warmSnapshot } from "../helpers/shared-stores.ts";
 import { until } from "../helpers/until.ts";
-import { ensureNodeImage, NODE_IMAGE } from "../helpers/vm.ts";
+import { ensureNodeImage, NODE_WARM } from "../helpers/vm.ts";
 
 const browser = await Browser.start();
 
@@ -20,10 +21,10 @@ describe("a server in a sandbox, seen by a browser", { skip: typeof browser === 
   before(async () => {
     await ensureNodeImage(await prepareHome(resolveHome()));
     daemon = await TestDaemon.start(["--bind", "127.0.0.1:0"]);
-    const warmUp = { kernels: [{ language: "node" as const, code: NODE_SERVER }] };
-    await daemon.controller.createSnapshot("node", { image: NODE_IMAGE, memoryMib: 256, warmUp, timeoutMs: 300_000 });
+    await warmSnapshot(daemon.home, "node", NODE_WARM);
     sandbox = await Sandbox.create("node", { controller: daemon.controller });
     other = await Sandbox.create("node", { controller: daemon.controller });
+    for (const each of [sandbox, other]) await each.eval(NODE_SERVER);
   });
 
   after(async () => {
@@ -33,7 +34,7 @@ describe("a server in a sandbox, seen by a browser", { skip: typeof browser === 
 
   const open = async (url: string) => (typeof browser === "object" ? browser.open(url) : assert.fail(browser));
 
-  it("opens by its link, echoes over a WebSocket and sends events", { timeout: 120_000 }, async () => {
+  it("opens by its link, with a WebSocket and server-sent events", async () => {
     const { url } = await sandbox.ports.preview(3000);
     const page = await open(url);
     const host = new URL(await sandbox.ports.url(3000)).host;
@@ -46,7 +47,7 @@ describe("a server in a sandbox, seen by a browser", { skip: typeof browser === 
     assert.equal(await page.evaluate("seen.events.join()"), "one,two");
   });
 
-  it("never sees the cookie, neither in its scripts nor in its headers, and keeps its own", async () => {
+  it("never gets forkd's cookie, neither in scripts nor in headers, and keeps its own", async () => {
     const { url } = await sandbox.ports.preview(3000);
     const page = await open(url);
     await page.evaluate("fetch('/headers')");
@@ -61,7 +62,7 @@ describe("a server in a sandbox, seen by a browser", { skip: typeof browser === 
     );
   });
 
-  it("is closed to pages of another sandbox, which the same browser has open", async () => {
+  it("is inaccessible to pages of another sandbox in the same browser", async () => {
     await open((await other.ports.preview(3000)).url);
     const page = await open((await sandbox.ports.preview(3000)).url);
     const foreign = await other.ports.url(3000);
@@ -77,14 +78,14 @@ describe("a server in a sandbox, seen by a browser", { skip: typeof browser === 
     assert.deepEqual(await page.evaluate("document.cookie"), "own=1");
   });
 
-  it("needs a link: without one, with an old one, and where nothing listens, there is a page that says so", async () => {
+  it("needs a link: a missing link, an old one and a closed port each get an error page", async () => {
     const fresh = await Sandbox.create("node", { controller: daemon.controller });
     const heading = async (url: string): Promise<unknown> => (await open(url)).evaluate("document.querySelector('h1').textContent");
     assert.match(String(await heading(await fresh.ports.url(3000))), /a preview link or a token is needed/);
     const { url, expires_at_unix: expires } = await fresh.ports.preview(3000, { expiresInSecs: 1 });
     await until(() => Date.now() > expires * 1000);
     assert.match(String(await heading(url)), /has expired/);
-    assert.match(String(await heading(url.replace("fkp_", "fkp_x"))), /is not valid any more/);
+    assert.match(String(await heading(url.replace("fkp_", "fkp_x"))), /is expired or invalid/);
     assert.match(String(await heading((await fresh.ports.preview(9999)).url)), /Cannot connect to port 9999/);
     await fresh.kill();
   });

@@ -1,4 +1,4 @@
-// Processes that outlive what watches them: branches, a daemon that stops or dies, clients that misbehave.
+// Processes that outlive their watchers: branches, a daemon that stops or crashes, misbehaving clients.
 
 import assert from "node:assert/strict";
 import { once } from "node:events";
@@ -9,7 +9,7 @@ import { TestDaemon } from "../helpers/daemon.ts";
 import { SpecClient } from "../helpers/spec-client.ts";
 import { until } from "../helpers/until.ts";
 
-/** Prints numbers, and what it is told; ends at "stop" */
+/** Prints numbers and its input; ends at "stop" */
 const COUNTER = `
 import sys, threading, time
 def listen():
@@ -38,7 +38,7 @@ function watched(process: Process): Watched {
   return { process, text: () => text };
 }
 
-/** The numbers in what was printed; anything unexpected is NaN */
+/** Numbers in the output; NaN for anything unexpected */
 function numbersIn(text: string): number[] {
   return text
     .split("\n")
@@ -56,17 +56,42 @@ function assertEachOnce(text: string, from = 1): void {
   );
 }
 
-describe("processes outlive", () => {
+describe("a process", () => {
   let daemon: TestDaemon;
   let sandbox: Sandbox;
+  let stalled: { sandbox: Sandbox; hangUp: () => void };
 
   before(async () => {
     daemon = await TestDaemon.start();
     await daemon.makePython();
     sandbox = await Sandbox.create("python", { controller: daemon.controller });
+    stalled = await startStalled();
   });
 
   after(async () => daemon[Symbol.asyncDispose]());
+
+  /**
+   * Starts a process whose two watchers do not read. They are dropped after half a minute, so it starts before all
+   * tests
+   */
+  async function startStalled(): Promise<typeof stalled> {
+    const own = await Sandbox.create("python", { controller: daemon.controller });
+    const rest = new SpecClient({ socketPath: daemon.socket });
+    const path = `/v1/sandboxes/${own.id}/processes`;
+    const json = { args: ["sh", "-c", "head -c 5000000 /dev/zero"], tag: "stalled" };
+    const deaf = await rest.open("POST", path, { json, headers: { accept: "text/event-stream" } });
+    deaf.pause();
+    const socket = new WebSocket(`ws+unix:${daemon.socket}:${path}/stream`);
+    await once(socket, "open");
+    socket.send(JSON.stringify({ attach: { process: "stalled" } }));
+    socket.pause();
+    assert.equal((await own.processes.get("stalled")).state, "running");
+    const hangUp = (): void => {
+      deaf.destroy();
+      socket.terminate();
+    };
+    return { sandbox: own, hangUp };
+  }
 
   const startCounter = async (tag: string): Promise<Watched> =>
     watched(await sandbox.processes.start(["python3", "-c", COUNTER], { tag, stdin: true }));
@@ -76,7 +101,7 @@ describe("processes outlive", () => {
     await until(() => text().endsWith("end\n"));
   };
 
-  it("a branch: the source's watcher misses nothing, and in a child the same process runs on", async () => {
+  it("survives a branch: the source's watcher misses nothing, and the process continues in a child", async () => {
     const source = await startCounter("branched");
     await until(() => numbersIn(source.text()).length > 50);
     const [child] = await sandbox.fork(1);
@@ -100,7 +125,7 @@ describe("processes outlive", () => {
     await child.kill();
   });
 
-  it("several branches in a row, each with its own continuation", async () => {
+  it("survives several branches in a row, each with its own continuation", async () => {
     const source = await startCounter("often");
     const children: Sandbox[] = [];
     for (let i = 0; i < 3; i++) {
@@ -117,69 +142,13 @@ describe("processes outlive", () => {
     }
   });
 
-  it("a daemon that stops: streams end in order, and the next daemon has the process", async () => {
-    const live = await startCounter("stopped");
-    await until(() => numbersIn(live.text()).length > 20);
-    const rest = new SpecClient({ socketPath: daemon.socket });
-    const events = await rest.open("GET", `/v1/sandboxes/${sandbox.id}/processes/stopped/output?stdout_from=now`);
-    events.resume();
-    const socket = new WebSocket(`ws+unix:${daemon.socket}:/v1/sandboxes/${sandbox.id}/processes/stream`);
-    await once(socket, "open");
-    socket.send(JSON.stringify({ attach: { process: "stopped", stdout_from: "now" } }));
-    await once(socket, "message");
-    const closed = once(socket, "close");
-    const ended = once(events, "end");
-    await daemon.down();
-    assert.equal((await closed)[0], 1001);
-    await ended;
-    assert.ok(events.complete);
-    await daemon.up();
-    await until(() => numbersIn(live.text()).length > 200);
-    await stop(live);
-    assertEachOnce(live.text());
-  });
-
-  it("a daemon that is killed: the handle goes on with the next one, and nothing is missing", async () => {
-    const live = await startCounter("killed");
-    await until(() => numbersIn(live.text()).length > 20);
-    await daemon.kill9();
-    await daemon.up();
-    const known = await sandbox.processes.get("killed");
-    assert.equal(known.id, live.process.id);
-    const before = numbersIn(live.text()).length;
-    await until(() => numbersIn(live.text()).length > before + 100);
-    const cursor = live.process.cursor;
-    await stop(live);
-    assertEachOnce(live.text());
-    const late = watched(await sandbox.processes.attach("killed", { from: cursor }));
-    await until(() => late.text().endsWith("end\n"));
-    assert.ok(live.text().endsWith(late.text()));
-  });
-
-  it("a sandbox does not: its watchers are told", async () => {
+  it("ends with its sandbox, and its watchers get the end", async () => {
     const own = await Sandbox.create("python", { controller: daemon.controller });
     const process = await own.processes.start(["sleep", "1000"]);
     await Promise.all([assert.rejects(process.wait(), { code: "VMM_EXITED" }), own.kill()]);
   });
 
-  it("a client that stops reading: it is dropped after a while, and the process goes on to its end", async () => {
-    const rest = new SpecClient({ socketPath: daemon.socket });
-    const path = `/v1/sandboxes/${sandbox.id}/processes`;
-    const json = { args: ["sh", "-c", "head -c 5000000 /dev/zero"], tag: "stalled" };
-    const deaf = await rest.open("POST", path, { json, headers: { accept: "text/event-stream" } });
-    deaf.pause();
-    const socket = new WebSocket(`ws+unix:${daemon.socket}:${path}/stream`);
-    await once(socket, "open");
-    socket.send(JSON.stringify({ attach: { process: "stalled" } }));
-    socket.pause();
-    assert.equal((await sandbox.processes.get("stalled")).state, "running");
-    await until(async () => (await sandbox.processes.get("stalled")).state === "ended");
-    assert.equal((await sandbox.processes.get("stalled")).stdout_bytes, 5_000_000);
-    deaf.destroy();
-    socket.terminate();
-  });
-
-  it("a WebSocket: everything goes over it, and a client's mistakes are its own", async () => {
+  it("is controlled over a WebSocket, and invalid messages end only that connection", async () => {
     const url = `ws+unix:${daemon.socket}:/v1/sandboxes/${sandbox.id}/processes/stream`;
     const open = async (): Promise<{ socket: WebSocket; said: unknown[]; out: () => string; closed: Promise<unknown[]> }> => {
       const socket = new WebSocket(url);
@@ -212,7 +181,7 @@ describe("processes outlive", () => {
     shell.socket.send(JSON.stringify({ resize: { rows: 21, cols: 71 } }));
     shell.socket.send(Buffer.from("stty size; sleep 1000\n"));
     await until(() => shell.out().includes("21 71"));
-    // the key may be pressed before the program that it is for has begun
+    // repeat the key: it may arrive before the program has started
     const typing = setInterval(() => {
       shell.socket.send(Buffer.from("\u0003"));
       shell.socket.send(Buffer.from("exit 9\n"));
@@ -225,5 +194,50 @@ describe("processes outlive", () => {
     assert.equal((await missing.closed)[0], 1008);
     assert.equal((missing.said[0] as { error: { code: string } }).error.code, "NOT_FOUND");
     assert.equal((await sandbox.exec(["true"])).exit_code, 0);
+  });
+
+  it("continues when a client stops reading, which is dropped after a while", async () => {
+    await until(async () => (await stalled.sandbox.processes.get("stalled")).state === "ended");
+    assert.equal((await stalled.sandbox.processes.get("stalled")).stdout_bytes, 5_000_000);
+    stalled.hangUp();
+  });
+
+  it("survives a stop of the daemon: streams end properly, and the next daemon has the process", async () => {
+    const live = await startCounter("stopped");
+    await until(() => numbersIn(live.text()).length > 20);
+    const rest = new SpecClient({ socketPath: daemon.socket });
+    const events = await rest.open("GET", `/v1/sandboxes/${sandbox.id}/processes/stopped/output?stdout_from=now`);
+    events.resume();
+    const socket = new WebSocket(`ws+unix:${daemon.socket}:/v1/sandboxes/${sandbox.id}/processes/stream`);
+    await once(socket, "open");
+    socket.send(JSON.stringify({ attach: { process: "stopped", stdout_from: "now" } }));
+    await once(socket, "message");
+    const closed = once(socket, "close");
+    const ended = once(events, "end");
+    await daemon.down();
+    assert.equal((await closed)[0], 1001);
+    await ended;
+    assert.ok(events.complete);
+    await daemon.up();
+    await until(() => numbersIn(live.text()).length > 200);
+    await stop(live);
+    assertEachOnce(live.text());
+  });
+
+  it("survives a killed daemon: the handle continues with the next one, without loss", async () => {
+    const live = await startCounter("killed");
+    await until(() => numbersIn(live.text()).length > 20);
+    await daemon.kill9();
+    await daemon.up();
+    const known = await sandbox.processes.get("killed");
+    assert.equal(known.id, live.process.id);
+    const before = numbersIn(live.text()).length;
+    await until(() => numbersIn(live.text()).length > before + 100);
+    const cursor = live.process.cursor;
+    await stop(live);
+    assertEachOnce(live.text());
+    const late = watched(await sandbox.processes.attach("killed", { from: cursor }));
+    await until(() => late.text().endsWith("end\n"));
+    assert.ok(live.text().endsWith(late.text()));
   });
 });

@@ -1,9 +1,9 @@
-// forkd build on real VMs: what is done again, what a failure leaves, and every kind of check.
+// `forkd build` on real VMs: caching, failures, and every kind of check.
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
+import { mkdir, mkdtemp, readdir, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { after, before, describe, it } from "node:test";
@@ -25,7 +25,7 @@ describe("forkd build", () => {
   before(async () => {
     folder = await mkdtemp(join(tmpdir(), "forkd-test-recipes-"));
     daemon = await TestDaemon.start();
-    // under the name of an image that every test has
+    // named after an image that every test has
     await recipe("python-numpy", [
       "tag: base",
       "image: { packages: [python3, python3-numpy] }",
@@ -41,7 +41,7 @@ describe("forkd build", () => {
     await rm(folder, { recursive: true, force: true });
   });
 
-  it("copies files, sets the environment, runs every kind of step and gives all of it to forks", async () => {
+  it("copies files, sets the environment, runs every kind of step, and forks have all of it", async () => {
     await mkdir(join(folder, "all", "data", "sub"), { recursive: true });
     await writeFile(join(folder, "all", "data", "sub", "b"), "in a folder");
     await writeFile(join(folder, "all", "one.sh"), "#!/bin/sh\necho one", { mode: 0o755 });
@@ -67,7 +67,7 @@ describe("forkd build", () => {
     assert.equal((await sandbox.processes.get("sleeper")).state, "running");
   });
 
-  it("does again only what follows from a change, and keeps nothing that it has no use for", async () => {
+  it("repeats only the steps after a change, and keeps no unused layers", async () => {
     const lines = (second: string): string[] => [
       "image: { snapshot: base }",
       "files: [{ from: ./f, to: /f }]",
@@ -100,7 +100,7 @@ describe("forkd build", () => {
     assert.deepEqual(await layersOf("cached"), []);
   });
 
-  it("shows what a failing step printed, leaves the older snapshot, and goes on from the step before", async () => {
+  it("prints the output of a failing step, keeps the older snapshot, and continues from the step before", async () => {
     const lines = (last: string): string[] => ["image: { snapshot: base }", `steps: [{ exec: "echo 1 > /one" }, { exec: "${last}" }]`];
     await recipe("failing", lines("true"));
     const { snapshot } = await build("failing");
@@ -111,13 +111,13 @@ describe("forkd build", () => {
     assert.match(failed.stderr, /it ended with exit code 7\.\n.* \[BUILD_FAILED\]/);
     assert.equal((await daemon.controller.getSnapshot("failing")).id, snapshot.id);
     assert.deepEqual(await daemon.controller.listSandboxes(), []);
-    await recipe("failing", lines("echo mended"));
-    const mended = await build("failing");
-    assert.deepEqual(cachedOf(mended), [true, false]);
-    assert.notEqual(mended.snapshot.id, snapshot.id);
+    await recipe("failing", lines("echo fixed"));
+    const fixed = await build("failing");
+    assert.deepEqual(cachedOf(fixed), [true, false]);
+    assert.notEqual(fixed.snapshot.id, snapshot.id);
   });
 
-  it("leaves nothing half-made after Ctrl-C", async () => {
+  it("leaves nothing incomplete after Ctrl-C", async () => {
     await recipe("slow", ["image: { snapshot: base }", 'steps: [{ exec: "true" }, { exec: "touch /begun; exec sleep 1000" }]']);
     const env = { ...daemon.env, FORKD_NO_AUTOSTART: "1" };
     const child = spawn(FORKD, ["build", join(folder, "slow")], { env, stdio: "ignore" });
@@ -127,12 +127,40 @@ describe("forkd build", () => {
     });
     child.kill("SIGINT");
     assert.deepEqual(await once(child, "close"), [130, null]);
-    assert.deepEqual(await daemon.controller.listSandboxes(), []);
+    await until(async () => (await daemon.controller.listSandboxes()).length === 0);
     assert.equal((await layersOf("slow")).length, 1, "the step that was complete");
     await assert.rejects(daemon.controller.getSnapshot("slow"), { code: "NOT_FOUND" });
   });
 
-  it("takes variables, another tag, and tests that must succeed", async () => {
+  it("builds one tag once when two commands ask for it at the same time", async () => {
+    await recipe("shared", ["image: { snapshot: base }", 'steps: [{ exec: "sleep 1; date +%s%N > /made" }, { exec: "true" }]']);
+    const both = await Promise.all([build("shared"), build("shared")]);
+    assert.equal(both.filter(({ unchanged }) => unchanged).length, 1);
+    assert.equal(both[0].snapshot.id, both[1].snapshot.id);
+    assert.equal((await layersOf("shared")).length, 2);
+  });
+
+  it("leaves nothing of a build after the daemon was killed during it", async () => {
+    await recipe("killed", ["image: { snapshot: base }", 'steps: [{ exec: "echo killed" }, { exec: "touch /begun; exec sleep 1000" }]']);
+    const building = run(["build", "killed"]);
+    await until(async () => {
+      const [sandbox] = await daemon.controller.listSandboxes({ metadata: { "forkd.build": "killed" } });
+      return sandbox !== undefined && (await Sandbox.connect(sandbox.id, { controller: daemon.controller })).files.exists("/begun");
+    });
+    await daemon.kill9();
+    assert.equal((await building).code, 1);
+    await daemon.up();
+    await until(async () => (await daemon.controller.listSandboxes()).length === 0);
+    const left = (await daemon.controller.listSnapshots()).filter(({ metadata }) => metadata["forkd.recipe"] === "killed");
+    assert.deepEqual(
+      left.map(({ metadata }) => metadata["forkd.step"]),
+      ["echo killed"],
+      "the step that was complete",
+    );
+    assert.deepEqual(await readdir(join(daemon.home.root, "staging")), []);
+  });
+
+  it("accepts variables, another tag, and tests that must succeed", async () => {
     await recipe("varied", [
       "image: { snapshot: base }",
       "vars: { rows: 3 }",
@@ -151,7 +179,7 @@ describe("forkd build", () => {
     assert.deepEqual(await contentOf("varied", "/rows"), ["1\n2\n3"]);
   });
 
-  it("builds the recipe that another one begins with, when that changed", async () => {
+  it("builds a recipe's base recipe when that changed", async () => {
     await recipe("upper", ["image: { recipe: lower }", 'steps: [{ exec: "cat /lower > /upper" }]']);
     await recipe("lower", ["image: { snapshot: base }", 'steps: [{ exec: "echo 1 > /lower" }]']);
     await build("upper");
@@ -162,7 +190,7 @@ describe("forkd build", () => {
     assert.deepEqual(await contentOf("upper", "/upper"), ["2"]);
   });
 
-  it("gives the network to the steps, and not to the forks", async () => {
+  it("gives network access to the steps, and not to the forks", async () => {
     await recipe("reaching", ["image: { snapshot: base }", 'network: { allow: ["192.0.2.1:80"] }', 'steps: [{ exec: "true" }]']);
     await build("reaching");
     const [layer = ""] = await layersOf("reaching");
@@ -170,7 +198,7 @@ describe("forkd build", () => {
     assert.equal((await daemon.controller.getSnapshot("reaching")).network?.mode, "none");
   });
 
-  it("waits for a program, a port, an answer, a line and code", async () => {
+  it("waits for a program, a port, an HTTP answer, a line and code", async () => {
     await recipe("ready", [
       "image: { snapshot: base }",
       'steps: [{ start: [python3, -u, -m, http.server, "8000", -d, /srv], tag: web }]',
@@ -197,8 +225,8 @@ describe("forkd build", () => {
     ["a fork", "health", 'exec: ["false"]', /is not healthy after a fork: exec false: it ends with exit code 1/],
   ];
   for (const [what, part, check, why] of checks)
-    it(`says what did not come true: ${what}`, async () => {
-      // the server is there already, and what never comes true needs no patience
+    it(`reports which condition was not met: ${what}`, async () => {
+      // the server is ready already, so a check that never succeeds can have a short timeout
       await recipe("unready", ["image: { snapshot: ready }", `${part}: [{ ${check}, timeout_secs: 0.2 }]`]);
       const { code, stderr } = await run(["build", "unready"]);
       assert.equal(code, 1);
@@ -216,7 +244,7 @@ describe("forkd build", () => {
     assert.match(stderr, /^gone$[^]*process it ended with exit code 4/m);
   });
 
-  it("is measured against a fresh VM, which does what is not done once", async () => {
+  it("is measured against a fresh VM", async () => {
     await recipe("measured", [
       "image: { recipe: python-numpy }",
       "files: [{ from: ./f, to: /srv/f }]",
@@ -239,7 +267,7 @@ describe("forkd build", () => {
     await writeFile(join(folder, name, "recipe.yaml"), [`name: ${name}`, "description: A test.", ...lines, ""].join("\n"));
   }
 
-  /** In the folder of the recipes, which are named by theirs */
+  /** Runs the CLI in the folder of the recipes, which are named after their folders */
   async function run(args: string[]): Promise<CliResult> {
     return daemon.cli(args, { cwd: folder });
   }
@@ -260,7 +288,7 @@ describe("forkd build", () => {
   }
 });
 
-/** Of the layers alone */
+/** Whether each layer was cached */
 function cachedOf({ steps }: Report): boolean[] {
   return steps.filter(({ title }) => title.startsWith("[")).map(({ cached }) => cached);
 }

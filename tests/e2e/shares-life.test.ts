@@ -1,4 +1,4 @@
-// Shares over the life of a sandbox: branches, forks, restarts of the daemon, refusals, and guests that do not behave.
+// Shares over the life of a sandbox: branches, forks, restarts of the daemon, errors, hostile guests.
 
 import assert from "node:assert/strict";
 import { mkdir, mkdtemp, readFile, rm, symlink, writeFile } from "node:fs/promises";
@@ -6,18 +6,19 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, afterEach, before, describe, it } from "node:test";
 import { Controller, Sandbox } from "forkd";
-import { AgentConnection } from "../../packages/daemon/src/guest/connection.ts";
-import { statFile } from "../../packages/daemon/src/guest/files.ts";
-import { GuestProcess } from "../../packages/daemon/src/guest/process.ts";
-import { T } from "../../packages/daemon/src/guest/protocol.ts";
+import { AgentConnection } from "@forkd/runtime/agent/wire/connection";
+import { statFile } from "@forkd/runtime/agent/files/content";
+import { GuestProcess } from "@forkd/runtime/agent/process/exclusive";
+import { T } from "@forkd/runtime/agent/wire/protocol";
 import { TestDaemon } from "../helpers/daemon.ts";
+import { patience } from "../helpers/patience.ts";
 import { SharedFolder } from "../helpers/shared-folder.ts";
 import { until } from "../helpers/until.ts";
 
 import type { Share } from "forkd";
 
 const AT = "/shared";
-/** Reads a file slowly, with a part of it asked for and not answered at most moments */
+/** Reads a file slowly, so that a read request is pending most of the time */
 const READER = `
 import hashlib, sys
 sum = hashlib.md5()
@@ -40,7 +41,7 @@ describe("a share", () => {
   const create = async (opts: { shares?: Share[] } = { shares }): Promise<Sandbox> =>
     Sandbox.create("python", { controller: daemon.controller, ...opts });
   const out = async (sandbox: Sandbox, script: string): Promise<string> => {
-    const { stdout, stderr } = await sandbox.exec(script, { timeoutSecs: 120 });
+    const { stdout, stderr } = await sandbox.exec(script, { timeoutSecs: patience() / 1000 });
     return (stdout + stderr).trim();
   };
   const read = async (sandbox: Sandbox): Promise<string> => out(sandbox, `cat ${AT}/file`);
@@ -65,7 +66,7 @@ describe("a share", () => {
     await folder[Symbol.asyncDispose]();
   });
 
-  it("goes to the forks of a sandbox, and to those of its branches, unless they want none or another", async () => {
+  it("is inherited by forks of a sandbox and of its branches, unless they set none or another", async () => {
     const source = await create();
     const [tip, bare, other] = await Promise.all([
       source.fork(1),
@@ -91,7 +92,7 @@ describe("a share", () => {
     assert.equal(await read(compact), "content");
   });
 
-  it("whose folder is no more is left out of forks, and said", async () => {
+  it("whose folder was removed is left out of forks, with a warning", async () => {
     const dir = await mkdtemp(join(tmpdir(), "forkd-test-share-"));
     await writeFile(join(dir, "file"), "short-lived\n");
     const source = await create({ shares: [{ source: dir, target: AT }] });
@@ -111,7 +112,7 @@ describe("a share", () => {
     assert.deepEqual(await Promise.all([source, ...tips].map(sumOf)), [sum, sum, sum]);
   });
 
-  it("is there again after the daemon was killed, and whoever was reading has only waited", async () => {
+  it("works again after the daemon was killed, and a pending read completes", async () => {
     const sum = await folder.addLarge("large", 12_000_000);
     const [busy, idle, paused] = [await create(), await create(), await create()];
     await paused.pause();
@@ -133,7 +134,7 @@ describe("a share", () => {
     assert.equal(await read(idle), "content");
   });
 
-  it("lets go of whoever is told to end while nobody answers, and the agent waits for nobody", async () => {
+  it("does not block a process that is signalled while the host does not answer, nor the agent", async () => {
     const sandbox = await create();
     const key = await agentKeyOf(daemon, sandbox.info.snapshot_id);
     await daemon.kill9();
@@ -148,8 +149,8 @@ describe("a share", () => {
       };
       await until(async () => (await wchan()) === "request_wait_answer");
       const stat = statFile(agent, `${AT}/package/inner.py`, { timeoutMs: 0 });
-      stat.catch(() => undefined); // it ends with the connection
-      await agent.call(T.PING, Buffer.alloc(0), { timeoutMs: 60_000 });
+      stat.catch(() => undefined); // fails when the connection closes
+      await agent.call(T.PING, Buffer.alloc(0), { timeoutMs: patience() });
       reader.kill("SIGKILL");
       assert.equal((await reader.exited()).signal, "SIGKILL");
     } finally {
@@ -159,7 +160,7 @@ describe("a share", () => {
     assert.equal(await read(sandbox), "content");
   });
 
-  it("stays with a workspace that sleeps", async () => {
+  it("stays with a suspended workspace", async () => {
     const source = await create();
     await source.branch("for-workspace");
     await daemon.controller.createWorkspace("shared", "for-workspace");
@@ -170,14 +171,14 @@ describe("a share", () => {
     await daemon.controller.deleteWorkspace("shared");
   });
 
-  it("that cannot be is refused before anything is forked", async () => {
+  it("that is invalid is refused before a fork starts", async () => {
     const bad: [Share[], RegExp][] = [
       [[{ source: join(folder.path, "gone"), target: AT }], /does not exist/],
       [[{ source: join(folder.path, "file"), target: AT }], /not a folder/],
-      [[{ source: "/", target: AT }], /whole machine/],
+      [[{ source: "/", target: AT }], /root folder of the host/],
       [[{ source: daemon.home.root, target: AT }], /belongs to the daemon/],
       [[{ source: folder.path, target: "/proc/x" }], /needs/],
-      [[...shares, { source: folder.path, target: `${AT}/a` }], /lies in it/],
+      [[...shares, { source: folder.path, target: `${AT}/a` }], /equal to or below/],
     ];
     for (const [wanted, message] of bad) await assert.rejects(create({ shares: wanted }), { code: "SHARE_FAILED", message });
     await assert.rejects(create({ shares: [{ source: "relative", target: AT }] }), { code: "BAD_REQUEST" });
@@ -193,7 +194,7 @@ describe("a share", () => {
     assert.equal((await daemon.controller.listSandboxes()).length, 1);
   });
 
-  it("does not show the daemon's own folders, wherever they are", async () => {
+  it("does not show the daemon's own folders, at any location", async () => {
     const above = join(daemon.home.root, "..");
     await mkdir(join(above, "beside"));
     await symlink(daemon.home.root, join(above, "link"));
@@ -203,7 +204,7 @@ describe("a share", () => {
     await rm(join(above, "link"));
   });
 
-  it("is for the daemon's own user, and over the network for admins below share_roots", async (t) => {
+  it("is allowed for the daemon's own user, and over the network for admins below share_roots", async (t) => {
     await daemon.down();
     const inside = join(folder.path, "package");
     await daemon.up(["--bind", "127.0.0.1:0", "--share-roots", `/nowhere,${inside}`]);
@@ -226,7 +227,7 @@ describe("a share", () => {
     const [info] = await admin.spawnSandboxes("python", at(inside));
     assert.deepEqual(info?.shares, [{ source: inside, target: AT }]);
     await assert.rejects(exec.forkSandbox(info?.id ?? "", at(inside)), { code: "FORBIDDEN" });
-    // what was shared with a sandbox was shared with what becomes of it
+    // forks and branches of a sandbox keep its shares
     const { sandboxes } = await exec.forkSandbox(info?.id ?? "");
     assert.deepEqual(sandboxes[0]?.shares, [{ source: inside, target: AT }]);
     assert.deepEqual(
@@ -235,7 +236,7 @@ describe("a share", () => {
     );
   });
 
-  it("of a guest that does not behave harms nobody else", async () => {
+  it("of a misbehaving guest has no effect on others", async () => {
     const [hostile, good] = [await create(), await create()];
     const flood = `
 import os, threading
@@ -249,10 +250,10 @@ threads = [threading.Thread(target=ask, args=(n,)) for n in range(30)]
 for t in threads: t.start()
 for t in threads: t.join()
 `;
-    const flooding = hostile.exec(["python3", "-c", flood], { timeoutSecs: 300 });
+    const flooding = hostile.exec(["python3", "-c", flood], { timeoutSecs: patience() / 1000 });
     for (let i = 0; i < 10; i++) assert.equal(await read(good), "content");
     assert.equal((await flooding).exit_code, 0);
-    // a FUSE of its own, answered with garbage, and the end of ours
+    // a FUSE mount of the guest that answers with garbage, and the unmount of the share
     const own = `
 import ctypes, os
 libc = ctypes.CDLL(None, use_errno=True)
@@ -275,7 +276,7 @@ for size in (1, 16, 80, 4096):
     assert.equal(await read(tip), "content");
   });
 
-  it("is given on the command line", async () => {
+  it("can be given on the command line", async () => {
     const forked = await daemon.cli(
       ["fork", "python", "--name", "by-cli", "--share", `${folder.path}:${AT}`, "--share", "package:/package", "--share", "a"],
       {

@@ -1,4 +1,4 @@
-// Folders of the host inside guests: what a guest sees of them, and what it cannot do.
+// Host folders inside guests: their content, and the operations that are rejected.
 
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
@@ -10,13 +10,14 @@ import { after, before, describe, it } from "node:test";
 import { promisify } from "node:util";
 import { Sandbox } from "forkd";
 import { TestDaemon } from "../helpers/daemon.ts";
+import { patience } from "../helpers/patience.ts";
 import { SharedFolder } from "../helpers/shared-folder.ts";
 import { until } from "../helpers/until.ts";
 
 const run = promisify(execFile);
 const AT = "/work/shared";
 
-/** Every way to change something; prints the names of the errors */
+/** Tries every operation that changes a file; prints the names of the errors */
 const CHANGES = `
 import ctypes, errno, os, sys
 root = sys.argv[1]
@@ -52,7 +53,7 @@ describe("a shared folder", () => {
   let sandbox: Sandbox;
 
   const sh = async (script: string, user?: string): Promise<string> => {
-    const { stdout, stderr } = await sandbox.exec(script, { timeoutSecs: 120, ...(user ? { user } : {}) });
+    const { stdout, stderr } = await sandbox.exec(script, { timeoutSecs: patience() / 1000, ...(user ? { user } : {}) });
     return (stdout + stderr).trim();
   };
 
@@ -67,14 +68,14 @@ describe("a shared folder", () => {
     await folder[Symbol.asyncDispose]();
   });
 
-  it("is listed, and mounted read-only without devices and set-uid", async () => {
+  it("is listed, and mounted read-only without devices and set-user-id", async () => {
     assert.deepEqual((await daemon.controller.getSandbox(sandbox.id)).shares, [{ source: folder.path, target: AT }]);
     assert.match(await sh(`grep ' ${AT} ' /proc/mounts`), /^forkd \S+ fuse\.forkd ro,nosuid,nodev,/);
-    // where it lies on the host is nobody's business
+    // the host path must not be visible in the guest
     assert.doesNotMatch(await sh("cat /proc/self/mountinfo"), new RegExp(folder.path));
   });
 
-  it("shows every file, folder and link as it is, also many", async () => {
+  it("shows every file, folder and link with its attributes, also many", async () => {
     await folder.addMany();
     await folder.assertSeen(sandbox, AT);
   });
@@ -85,7 +86,7 @@ describe("a shared folder", () => {
     await rm(join(folder.path, "large"));
   });
 
-  it("is read by several at once, while the guest answers", async () => {
+  it("can be read concurrently, while the guest answers", async () => {
     const sums = await Promise.all([1, 2, 3, 4].map(async (n) => folder.addLarge(`part-${n}`, 5_000_000)));
     const readers = `for i in 1 2 3 4; do md5sum < ${AT}/part-$i & done; cat ${AT}/many/* | md5sum & wait`;
     const reading = sh(readers);
@@ -95,7 +96,7 @@ describe("a shared folder", () => {
     for (const sum of sums) assert.ok(lines.includes(`${sum}  -`), lines.join());
   });
 
-  it("holds what programs are made of: modules, programs, working folders, what PATH leads to", async () => {
+  it("can hold programs: modules, executables, working folders, a folder of PATH", async () => {
     assert.equal((await sandbox.eval(`import sys; sys.path.insert(0, "${AT}"); import package; package.answer`)).value, 42);
     const there = await sandbox.exec(["./tool"], { cwd: AT, stdin: "words" });
     assert.equal(there.stdout, `tool in ${AT} got words\n`);
@@ -108,7 +109,7 @@ describe("a shared folder", () => {
     await shell.closeStdin();
     assert.equal((await shell.wait()).exit_code, 0);
     assert.match(shown, /tool in \/work\/shared got typed/);
-    // such as have ended before anybody looks
+    // programs that end before the agent checks
     const quick = await Promise.all(Array.from({ length: 40 }, async (_, n) => sandbox.exec(["sh", "-c", `exit ${n}`])));
     assert.deepEqual(
       quick.map(({ exit_code }) => exit_code),
@@ -119,7 +120,7 @@ describe("a shared folder", () => {
     await assert.rejects(sandbox.exec(["./file"], { cwd: AT }), { code: "EXEC_FAILED", message: /Permission denied/ });
   });
 
-  it("is read through the API like every other folder, and so is what lies beside it", async () => {
+  it("is read through the API like every other folder, and so are its siblings", async () => {
     assert.equal(Buffer.from(await sandbox.files.read(`${AT}/file`)).toString(), "content\n");
     assert.equal((await sandbox.files.stat(`${AT}/part-1`)).size, 5_000_000);
     await sandbox.exec(["ln", "-s", `${AT}/file`, "/tmp/into"]);
@@ -131,7 +132,7 @@ describe("a shared folder", () => {
     assert.ok(Buffer.from(await sandbox.files.read("/tmp/beside")).equals(beside));
   });
 
-  it("changes in the guest when it changes on the host", async () => {
+  it("shows changes made on the host", async () => {
     const path = join(folder.path, "live");
     await writeFile(path, "one");
     await until(async () => (await sh(`cat ${AT}/live`)) === "one");
@@ -140,7 +141,7 @@ describe("a shared folder", () => {
     await writeFile(`${path}.new`, "another file, of another length");
     await rename(`${path}.new`, path);
     await until(async () => (await sh(`cat ${AT}/live`)) === "another file, of another length");
-    // as long as the one before, and not as old
+    // same length, but newer
     await writeFile(path, "ANOTHER FILE, OF ANOTHER LENGTH");
     await until(async () => (await sh(`cat ${AT}/live`)) === "ANOTHER FILE, OF ANOTHER LENGTH");
     await mkdir(join(folder.path, "live-folder"));
@@ -167,7 +168,7 @@ describe("a shared folder", () => {
     await sh(`mount -o remount,rw ${AT}`);
     assert.match(await sh(`grep ' ${AT} ' /proc/mounts`), / rw,/);
     const after = (await change()).filter((line) => !line.endsWith(" EROFS"));
-    // what the guest kernel does not even ask for is not done either
+    // operations that the guest kernel does not forward fail too
     assert.deepEqual(
       after.filter((line) => !/ (EOPNOTSUPP|ENOSYS)$/.test(line)),
       [],
@@ -177,13 +178,13 @@ describe("a shared folder", () => {
     assert.equal(await sh(`cat ${AT}/file`), "content");
   });
 
-  it("belongs to root in the guest; others read what everybody may", async () => {
+  it("belongs to root in the guest; other users read world-readable files", async () => {
     assert.equal(await sh(`cat ${AT}/private`), "private");
     assert.equal(await sh(`cat ${AT}/file`, "1000"), "content");
     assert.match(await sh(`cat ${AT}/private`, "1000"), /Permission denied/);
   });
 
-  it("leads nowhere on the host: links are the guest's, devices, sockets and FIFOs are not there", async (t) => {
+  it("leads nowhere on the host: links resolve in the guest; devices, sockets and FIFOs are hidden", async (t) => {
     const secret = join(folder.path, "..", `forkd-test-secret-${process.pid}`);
     await writeFile(secret, "SECRET");
     t.after(async () => rm(secret));
@@ -196,7 +197,7 @@ describe("a shared folder", () => {
     t.after(() => server.close());
     for (const name of ["absolute", "relative"]) assert.match(await sh(`cat ${AT}/${name}`), /No such file/);
     assert.equal(await sh(`readlink ${AT}/absolute`), secret);
-    // the guest has one of its own
+    // the guest has its own /etc/hostname
     await sh("echo the guest > /etc/hostname");
     assert.equal(await sh(`cat ${AT}/hostname`), "the guest");
     assert.notEqual(readFileSync("/etc/hostname", "utf8").trim(), "the guest");
@@ -206,7 +207,7 @@ describe("a shared folder", () => {
     for (const name of ["absolute", "relative", "hostname", "proc", "fifo"]) await rm(join(folder.path, name));
   });
 
-  it("that goes from the host gives errors, harms nothing else, and can come back", async () => {
+  it("that disappears from the host gives errors, without other effects, and can return", async () => {
     await rename(folder.path, `${folder.path}-gone`);
     await until(async () => (await sh(`ls ${AT}`)).includes("No such file"));
     assert.match(await sh(`cat ${AT}/none-that-was-read`), /No such file|Stale/);
@@ -215,14 +216,14 @@ describe("a shared folder", () => {
     await until(async () => (await sh(`cat ${AT}/file`)) === "content");
   });
 
-  it("stands beside others, and none of them is in another", async () => {
+  it("is independent of other shares", async () => {
     const shares = ["a", "package", "many"].map((name) => ({ source: join(folder.path, name), target: `/several/${name}` }));
     await using several = await Sandbox.create("python", { controller: daemon.controller, shares });
     assert.equal(
       (await several.exec("ls /several/many | wc -l; cat /several/package/inner.py; ls /several")).stdout,
       "1000\nanswer = 42\na\nmany\npackage\n",
     );
-    // a place whose way leads through another share is that share's, and cannot be made there
+    // a target whose path leads through another share is in that share, which is read-only
     const [outer] = shares;
     assert.ok(outer);
     await several.exec(["ln", "-s", outer.target, "/through"]);

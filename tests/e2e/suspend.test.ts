@@ -1,16 +1,18 @@
-// Sandboxes that sleep: everything of them is on disk, and they wake up as who they were.
+// Suspended sandboxes: all state is on disk, and resume restores the same identity.
 
 import assert from "node:assert/strict";
 import { after, before, describe, it } from "node:test";
 import { Sandbox, type SandboxOptions } from "forkd";
 import { TestDaemon } from "../helpers/daemon.ts";
+import { patience } from "../helpers/patience.ts";
+import { warmSnapshot } from "../helpers/shared-stores.ts";
 import { until } from "../helpers/until.ts";
-import { PYTHON_IMAGE } from "../helpers/vm.ts";
+import { DISK_WARM } from "../helpers/vm.ts";
 
 const TAG = "sleepy";
-const WHO = "hostname; cat /etc/machine-id";
+const WHO = "hostname; cat /etc/machine-id /proc/sys/kernel/random/boot_id";
 
-describe("a sandbox that sleeps", () => {
+describe("a suspended sandbox", () => {
   let daemon: TestDaemon;
   const create = async (opts: SandboxOptions = {}): Promise<Sandbox> => Sandbox.create(TAG, { ...opts, controller: daemon.controller });
   const tags = async (): Promise<string[]> => (await daemon.controller.listSnapshots()).map(({ tag }) => tag);
@@ -19,12 +21,11 @@ describe("a sandbox that sleeps", () => {
 
   before(async () => {
     daemon = await TestDaemon.start();
-    const warmUp = { kernels: [{ language: "python" as const }] };
-    await daemon.controller.createSnapshot(TAG, { image: PYTHON_IMAGE, memoryMib: 256, diskMib: 64, warmUp });
+    await warmSnapshot(daemon.home, TAG, DISK_WARM);
   });
   after(async () => daemon[Symbol.asyncDispose]());
 
-  it("goes on with its memory, its disk, its processes and its name", async () => {
+  it("continues with its memory, its disk, its processes and its name", async () => {
     const sandbox = await create({ name: "sleeper", env: { WORD: "kept" }, network: { mode: "allow", allow: ["a.test"] } });
     await sandbox.eval("x = 41");
     await sandbox.processes.start("i=0; while :; do i=$((i+1)); echo $i > /tmp/count; sleep 0.05; done", { tag: "counter" });
@@ -45,6 +46,11 @@ describe("a sandbox that sleeps", () => {
     assert.equal((await sandbox.eval("x + 1")).value, 42);
     assert.equal(await out(sandbox, "cat /srv/file; echo $WORD"), "written\nkept\n");
     assert.equal(await out(sandbox, WHO), who);
+    assert.deepEqual(awake.certificate.identity, asleep.certificate.identity);
+    const [other] = await sandbox.fork();
+    assert.ok(other);
+    assert.notEqual(await out(other, "cat /proc/sys/kernel/random/boot_id"), `${awake.certificate.identity.boot_id}\n`);
+    await other.kill();
     assert.deepEqual((await sandbox.network.get()).allow, ["a.test"]);
     const count = Number(await out(sandbox, "cat /tmp/count"));
     await until(async () => Number(await out(sandbox, "cat /tmp/count")) > count);
@@ -53,11 +59,11 @@ describe("a sandbox that sleeps", () => {
     await until(async () => (await tags()).join() === TAG);
   });
 
-  it("sleeps when its time is over, and wakes up when it is used", async () => {
+  it("is suspended at its time-out, and resumes when it is used", async () => {
     const sandbox = await create({ ttlSecs: 1, onTimeout: "suspend", autoResume: true });
     await until(async () => (await stateOf(sandbox)) === "suspended");
-    // longer than this test, or it would fall asleep under what follows
-    await sandbox.extend(600);
+    // longer than this test, or the sandbox would be suspended again
+    await sandbox.extend(Math.ceil(patience() / 1000));
     const answers = await Promise.all([sandbox.eval("6 * 7"), sandbox.exec(["echo", "here"]), sandbox.ping()]);
     assert.deepEqual([answers[0].value, answers[1].stdout], [42, "here\n"]);
     const { state, expires_at_unix: expires } = await sandbox.refresh();
@@ -66,7 +72,7 @@ describe("a sandbox that sleeps", () => {
     await sandbox.kill();
   });
 
-  it("is there after the daemon was killed, asleep or just woken up", async () => {
+  it("survives a killed daemon, suspended or just resumed", async () => {
     const sandbox = await create();
     await sandbox.eval("x = 1");
     await sandbox.suspend();
@@ -84,7 +90,7 @@ describe("a sandbox that sleeps", () => {
     await until(async () => (await tags()).join() === TAG);
   });
 
-  it("can be ended, keeps its snapshot from being removed, and is turned by one request at a time", async () => {
+  it("can be ended, keeps its snapshot from being removed, and changes state by one request at a time", async () => {
     const sandbox = await create();
     const both = await Promise.all([sandbox.suspend(), sandbox.suspend()]);
     assert.deepEqual(
@@ -102,7 +108,7 @@ describe("a sandbox that sleeps", () => {
     await until(async () => (await tags()).join() === TAG);
   });
 
-  it("falls asleep also when its CPUs are stopped", async () => {
+  it("can be suspended while it is paused", async () => {
     const sandbox = await create();
     await sandbox.pause();
     assert.equal((await sandbox.suspend()).state, "suspended");

@@ -1,4 +1,4 @@
-// Terminals: in the guest, and from a terminal of this machine through the command line.
+// Terminals in the guest, and from a host terminal through the CLI.
 
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
@@ -16,7 +16,7 @@ const CTRL_Z = "\u001a";
 const CTRL_D = "\u0004";
 const LEAVE = "\u001d";
 
-/** Shows the size of its screen, again whenever that changes, until q is pressed */
+/** Shows the size of its screen after each change, until q is pressed */
 const FULL_SCREEN = `
 import curses
 def main(screen):
@@ -50,7 +50,7 @@ describe("a terminal", () => {
     return { process, text: () => text };
   };
 
-  it("is the process's own: input, output and errors, size, name and type", async () => {
+  it("is the process's controlling terminal: input, output and errors, size, name and type", async () => {
     const screen = await open("stty size; tty; test -t 0 -a -t 1 -a -t 2 && echo all three; echo $TERM >&2; echo x > /dev/tty");
     assert.equal((await screen.process.wait()).exit_code, 0);
     assert.match(screen.text(), /^24 80\r\n\/dev\/pts\/\d+\r\nall three\r\nxterm-256color\r\nx\r\n$/);
@@ -67,7 +67,7 @@ describe("a terminal", () => {
     assert.match(screen.text(), /^daemon\r\ndaemon 620\r\ntyped\r\ngot typed\r\n$/);
   });
 
-  it("changes its size, and its programs hear of it", async () => {
+  it("can be resized, and its programs get SIGWINCH", async () => {
     const screen = await open(["python3", "-c", FULL_SCREEN]);
     await until(() => screen.text().includes("[24 by 80]"));
     await screen.process.resize({ rows: 40, cols: 120 });
@@ -77,8 +77,8 @@ describe("a terminal", () => {
     assert.match(screen.text(), /left the screen\r\n$/);
   });
 
-  it("has job control: stop, list, continue, interrupt", async () => {
-    // without the marks that a shell puts around what is typed
+  it("supports job control: stop, list, continue, interrupt", async () => {
+    // without bracketed paste, whose escape sequences would be in the output
     const screen = await open(["bash", "--norc", "-i"], { env: { TERM: "dumb" } });
     const type = async (text: string, answer: RegExp): Promise<void> => {
       const from = screen.text().length;
@@ -90,7 +90,7 @@ describe("a terminal", () => {
     await type(CTRL_Z, /Stopped/);
     await type("jobs\n", /\[1\]\+ +Stopped +sleep 7100/);
     await type("fg\n", /fg\r\nsleep 7100\r\n/);
-    // it goes on once the terminal is its own
+    // the process continues when it owns the terminal
     const states = "for f in $(grep -al '^sleep.7100' /proc/[0-9]*/cmdline); do grep State ${f%cmdline}status; done";
     await until(async () => (await sandbox.exec(states)).stdout.includes("S (sleeping)"));
     await type(CTRL_C, /\^C/);
@@ -99,7 +99,7 @@ describe("a terminal", () => {
     assert.equal((await screen.process.wait()).exit_code, 4);
   });
 
-  it("ends its input with the key for it, within a line as well", async () => {
+  it("ends its input with Ctrl-D, within a line as well", async () => {
     for (const [typed, shown] of [
       ["line\n", /^line\r\nline\r\n$/],
       ["part", /^partpart$/],
@@ -113,13 +113,13 @@ describe("a terminal", () => {
     }
   });
 
-  it("loses nothing of a large output, up to its very end", async () => {
+  it("loses nothing of a large output, up to its end", async () => {
     const screen = await open(["seq", "1", "60000"]);
     assert.equal((await screen.process.wait()).exit_code, 0);
     assert.equal(screen.text(), Array.from({ length: 60_000 }, (_, i) => `${i + 1}\r\n`).join(""));
   });
 
-  it("hangs up when its process ends; what was told to stay, stays", async () => {
+  it("hangs up when its process ends; programs under nohup stay", async () => {
     const screen = await open(["bash", "--norc", "-i"]);
     await screen.process.write("nohup sleep 7101 >/dev/null 2>&1 & sleep 7102 & exec sleep 0.2\n");
     assert.equal((await screen.process.wait()).exit_code, 0);
@@ -129,7 +129,7 @@ describe("a terminal", () => {
     await sandbox.exec("pkill sleep || kill $(grep -alE '^sleep.710' /proc/[0-9]*/cmdline | cut -d/ -f3) || true");
   });
 
-  it("goes on without its client, which sees the same screen when it is back", async () => {
+  it("continues without its client, which sees the same screen when it returns", async () => {
     const screen = await open(["python3", "-c", FULL_SCREEN], { tag: "screen" });
     await until(() => screen.text().includes("[24 by 80]"));
     screen.process.detach();
@@ -141,18 +141,18 @@ describe("a terminal", () => {
     await process.wait();
   });
 
-  describe("of this machine", { skip: hasPython() ? false : "there is no python3, which makes terminals for this test" }, () => {
+  describe("of the local machine", { skip: hasPython() ? false : "there is no python3, which makes terminals for this test" }, () => {
     const at = (...args: string[]): Terminal =>
       new Terminal([process.execPath, "--disable-warning=ExperimentalWarning", CLI, ...args], daemon.env);
 
-    it("forkd sh is a shell there: keys, size, exit code, and the terminal as it was before", async () => {
+    it("forkd sh is a shell: keys, size, exit code, and the terminal is restored", async () => {
       await using terminal = at("sh", "web");
       const before = await terminal.modes();
       await terminal.shows(/# $/);
       assert.notEqual(await terminal.modes(), before);
       await terminal.ask("stty size", /33 101\r\n/);
       await terminal.ask("echo $0", /bash\r\n/);
-      // a program that is there, and no shell between: a key that comes before it has the terminal is not for it
+      // Wait for a running program: a key that comes before the program owns the terminal would not reach it
       await terminal.ask(`python3 -c "import time; print('up', flush=True); time.sleep(600)"`, /up\r\n/);
       terminal.type(CTRL_C);
       await terminal.shows(/\^C.*KeyboardInterrupt\r\n.*# $/s);
@@ -167,7 +167,7 @@ describe("a terminal", () => {
       assert.equal(await terminal.modes(), before);
     });
 
-    it("forkd sh takes another shell, and ends with Ctrl-D", async () => {
+    it("forkd sh accepts another shell, and ends with Ctrl-D", async () => {
       await using terminal = at("sh", "web", "--cwd", "/usr", "--", "sh");
       await terminal.shows(/# $/);
       await terminal.ask("pwd", /\/usr\r\n/);
@@ -175,14 +175,14 @@ describe("a terminal", () => {
       assert.equal(await terminal.exit(), 0);
     });
 
-    it("can be left and come back to, and is given back each time", async () => {
+    it("can be detached and attached again, and is restored each time", async () => {
       await using terminal = at("exec", "-it", "--tag", "left", "web", "--", "bash", "--norc");
       const before = await terminal.modes();
       await terminal.shows(/# $/);
       await terminal.ask("marker=here", /marker=here\r\n/);
       terminal.type(LEAVE.repeat(3));
       assert.equal(await terminal.exit(), 0);
-      assert.match(terminal.screen, /Left process \d+, which goes on\. To come back: forkd attach web \d+/);
+      assert.match(terminal.screen, /Left process \d+ running\. To attach again: forkd attach web \d+/);
       assert.equal(await terminal.modes(), before);
       await using again = at("attach", "web", "left");
       await again.shows(/marker=here/);
@@ -191,7 +191,7 @@ describe("a terminal", () => {
       assert.equal(await again.exit(), 6);
     });
 
-    it("is given back when the command is ended, and its program with it", async () => {
+    it("is restored when the command is ended, and its program ends too", async () => {
       await using terminal = at("sh", "web", "--", "sh", "-c", "echo up; sleep 7103");
       const before = await terminal.modes();
       await terminal.shows(/up\r\n/);
@@ -201,7 +201,7 @@ describe("a terminal", () => {
       await until(async () => (await sandbox.exec("grep -al '^sleep.7103' /proc/[0-9]*/cmdline || true")).stdout === "");
     });
 
-    it("Ctrl-C without -t is the program's", async () => {
+    it("Ctrl-C without -t is sent to the program", async () => {
       await using terminal = at("exec", "web", "--", "sh", "-c", "trap 'echo caught; exit 9' INT; echo up; while :; do sleep 0.05; done");
       await terminal.shows(/up/);
       terminal.type(CTRL_C);
@@ -209,7 +209,7 @@ describe("a terminal", () => {
       assert.match(terminal.screen, /caught/);
     });
 
-    it("is given back when the sandbox is gone", async () => {
+    it("is restored when the sandbox ends", async () => {
       const own = await Sandbox.create("python", { controller: daemon.controller, name: "short-lived" });
       await using terminal = at("sh", "short-lived");
       const before = await terminal.modes();

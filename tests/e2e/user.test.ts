@@ -1,24 +1,24 @@
-// The demo, as whoever runs the tests and as an ordinary user with a store of its own.
+// The demo as the current user, and as an unprivileged user with its own store.
 
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import { join, resolve } from "node:path";
 import { after, before, describe, it } from "node:test";
 import { promisify } from "node:util";
-import { buildImage, prepareHome, resolveHome } from "@forkd/daemon";
+import { buildImage, prepareHome, resolveHome } from "@forkd/runtime";
 import { assertDistinct } from "../helpers/guest.ts";
 import { tracesOf, type Traces } from "../helpers/host.ts";
+import { patience } from "../helpers/patience.ts";
 import { TestUser } from "../helpers/user.ts";
 
-import type { Home } from "@forkd/daemon";
+import type { Home } from "@forkd/runtime";
 
 const run = promisify(execFile);
 const root = resolve(import.meta.dirname, "../..");
 const forkd = join(root, "forkd");
-const DEMO_WITHIN_MS = 240_000;
 const NOTHING: Traces = { staging: [], flat: [], disks: [], snapshots: [], tags: [], mounts: [] };
 
-/** What a grandchild's computation adds up to: sum of arange(1000) * i for i below 40 */
+/** Result of a grandchild's computation: sum of arange(1000) * i for i below 40 */
 const TOTAL = 499_500 * 780;
 
 type Child = { id: string; fork_ms: number; first_eval_ms: number; value: unknown };
@@ -68,9 +68,9 @@ describe("forkd demo", () => {
     await buildImage(home, { name: "python-numpy", packages: ["python3", "python3-numpy"] });
   });
 
-  it("does what it says, with nothing left", async () => {
+  it("succeeds and leaves nothing behind", async () => {
     const earlier = await tracesOf(home);
-    const { stdout } = await run(forkd, ["demo", "--json"], { timeout: DEMO_WITHIN_MS });
+    const { stdout } = await run(forkd, ["demo", "--json"], { timeout: patience(40) });
     assertReport(JSON.parse(stdout) as Report);
     assert.deepEqual(await tracesOf(home), earlier);
   });
@@ -87,7 +87,7 @@ describe("forkd demo", () => {
     });
     after(async () => user?.remove());
 
-    it("does the same, without any privilege", async (t) => {
+    it("succeeds without any privilege", async (t) => {
       if (!user) return t.skip(obstacle);
       const report = JSON.parse(await user.as(forkd, ["demo", "--json"])) as Report;
       assertReport(report);
@@ -96,7 +96,7 @@ describe("forkd demo", () => {
       assert.equal((await run("ls", ["-A", user.home.run])).stdout, "");
     });
 
-    it("has a daemon of its own, whose sandboxes outlive it, and which nobody else can use", async (t) => {
+    it("has its own daemon, whose sandboxes outlive it, and which other users cannot use", async (t) => {
       if (!user) return t.skip(obstacle);
       const me = user;
       const as = async (...args: string[]): Promise<string> => me.as(forkd, args);
@@ -117,7 +117,7 @@ describe("forkd demo", () => {
       assert.equal(await as("eval", "child", "--", "kept"), "42\n");
       assert.equal(await as("exec", "child", "--", "cat", "/srv/file"), "mine\n");
 
-      // a folder of its own, with something in it that is root's alone
+      // a folder of the user that contains a file only root can read
       const folder = join(me.home.root, "..", "folder");
       await me.as("mkdir", [folder]);
       await me.as("sh", ["-c", `echo mine > ${folder}/mine`]);

@@ -1,4 +1,4 @@
-// A real browser without a window, steered over its debugging socket; it can reach nothing but this machine.
+// Headless Chromium, driven over its debugging socket. It can connect only to this machine.
 
 import { spawn, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
@@ -6,6 +6,7 @@ import { mkdtemp, readFile, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
+import { patience } from "./patience.ts";
 import { until } from "./until.ts";
 
 const PROGRAMS = ["chromium", "chromium-browser", "google-chrome"];
@@ -32,7 +33,7 @@ export class Browser implements AsyncDisposable {
     });
   }
 
-  /** A string: why there is none on this machine */
+  /** Returns a string with the reason when this machine has no browser */
   static async start(): Promise<Browser | string> {
     for (const program of PROGRAMS) {
       const folder = await mkdtemp(join(tmpdir(), "forkd-test-browser-"));
@@ -40,7 +41,8 @@ export class Browser implements AsyncDisposable {
       const failed = once(child, "exit").then(([code]) => `${program} ended with ${String(code)}`);
       const missing = new Promise<string>((resolve) => child.once("error", () => resolve(`there is no ${program}`)));
       const looking = new AbortController();
-      const port = await Promise.race([debuggingPort(folder, looking.signal), failed, missing]);
+      const bounded = AbortSignal.any([looking.signal, AbortSignal.timeout(patience())]);
+      const port = await Promise.race([debuggingPort(folder, bounded), failed, missing]);
       looking.abort();
       if (typeof port === "object") {
         const socket = new WebSocket(`ws://127.0.0.1:${port.port}${port.path}`);
@@ -74,7 +76,7 @@ export class Browser implements AsyncDisposable {
   async [Symbol.asyncDispose](): Promise<void> {
     const ended = this.#process.exitCode === null ? once(this.#process, "exit") : Promise.resolve();
     this.#socket.send(JSON.stringify({ id: this.#next++, method: "Browser.close" }));
-    await Promise.race([ended, sleep(5000)]);
+    await Promise.race([ended, sleep(patience(2), undefined, { ref: false })]);
     if (this.#process.exitCode === null) {
       this.#process.kill("SIGKILL");
       await ended;
@@ -98,7 +100,7 @@ export class Page {
     await until(async () => (await this.evaluate("document.readyState")) === "complete");
   }
 
-  /** The value of an expression, which may be a promise */
+  /** Evaluates a JavaScript expression and awaits its value if it is a promise */
   async evaluate(expression: string): Promise<unknown> {
     const params = { expression, awaitPromise: true, returnByValue: true };
     const { result, exceptionDetails } = (await this.#browser.call("Runtime.evaluate", params, this.#session)) as unknown as Evaluated;
@@ -106,7 +108,7 @@ export class Page {
     return result.value;
   }
 
-  /** All cookies that the browser would send there, also those that no script sees */
+  /** All cookies that the browser would send to the URL, including HttpOnly ones */
   async cookies(url: string): Promise<{ name: string; domain: string; httpOnly: boolean }[]> {
     const { cookies } = await this.#browser.call("Network.getCookies", { urls: [url] }, this.#session);
     return cookies as { name: string; domain: string; httpOnly: boolean }[];
@@ -116,7 +118,7 @@ export class Page {
 function options(folder: string): string[] {
   return [
     "--headless=new",
-    "--no-sandbox", // its own needs what containers and root do not have; the pages are ours
+    "--no-sandbox", // Chromium's own sandbox does not work in containers or as root; the pages are trusted
     "--disable-gpu",
     "--disable-dev-shm-usage",
     "--no-first-run",
@@ -124,7 +126,7 @@ function options(folder: string): string[] {
     "--disable-component-update",
     "--disable-sync",
     "--metrics-recording-only",
-    // whatever else it wants to reach goes to a port where nobody listens
+    // All other destinations go through a proxy port without a listener, so they fail
     "--proxy-server=http://127.0.0.1:1",
     "--proxy-bypass-list=*.localhost;localhost;127.0.0.1",
     "--remote-debugging-port=0",
@@ -143,5 +145,5 @@ async function debuggingPort(folder: string, signal: AbortSignal): Promise<{ por
     if (path !== "") return { port, path };
     await sleep(POLL_MS);
   }
-  return "nobody waits for it";
+  return "it opened no debugging port";
 }

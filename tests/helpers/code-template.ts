@@ -1,18 +1,19 @@
-// The template of E2B's code interpreter, from its own recipe.
+// The template of E2B's code interpreter, built from its recipe.
 
-import { buildImage, prepareHome, resolveHome } from "@forkd/daemon";
-import { BUILT_IN } from "../../packages/daemon/src/e2b/templates/built-in.ts";
+import { buildImage, prepareHome, resolveHome } from "@forkd/runtime";
+import { loadIncluded } from "../../packages/daemon/src/recipe/library.ts";
+import { shareImage, warmSnapshot } from "./shared-stores.ts";
+
 import type { TestDaemon } from "./daemon.ts";
 
 const TEMPLATE = "code-interpreter-v1";
 
-export async function makeCodeTemplate({ controller }: TestDaemon): Promise<void> {
-  const recipe = BUILT_IN[TEMPLATE];
-  if (!recipe || !("packages" in recipe.image)) throw new Error(`there is no recipe for ${TEMPLATE}`);
-  const { name, packages, run = [] } = recipe.image;
-  // quick when it is there
-  await buildImage(await prepareHome(resolveHome()), { name, packages, run });
-  const { memory_mib: memoryMib, warm_up: warmUp } = recipe.snapshot;
-  const kernels = warmUp?.kernels ?? [];
-  await controller.createSnapshot(TEMPLATE, { image: name, memoryMib, warmUp: { kernels }, timeoutMs: 300_000 });
+export async function makeCodeTemplate({ home }: TestDaemon): Promise<void> {
+  const { recipe } = await loadIncluded("e2b-code-interpreter");
+  if (recipe.image.kind !== "packages") throw new Error(`the recipe of ${TEMPLATE} has no packages`);
+  const { name, machine, kernels = [] } = recipe;
+  const { packages, run = [] } = recipe.image;
+  // The image store of the test file is also the one that the daemon uses.
+  await shareImage(await prepareHome(resolveHome()), name, async (store) => buildImage(store, { name, packages, run }));
+  await warmSnapshot(home, TEMPLATE, { image: name, memoryMiB: machine?.memory_mib, warmUp: { kernels } });
 }

@@ -1,14 +1,19 @@
-// A daemon as clients of E2B see it: an address, a key, and the template that they ask for by default.
+// A daemon configured for E2B clients: address, API key and the default template.
 
 import assert from "node:assert/strict";
-import { PYTHON_IMAGE } from "./vm.ts";
 import { TestDaemon } from "./daemon.ts";
+import { patience } from "./patience.ts";
+import { warmSnapshot } from "./shared-stores.ts";
+import { PYTHON_IMAGE } from "./vm.ts";
 
 const LONG_MS = 10_000;
 
+/** Timeouts of test sandboxes: longer than a test file runs, and long enough for a slow machine */
+export const PATIENT = { timeoutMs: patience(100), requestTimeoutMs: patience() };
+
 export class E2bDaemon implements AsyncDisposable {
   readonly daemon: TestDaemon;
-  /** of scope admin */
+  /** API key of scope admin */
   readonly key: string;
 
   private constructor(daemon: TestDaemon, key: string) {
@@ -33,12 +38,12 @@ export class E2bDaemon implements AsyncDisposable {
     return `http://${this.daemon.bind}`;
   }
 
-  /** All that an SDK has to be told */
+  /** Environment variables that an E2B SDK reads */
   get env(): Record<string, string> {
     return { E2B_API_KEY: this.key, E2B_API_URL: this.url, E2B_SANDBOX_URL: this.url };
   }
 
-  /** Without a warning, and back at the same address */
+  /** Kills the daemon and starts it again at the same address */
   async restart(): Promise<void> {
     const bind = this.daemon.bind ?? "";
     await this.daemon.kill9();
@@ -50,7 +55,7 @@ export class E2bDaemon implements AsyncDisposable {
   }
 }
 
-/** Under the name of the template that would otherwise be built: nothing has to be downloaded */
+/** Makes the template `base` from the Python image, so that the daemon does not download one */
 async function makeBase(daemon: TestDaemon): Promise<void> {
   const warmUp = {
     exec: [
@@ -58,10 +63,10 @@ async function makeBase(daemon: TestDaemon): Promise<void> {
       ["/bin/bash", "-l", "-c", "true"],
     ],
   };
-  await daemon.controller.createSnapshot("base", { image: PYTHON_IMAGE, memoryMib: 256, warmUp, timeoutMs: 180_000 });
+  await warmSnapshot(daemon.home, "base", { image: PYTHON_IMAGE, memoryMiB: 256, warmUp });
 }
 
-/** The SDK leaves the clocks of calls that failed running for a minute: no test waits for them */
+/** Unreferences the timers that the SDK leaves running for a minute after a failed call: they would delay the exit */
 export function forgetClocks(): void {
   const real = globalThis.setTimeout;
   const forgetful = (...args: Parameters<typeof real>): NodeJS.Timeout => {

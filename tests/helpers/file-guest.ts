@@ -1,11 +1,13 @@
-// A sandbox whose files are tested through the daemon, and what a program inside it sees of them.
+// A sandbox for tests of file operations, with access to its files from inside the guest.
 
 import assert from "node:assert/strict";
 import { FileError, Sandbox } from "forkd";
 import { TestDaemon } from "./daemon.ts";
+import { patience } from "./patience.ts";
+import { warmSnapshot } from "./shared-stores.ts";
 import { PYTHON_IMAGE } from "./vm.ts";
 
-/** Processes that are the agent or one of its tools */
+/** Counts the processes of the agent and its tools */
 const COUNT_AGENTS = `
 import os
 def comm(pid):
@@ -27,7 +29,7 @@ export class FileGuest implements AsyncDisposable {
   static async start(): Promise<FileGuest> {
     const daemon = await TestDaemon.start();
     const warmUp = { kernels: [{ language: "python" as const, code: "import os" }] };
-    await daemon.controller.createSnapshot("files", { image: PYTHON_IMAGE, memoryMib: 512, warmUp, timeoutMs: 180_000 });
+    await warmSnapshot(daemon.home, "files", { image: PYTHON_IMAGE, memoryMiB: 512, warmUp });
     return new FileGuest(daemon, await Sandbox.create("files", { controller: daemon.controller }));
   }
 
@@ -35,26 +37,26 @@ export class FileGuest implements AsyncDisposable {
     return this.sandbox.files;
   }
 
-  /** What a shell command that must succeed prints */
+  /** Standard output of a shell command that must succeed */
   async sh(script: string, user?: string): Promise<string> {
-    const result = await this.sandbox.exec(["sh", "-c", script], { timeoutSecs: 120, user });
+    const result = await this.sandbox.exec(["sh", "-c", script], { timeoutSecs: patience() / 1000, user });
     assert.equal(result.exit_code, 0, `${script}: ${result.stderr}`);
     return result.stdout.trim();
   }
 
-  /** The value of an expression of the warm interpreter */
+  /** Value of an expression in the warm interpreter */
   async py(code: string): Promise<unknown> {
-    const { value, error, traceback } = await this.sandbox.controller.evalCode(this.sandbox.id, code, { timeoutSecs: 120 });
+    const { value, error, traceback } = await this.sandbox.controller.evalCode(this.sandbox.id, code, { timeoutSecs: patience() / 1000 });
     assert.equal(error, null, traceback ?? "");
     return value;
   }
 
-  /** How many tools of the agent run */
+  /** Number of running agent tools */
   async tools(): Promise<number> {
     return Number(await this.py(COUNT_AGENTS)) - 1;
   }
 
-  /** What half-made things are called, wherever they are */
+  /** Paths of all temporary files of the agent in the guest */
   async halfMade(): Promise<string> {
     return this.sh("find / -xdev -name '.forkd-*' 2>/dev/null; find /tmp /dev/shm -name '.forkd-*'");
   }
@@ -64,7 +66,7 @@ export class FileGuest implements AsyncDisposable {
   }
 }
 
-/** Expects the guest to refuse with this code and errno */
+/** Expects the guest to reject with this code and errno */
 export async function refuses(work: Promise<unknown>, code: string, errno: string): Promise<void> {
   await assert.rejects(work, (error) => {
     assert.ok(error instanceof FileError, String(error));

@@ -1,26 +1,30 @@
-// Short ways to ask a guest and to expect an error.
+// Helpers that run code in a guest and expect errors.
 
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
-import { ForkdError, type ErrorCode, type Sandbox } from "@forkd/daemon";
+import { ForkdError, type ErrorCode, type Sandbox } from "@forkd/runtime";
+import { patience } from "./patience.ts";
 
 type Language = "python" | "node";
 
-/** The JSON value of code that must succeed */
+/** CONFIG_HZ of the guest kernel is at least 100 */
+const GUEST_TICK_MS = 10;
+
+/** JSON value of code that must succeed */
 export async function value(sandbox: Sandbox, code: string, opts: { language?: Language } = {}): Promise<unknown> {
-  const result = await sandbox.eval(code, { timeoutMs: 60_000, ...opts });
+  const result = await sandbox.eval(code, { timeoutMs: patience(), ...opts });
   assert.equal(result.error, null, result.error?.traceback);
   return result.json;
 }
 
-/** What a shell command that must succeed prints */
+/** Standard output of a shell command that must succeed */
 export async function sh(sandbox: Sandbox, script: string): Promise<string> {
-  const result = await sandbox.exec(["sh", "-c", script], { timeoutMs: 60_000 });
+  const result = await sandbox.exec(["sh", "-c", script], { timeoutMs: patience() });
   assert.equal(result.code, 0, `${script}: ${result.stderr.toString()}`);
   return result.stdout.toString().trim();
 }
 
-/** Expects a rejection with this code; gives the error back for a closer look */
+/** Expects a rejection with this code and returns the error */
 export async function rejection(work: Promise<unknown>, code: ErrorCode | readonly ErrorCode[]): Promise<ForkdError> {
   const codes: readonly ErrorCode[] = typeof code === "string" ? [code] : code;
   try {
@@ -35,11 +39,19 @@ export async function rejection(work: Promise<unknown>, code: ErrorCode | readon
   assert.fail(`expected ${codes.join(" or ")}, but it succeeded`);
 }
 
+/**
+ * Maximum difference between the wall clocks of guest and host, in ms: the bound in the certificate, one tick of the
+ * guest's timer (the resolution of file times), and 1 % drift since the clock was set.
+ */
+export function clockTolerance({ certificate }: Sandbox, forkedAt: number): number {
+  return certificate.clock_skew_ms + GUEST_TICK_MS + (Date.now() - forkedAt) / 100;
+}
+
 export function sha256(bytes: Uint8Array | string): string {
   return createHash("sha256").update(bytes).digest("hex");
 }
 
-/** Asserts that no two are equal */
+/** Asserts that all values differ */
 export function assertDistinct(what: string, values: readonly unknown[]): void {
   const texts = values.map((item) => JSON.stringify(item));
   assert.ok(

@@ -1,17 +1,19 @@
-// What the host shows of our VMs: processes, mappings, mounts, files of the store.
+// Host-side view of VMs: processes, memory mappings, mounts and files of the store.
 
-import { readdirSync, readFileSync } from "node:fs";
+import { readdirSync, readFileSync, readlinkSync, type Dirent } from "node:fs";
 import { readdir, readFile } from "node:fs/promises";
+import { basename, dirname } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
+import { patience } from "./patience.ts";
 
-import type { Home } from "@forkd/daemon";
+import type { Home } from "@forkd/runtime";
 
 const POLL_MS = 20;
 
-/** Everything that may be left behind by a mistake */
+/** Names of everything that a test could leave behind */
 export type Traces = { staging: string[]; flat: string[]; disks: string[]; snapshots: string[]; tags: string[]; mounts: string[] };
 
-/** The names of what is there now, to be compared with what is there later */
+/** Takes a listing that a later listing is compared with */
 export async function tracesOf(home: Home): Promise<Traces> {
   const mounts = (await readFile("/proc/mounts", "utf8")).split("\n");
   return {
@@ -20,27 +22,48 @@ export async function tracesOf(home: Home): Promise<Traces> {
     disks: await disksOfVms(home),
     snapshots: (await namesIn(home.snapshots)).filter((name) => name !== "tags"),
     tags: await namesIn(`${home.snapshots}/tags`),
-    // only ours: others may mount things on this machine meanwhile
+    // only mounts of this store: other programs may mount file systems at the same time
     mounts: mounts.filter((line) => [home.root, home.run].some((part) => line.includes(part))),
   };
 }
 
-/** Names of all flat memory images, whoever they belong to */
+/** Names of all flat memory images in the store */
 export async function flatImages(home: Home): Promise<string[]> {
-  const entries = await readdir(home.flat, { recursive: true, withFileTypes: true });
+  const entries = await entriesBelow(home.flat);
   return entries
     .filter((entry) => entry.name.includes(".ram"))
     .map(({ name }) => name)
     .toSorted();
 }
 
-/** Files of the disks of all VMs, whoever they belong to */
+/** Names of all disk files of sandboxes in the store. Those of a zygote stay as long as the zygote */
 export async function disksOfVms(home: Home): Promise<string[]> {
-  const entries = await readdir(home.vms, { recursive: true, withFileTypes: true });
+  const entries = await entriesBelow(home.vms);
   return entries
-    .filter((entry) => entry.isFile() && entry.name !== "owner.json")
+    .filter((entry) => entry.isFile() && entry.name !== "owner.json" && !ofZygote(entry))
     .map(({ name }) => name)
     .toSorted();
+}
+
+/** Names of all disk files of zygotes in the store */
+export async function disksOfZygotes(home: Home): Promise<string[]> {
+  return (await entriesBelow(home.vms)).filter((entry) => entry.isFile() && ofZygote(entry)).map(({ name }) => name);
+}
+
+function ofZygote({ parentPath }: Dirent): boolean {
+  return parentPath.split("/").some((part) => part.startsWith("zy-"));
+}
+
+/** Lists a folder recursively, and starts again if an entry is removed meanwhile */
+export async function entriesBelow(dir: string): Promise<Dirent[]> {
+  for (;;) {
+    try {
+      return await readdir(dir, { recursive: true, withFileTypes: true });
+    } catch (error) {
+      const { code, path } = error as NodeJS.ErrnoException;
+      if (code !== "ENOENT" || path === dir) throw error;
+    }
+  }
 }
 
 export async function namesIn(dir: string): Promise<string[]> {
@@ -63,31 +86,51 @@ export function isRunning(pid: number): boolean {
   }
 }
 
-/** Waits until none of the processes runs; gives back those that still do when the time is over */
-export async function waitUntilGone(pids: readonly number[], withinMs: number): Promise<number[]> {
+/** Waits until all processes have ended and returns those still running at the deadline */
+export async function waitUntilGone(pids: readonly number[], withinMs = patience()): Promise<number[]> {
   const deadline = Date.now() + withinMs;
   while (Date.now() < deadline && pids.some(isRunning)) await sleep(POLL_MS);
   return pids.filter(isRunning);
 }
 
-/** Process ids of the VMMs whose folder lies in this run folder */
+/** Pids of the VMMs whose folders are in this run folder, without zygotes */
 export function vmmsOf(runDir: string): number[] {
   return processIds()
-    .filter((pid) => isVmmOf(pid, runDir))
+    .filter((pid) => isVmmOf(pid, runDir) && !isZygote(pid))
     .toSorted((a, b) => a - b);
 }
 
-/** The next VMM that starts in this run folder; it is caught as soon as it is QEMU, long before its guest can answer */
+/** Pids of the zygotes whose folders are in this run folder */
+export function zygotesOf(runDir: string): number[] {
+  return processIds().filter((pid) => isVmmOf(pid, runDir) && isZygote(pid));
+}
+
+/** Id of the VM of a VMM, from the path of its log: a clone has the same arguments as its zygote */
+export function vmOf(pid: number): string | undefined {
+  try {
+    return basename(dirname(readlinkSync(`/proc/${pid}/fd/1`)));
+  } catch (error) {
+    if (isGone(error)) return undefined;
+    throw error;
+  }
+}
+
+/** Whether the VMM is a zygote, which others are cloned from. The pool starts and ends zygotes at any time */
+export function isZygote(pid: number): boolean {
+  return vmOf(pid)?.startsWith("zy-") ?? false;
+}
+
+/** Pid of the next VMM in this run folder, as soon as the process has executed QEMU, long before its guest can answer */
 export async function nextVmm(runDir: string, signal: AbortSignal): Promise<number> {
   const known = new Set(processIds().filter((pid) => isVmmOf(pid, runDir)));
   const strangers = new Map<number, string>();
   while (!signal.aborted) {
     for (const pid of processIds()) {
       if (known.has(pid)) continue;
-      if (isVmmOf(pid, runDir)) return pid;
-      // a process that has not changed what it runs since the last look will not become ours
+      if (isVmmOf(pid, runDir) && !isZygote(pid)) return pid;
+      // A process with the same arguments as in the last scan will not execute QEMU any more; in the middle of exec it has none
       const argv = cmdlineOf(pid);
-      if (strangers.get(pid) === argv && !argv.includes("forkd-warden")) known.add(pid);
+      if (argv !== "" && strangers.get(pid) === argv && !argv.includes("forkd-warden")) known.add(pid);
       strangers.set(pid, argv);
     }
     await new Promise((resolve) => setImmediate(resolve));
@@ -95,7 +138,14 @@ export async function nextVmm(runDir: string, signal: AbortSignal): Promise<numb
   throw new Error("no VMM was started");
 }
 
-/** Children of this very process whose program has this name */
+/** Resident memory of a process in bytes: now, and the peak since its start or the last reset of the mark */
+export function residentMemory(pid: number): { bytes: number; peakBytes: number } {
+  const status = readFileSync(`/proc/${pid}/status`, "utf8");
+  const field = (name: string): number => Number(new RegExp(`^${name}:\\s+(\\d+) kB$`, "m").exec(status)?.[1]) * 1024;
+  return { bytes: field("VmRSS"), peakBytes: field("VmHWM") };
+}
+
+/** Direct children of this process that run the program */
 export function ownChildren(program: string): number[] {
   return processIds().filter((pid) => {
     try {
@@ -109,10 +159,13 @@ export function ownChildren(program: string): number[] {
   });
 }
 
-/** Permissions of the mappings of a file in a process, such as "rw-p" */
-export async function mappingsOf(pid: number, path: string): Promise<string[]> {
-  const lines = (await readFile(`/proc/${pid}/maps`, "utf8")).split("\n");
-  return lines.filter((line) => line.endsWith(path)).map((line) => line.split(" ")[1] ?? "");
+/** Mappings of a file in a process, with permissions such as "rw-p" */
+export async function mappingsOf(pid: number, path: string): Promise<{ start: bigint; permissions: string }[]> {
+  const lines = (await readFile(`/proc/${pid}/maps`, "utf8")).split("\n").filter((line) => line.endsWith(path));
+  return lines.map((line) => {
+    const [range = "", permissions = ""] = line.split(" ");
+    return { start: BigInt(`0x${range.split("-")[0]}`), permissions };
+  });
 }
 
 export function processIds(): number[] {

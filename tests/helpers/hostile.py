@@ -1,5 +1,5 @@
-# Runs as root in a guest: stops its agent in the middle, takes its channel to the host, and speaks in its place.
-# Usage: hostile.py MODE SECONDS
+# Runs as root in a guest: stops the agent, takes over its channel to the host and sends hostile frames.
+# Usage: hostile.py MODE [PORT]; starts when /tmp/begin exists. PORT: a server on the host that never reads
 
 import ctypes
 import os
@@ -12,6 +12,8 @@ import time
 PTRACE_SEIZE, PTRACE_INTERRUPT = 0x4206, 0x4207
 PIDFD_OPEN, PIDFD_GETFD = 434, 438
 HELLO, PING, RESULT, ERROR, CREDIT, DATA, EOF, EXEC, STARTED, EXIT, READ = 1, 2, 3, 4, 5, 6, 7, 0x10, 0x11, 0x12, 0x20
+ATTACH, TOOL, STAT, CONNECT, OPENED, DIAL, RESOLVE = 0x14, 0x18, 0x22, 0x40, 0x41, 0x42, 0x43
+WINDOW, DIAL_WINDOW, FIRST_OF_AGENT = 262144, 65536, 1 << 31
 libc = ctypes.CDLL(None, use_errno=True)
 libc.syscall.restype = ctypes.c_long
 libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
@@ -46,7 +48,7 @@ def put(channel, data):
 
 
 def requests(channel, until):
-    """Frames that the host sends; the first may be cut in half by what the agent had read of it."""
+    """Frames from the host. The first may lack the beginning that the agent had already read."""
     held = b""
     while time.monotonic() < until:
         if not select.select([channel], [], [], 0.1)[0]:
@@ -71,7 +73,7 @@ def garbage(channel, until):
 
 
 def foreign(channel, until):
-    """Frames of every kind for streams that were never opened, and for those that were."""
+    """Sends frames of every kind, for open streams and for streams that were never opened."""
     while time.monotonic() < until:
         stream = random.choice([0, random.randrange(1, 300), random.randrange(1 << 31), random.randrange(1 << 31, 1 << 32)])
         kind = random.choice([RESULT, ERROR, CREDIT, EOF, STARTED, EXIT, DATA, EXEC, 0x41, 0x42, 0x43, 0x77])
@@ -80,13 +82,13 @@ def foreign(channel, until):
 
 
 def lies(channel, until):
-    """Answers every request, with lengths that are not true."""
+    """Answers every request with wrong lengths."""
     for kind, stream, _ in requests(channel, until):
         put(channel, frame(RESULT, stream, struct.pack("<II", 0xFFFFFFFF, 0xFFFFFFFF)))
 
 
 def too_much(channel, until):
-    """Sends a file of which nobody gave credit for so much."""
+    """Sends more of a file than the credit allows."""
     for kind, stream, _ in requests(channel, until):
         if kind == READ:
             for _ in range(64):
@@ -100,7 +102,7 @@ def flood(channel, until):
 
 
 def endless(channel, until):
-    """A file without an end, sent as the credit allows."""
+    """Sends a file without an end, within the credit."""
     credit = {}
     for kind, stream, payload in requests(channel, until):
         if kind == READ:
@@ -112,18 +114,147 @@ def endless(channel, until):
             credit[stream] -= 32768
 
 
+def text(value):
+    return struct.pack("<I", len(value)) + value
+
+
+def begin(channel, kind, stream):
+    """Answers the request that opens a stream and returns the channels that can be written to."""
+    if kind in (EXEC, ATTACH, TOOL):
+        put(channel, frame(STARTED, stream, struct.pack("<QIQQ", 7, 8, 0, 0)))
+        return (1, 2)
+    if kind == CONNECT:
+        put(channel, frame(OPENED, stream) + frame(DATA, stream, b"\0HTTP/1.1 200 OK\r\n\r\n"))
+    return (0,)
+
+
+def dial(channel):
+    """Opens a connection to a server on the host that never reads."""
+    if len(sys.argv) > 2:
+        put(channel, frame(DIAL, FIRST_OF_AGENT, text(b"192.0.2.1") + struct.pack("<II", int(sys.argv[2]), 0)))
+
+
+def crumbs(channel, until):
+    """Sends single bytes on every stream, as many as the credit allows."""
+    dial(channel)
+    spent = 64  # upper bound of the bytes that begin() has sent
+    for kind, stream, payload in requests(channel, until):
+        if kind in (READ, EXEC, ATTACH, TOOL, CONNECT):
+            for number in begin(channel, kind, stream):
+                put(channel, frame(DATA, stream, bytes([number, 97])) * (WINDOW - spent))
+        elif kind == OPENED:
+            put(channel, frame(DATA, stream, b"\0a") * DIAL_WINDOW)
+        elif kind == CREDIT:
+            number, more = struct.unpack("<BI", payload)
+            put(channel, frame(DATA, stream, bytes([number, 97])) * more)
+        elif kind == DATA and payload[:1] == b"\3":
+            # code for an interpreter: print without an end
+            put(channel, frame(DATA, stream, b"\1a") * 1024)
+
+
+def turns(channel, until):
+    """Sends single bytes of stdout and stderr in turn, as many as the credit allows."""
+    pair = {}
+    for kind, stream, payload in requests(channel, until):
+        if kind in (EXEC, ATTACH):
+            begin(channel, kind, stream)
+            pair[stream] = frame(DATA, stream, b"\1a") + frame(DATA, stream, b"\2a")
+            put(channel, pair[stream] * WINDOW)
+        elif kind == CREDIT and stream in pair and payload[0] == 1:
+            put(channel, pair[stream] * struct.unpack("<BI", payload)[1])
+
+
+def questions(channel, until):
+    """Sends DNS questions without an end and reads the answers."""
+    query = struct.pack(">HHHHHH", 7, 0x100, 1, 0, 0, 0) + b"\7example\0" + struct.pack(">HH", 1, 1)
+    stream = FIRST_OF_AGENT
+    while time.monotonic() < until:
+        block = b"".join(frame(RESOLVE, stream + n, text(query)) for n in range(1000))
+        stream += 1000
+        while block:
+            readable, writable, _ = select.select([channel], [channel], [], 0.1)
+            try:
+                if readable:
+                    os.read(channel, 65536)
+                if writable:
+                    block = block[os.write(channel, block):]
+            except BlockingIOError:
+                pass
+
+
+def eofs(channel, until):
+    """Sends EOF for the channels of every stream repeatedly."""
+    for kind, stream, _ in requests(channel, until):
+        if kind in (READ, EXEC, ATTACH, TOOL, CONNECT):
+            number = begin(channel, kind, stream)[0]
+            put(channel, frame(DATA, stream, bytes([number, 97])) + frame(EOF, stream, b"\0") * (1 << 18))
+
+
+def changes(channel, until):
+    """Sends invented change events to watchers, as many as the credit allows: longest names first, then the shortest."""
+    for kind, stream, payload in requests(channel, until):
+        if kind == TOOL:
+            begin(channel, kind, stream)
+            put(channel, frame(DATA, stream, b"\1R"))
+            name = b"c\0" + text(b"/" + b"n" * 32000) + text(b"")
+            for _ in range(4):
+                put(channel, frame(DATA, stream, b"\1" + name))
+            more = WINDOW - 1 - 4 * len(name)
+        elif kind == CREDIT and payload[0] == 1:
+            more = struct.unpack("<BI", payload)[1]
+        else:
+            continue
+        record = b"c\0" + text(b"") + text(b"")
+        for _ in range(more // len(record) // 6000):
+            put(channel, frame(DATA, stream, b"\1" + record * 6000))
+
+
+def messages(channel, until):
+    """Answers code for an interpreter with meaningless messages, and with one that has many values."""
+    for kind, stream, payload in requests(channel, until):
+        if kind in (EXEC, ATTACH):
+            begin(channel, kind, stream)
+        elif kind == CREDIT:
+            put(channel, frame(DATA, stream, b"\3" + b"{}\n" * 20000) * (struct.unpack("<BI", payload)[1] // 60000))
+        elif kind == DATA and payload[:1] == b"\3":
+            put(channel, frame(DATA, stream, b"\3" + b"{}\n" * 20000) * 3)
+            put(channel, frame(DATA, stream, b'\3{"event":"display","id":1,"data":{"a":[' + b"[]," * 20000))
+
+
+def pages(channel, until):
+    """Returns folder listings that grow with every request."""
+    count = 0
+    for kind, stream, payload in requests(channel, until):
+        if kind == STAT:
+            put(channel, frame(RESULT, stream, b"d" + struct.pack("<IIIQq", 0o755, 0, 0, 0, 0) + text(b"") * 3))
+        elif kind == READ:
+            put(channel, frame(RESULT, stream, struct.pack("<Q", 0)))
+        elif kind == TOOL:
+            begin(channel, kind, stream)
+            for _ in range(3):
+                page = b""
+                while len(page) < 60000:
+                    count += 1
+                    page += b"+" + text(b"%012d" % count) + b"f" + struct.pack("<IIIQq", 0o644, 0, 0, 0, 0) + text(b"") * 3
+                put(channel, frame(DATA, stream, b"\1" + page))
+            put(channel, frame(DATA, stream, b"\1.\1") + frame(EXIT, stream, struct.pack("<iIB", 0, 0, 0)))
+
+
 def silent(channel, until):
     """Neither reads nor writes."""
-    time.sleep(max(0, until - time.monotonic()))
+    while time.monotonic() < until:
+        time.sleep(1)
 
 
 if os.fork():
     sys.exit(0)
 os.setsid()
-mode, seconds = sys.argv[1], float(sys.argv[2])
-time.sleep(0.3)  # whoever started this has got its answer by then
+mode = sys.argv[1]
+while not os.path.exists("/tmp/begin"):
+    time.sleep(0.01)
 port = steal()
 freeze()
-open("/tmp/attacking", "w").close()
-globals()[mode](port, time.monotonic() + seconds)
-time.sleep(600)  # the agent stays stopped: its tracer lives
+with open("/dev/console", "w") as console:
+    console.write("attacking\n")
+globals()[mode](port, float("inf"))
+time.sleep(600)  # the agent stays stopped while its tracer runs

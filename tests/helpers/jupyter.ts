@@ -1,4 +1,4 @@
-// Jupyter's own protocols through the daemon's proxy: kernels and terminals over WebSockets.
+// Client of Jupyter's kernel and terminal WebSockets, through the daemon's proxy.
 
 import { randomUUID } from "node:crypto";
 import { on, once } from "node:events";
@@ -21,7 +21,7 @@ export class Jupyter {
     return (await response.json()) as T;
   }
 
-  /** What the last expression is worth, or the name of the error */
+  /** Runs code and returns the value of the last expression, or the name of the error */
   async execute(kernel: string, code: string): Promise<string> {
     using socket = await this.#open(`/api/kernels/${kernel}/channels`);
     const header = { msg_id: randomUUID(), msg_type: "execute_request", session: randomUUID(), username: "test", version: "5.3" };
@@ -36,7 +36,7 @@ export class Jupyter {
     return value;
   }
 
-  /** Types a line in a terminal, and reads until the pattern appears */
+  /** Types a line in a terminal and reads until the pattern appears */
   async type(terminal: string, line: string, pattern: RegExp): Promise<string> {
     using socket = await this.#open(`/terminals/websocket/${terminal}`);
     socket.send(["stdin", `${line}\r`]);

@@ -1,4 +1,4 @@
-// The official MCP client at our server: over standard input and output, or over HTTP.
+// The official MCP client, connected to `forkd mcp` over stdio or HTTP.
 
 import assert from "node:assert/strict";
 import { spawn, type ChildProcess } from "node:child_process";
@@ -7,6 +7,7 @@ import { createInterface } from "node:readline";
 import { join, resolve } from "node:path";
 import { Client, StreamableHTTPClientTransport } from "@modelcontextprotocol/client";
 import { StdioClientTransport } from "@modelcontextprotocol/client/stdio";
+import { patience } from "./patience.ts";
 import type { RequestOptions } from "@modelcontextprotocol/client";
 import type { TestDaemon } from "./daemon.ts";
 
@@ -14,7 +15,7 @@ const ROOT = resolve(import.meta.dirname, "..", "..");
 const CLI = join(ROOT, "packages", "cli", "bin", "forkd.mjs");
 const NODE_OPTIONS = ["--disable-warning=ExperimentalWarning"];
 
-/** Every version that the client can speak; the last one has no sessions */
+/** All protocol versions of the client; the last one has no sessions */
 export const VERSIONS = ["2024-10-07", "2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"] as const;
 export type Version = (typeof VERSIONS)[number];
 export const NEWEST: Version = "2026-07-28";
@@ -24,7 +25,7 @@ export function newClient(version: Version): Client {
   return new Client({ name: "test", version: "1" }, options);
 }
 
-/** `forkd mcp` as a child of the client */
+/** Transport that starts `forkd mcp` as a child process */
 export function stdioTransport(daemon: TestDaemon, args: string[] = [], env: Record<string, string> = {}): StdioClientTransport {
   return new StdioClientTransport({
     command: process.execPath,
@@ -52,7 +53,7 @@ export function httpTransport(url: string, token: string): StreamableHTTPClientT
   return new StreamableHTTPClientTransport(new URL(url), { requestInit: { headers: { authorization: `Bearer ${token}` } } });
 }
 
-/** `forkd mcp --http`, until it is disposed */
+/** A `forkd mcp --http` process; ends when disposed */
 export class McpProcess implements AsyncDisposable {
   readonly url: string;
   readonly #child: ChildProcess;
@@ -94,15 +95,15 @@ export class McpProcess implements AsyncDisposable {
 
 export type Answer = { value: Record<string, unknown>; isError: boolean };
 
-/** The JSON of an answer, whatever it says */
+/** JSON of a tool's answer, which may be an error */
 export async function ask(client: Client, name: string, args: object = {}, opts: RequestOptions = {}): Promise<Answer> {
-  const result = await client.callTool({ name, arguments: args as Record<string, unknown> }, opts);
+  const result = await client.callTool({ name, arguments: args as Record<string, unknown> }, { timeout: patience(), ...opts });
   const [content, ...rest] = result.content;
   assert.ok(content?.type === "text" && rest.length === 0, JSON.stringify(result).slice(0, 500));
   return { value: parse(content.text), isError: result.isError === true };
 }
 
-/** The value of a call that works */
+/** Value of a call that must succeed */
 export async function use<T = Record<string, unknown>>(
   client: Client,
   name: string,

@@ -1,9 +1,10 @@
-// A daemon inside a small Internet, with a snapshot whose forks can look at the network.
+// A daemon inside the test network (NetWorld), with a snapshot that contains the network probes.
 
 import { Sandbox, type NetworkOptions } from "forkd";
 import { TestDaemon } from "./daemon.ts";
 import { PROBES } from "./net-guest.ts";
 import { NetWorld, OUTSIDE } from "./net-world.ts";
+import { warmSnapshot } from "./shared-stores.ts";
 import { PYTHON_IMAGE } from "./vm.ts";
 
 export const DNS_OPTIONS = ["--dns-servers", "127.0.0.1:5353"];
@@ -17,7 +18,7 @@ export class NetDaemon implements AsyncDisposable {
     this.daemon = daemon;
   }
 
-  /** @param files folder that the web servers show */
+  /** @param files folder that the web servers serve */
   static async start(files: string = import.meta.dirname): Promise<NetDaemon> {
     const world = await NetWorld.make(files);
     const daemon = await TestDaemon.make();
@@ -32,18 +33,17 @@ export class NetDaemon implements AsyncDisposable {
     }
   }
 
-  /** The snapshot `net`, without a network */
-  async makeSnapshot(tag = "net", network?: NetworkOptions): Promise<void> {
+  /** Makes the snapshot `net`, whose network is off */
+  async makeSnapshot(): Promise<void> {
     const warmUp = { kernels: [{ language: "python" as const, code: PROBES }] };
-    const given = { image: PYTHON_IMAGE, memoryMib: 256, warmUp, timeoutMs: 180_000 };
-    await this.daemon.controller.createSnapshot(tag, { ...given, ...(network ? { network } : {}) });
+    await warmSnapshot(this.daemon.home, "net", { image: PYTHON_IMAGE, memoryMiB: 256, warmUp });
   }
 
   async sandbox(network?: NetworkOptions, tag = "net"): Promise<Sandbox> {
     return Sandbox.create(tag, { controller: this.daemon.controller, ...(network ? { network } : {}) });
   }
 
-  /** Names that most tests use; forgets what was seen before */
+  /** Registers the names that most tests use and clears the recorded connections */
   async beginTest(): Promise<void> {
     this.world.forget();
     await this.world.name({

@@ -1,12 +1,17 @@
-// What a program inside a guest sees of the network: functions of Python, and a short way to call them.
+// Python functions that probe the network from inside a guest, and a helper that calls them.
+
+import { patience } from "./patience.ts";
 
 import type { Sandbox } from "forkd";
 
-/** For the warm-up: every fork has them */
+/** Connection timeout of probes in the guest; shorter than the limit of an eval, so that the probe reports it */
+const HANG_SECS = patience(5) / 1000;
+
+/** Python code for the warm-up of the snapshot; every fork inherits the functions */
 export const PROBES = String.raw`
 import ctypes, errno, os, socket, struct, threading, time
 
-def get(host, port=80, path="/hello", timeout=30):
+def get(host, port=80, path="/hello", timeout=${HANG_SECS}):
     """The body of a page, or the name of what failed"""
     try:
         s = socket.create_connection((host, port), timeout)
@@ -31,7 +36,7 @@ def ask(name, type=1, server="192.0.2.1", tcp=False):
     family = socket.AF_INET6 if ":" in server else socket.AF_INET
     try:
         s = socket.socket(family, socket.SOCK_STREAM if tcp else socket.SOCK_DGRAM)
-        s.settimeout(20)
+        s.settimeout(${HANG_SECS})
         s.connect((server, 53))
         s.send((struct.pack(">H", len(query)) if tcp else b"") + query)
         answer = s.recv(4096)[2 if tcp else 0:]
@@ -49,7 +54,7 @@ held = {}
 
 def hold(name, host, port=7):
     """A connection that echoes, kept open"""
-    held[name] = socket.create_connection((host, port), 30)
+    held[name] = socket.create_connection((host, port), ${HANG_SECS})
     return echo(name)
 
 def echo(name, text="hello"):
@@ -62,13 +67,13 @@ def echo(name, text="hello"):
 def waits(name):
     """What a program sees that just reads"""
     try:
-        held[name].settimeout(30)
+        held[name].settimeout(${HANG_SECS})
         return held[name].recv(100).decode() or "ended"
     except OSError as e:
         return errno.errorcode.get(e.errno, str(e))
 `;
 
-/** The value of a Python expression in the guest */
+/** Value of a Python expression in the guest */
 export async function probe(sandbox: Sandbox, expression: string): Promise<unknown> {
-  return (await sandbox.eval(expression, { timeoutSecs: 120 })).value;
+  return (await sandbox.eval(expression, { timeoutSecs: patience() / 1000 })).value;
 }

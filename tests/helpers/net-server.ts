@@ -1,5 +1,5 @@
-// The servers of a small Internet: web on port 80 and 8080, echo on 7, one that never reads on 9, names on 127.0.0.1:5353.
-// Usage: net-server.ts web[,names] FOLDER, with a channel to the test
+// Servers of the test network: HTTP on ports 80 and 8080, echo on 7, one that never reads on 9, DNS on 127.0.0.1:5353.
+// Usage: net-server.ts web[,names] FOLDER, with an IPC channel to the test
 
 import { createSocket } from "node:dgram";
 import { createReadStream } from "node:fs";
@@ -10,7 +10,7 @@ import { join, normalize } from "node:path";
 import { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
 
-/** name → type → lists of addresses, one after the other, the last one for ever */
+/** name → type → lists of addresses. Each query gets the next list; the last list repeats */
 export type Records = Record<string, { A?: string[][]; AAAA?: string[][]; TXT?: string }>;
 export type ToServer = { kind: "records"; records: Records };
 export type FromServer =
@@ -29,7 +29,7 @@ const tell = (message: FromServer): void => void process.send?.(message);
 let records: Records = {};
 
 function hit(socket: Socket): void {
-  socket.on("error", () => undefined); // clients of these tests are cut off
+  socket.on("error", () => undefined); // the tests reset connections
   tell({
     kind: "hit",
     address: (socket.localAddress ?? "").replace("::ffff:", ""),
@@ -75,7 +75,7 @@ function* chunks(bytes: number): Generator<Buffer> {
   for (let left = bytes; left > 0; left -= CHUNK.length) yield CHUNK.subarray(0, Math.min(left, CHUNK.length));
 }
 
-/** Only as much of DNS as a resolver asks of a server */
+/** Implements only the part of DNS that a resolver needs */
 function reply(query: Buffer): Buffer {
   const labels: string[] = [];
   let at = 12;

@@ -1,4 +1,4 @@
-// What ordinary clients fetch: a Git repository, a Python index and a Debian repository, each as plain files.
+// Static test sites: a Git repository, a Python package index and a Debian repository.
 
 import { execFile } from "node:child_process";
 import { createHash } from "node:crypto";
@@ -8,7 +8,7 @@ import { promisify } from "node:util";
 
 const run = promisify(execFile);
 
-/** Makes them below the folder: git/tool.git, simple/tiny/, apt/ */
+/** Makes git/tool.git, simple/tiny/ and apt/ in the folder */
 export async function makeSites(dir: string): Promise<void> {
   await Promise.all([makeGit(dir), makeIndex(dir), makeDebian(dir)]);
 }
@@ -24,11 +24,11 @@ async function makeGit(dir: string): Promise<void> {
   await git("add", "README");
   await git("commit", "--quiet", "--message", "first");
   await run("git", ["clone", "--quiet", "--bare", work, bare]);
-  // so that it can be fetched as plain files
+  // the dumb HTTP protocol needs this index
   await run("git", ["-C", bare, "update-server-info"]);
 }
 
-/** A wheel is a zip with its metadata in it */
+/** A wheel is a zip file that contains its metadata */
 async function makeIndex(dir: string): Promise<void> {
   const page = join(dir, "simple", "tiny");
   await mkdir(page, { recursive: true });
@@ -51,7 +51,7 @@ with zipfile.ZipFile(sys.argv[1], "w") as z:
   );
 }
 
-/** A flat repository of one package */
+/** A flat Debian repository with one package */
 async function makeDebian(dir: string): Promise<void> {
   const root = join(dir, "deb");
   const repository = join(dir, "apt");

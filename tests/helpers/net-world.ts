@@ -1,4 +1,4 @@
-// A small Internet of the test's own: two network namespaces and a cable between them. No packet can leave it.
+// An isolated test network: two network namespaces joined by a veth pair, with no route to the host.
 
 import assert from "node:assert/strict";
 import { execFile, fork, spawn, type ChildProcess } from "node:child_process";
@@ -11,7 +11,7 @@ import type { FromServer, Records, ToServer } from "./net-server.ts";
 
 const run = promisify(execFile);
 const SERVER = join(import.meta.dirname, "net-server.ts");
-/** Where the daemon is, and where everybody else is */
+/** Addresses in the daemon's namespace, and addresses of the servers */
 const DAEMON_SIDE = ["198.51.100.1/24", "10.55.0.1/24", "2001:db8:1::1/64"];
 export const OUTSIDE = {
   public: "203.0.113.10",
@@ -28,15 +28,16 @@ export const OUTSIDE = {
 } as const;
 const GATEWAY6 = "2001:db8:1::7";
 
-/** A connection that a server saw */
+/** A connection that a server accepted */
 export type Hit = Extract<FromServer, { kind: "hit" }>;
 
 export class NetWorld implements AsyncDisposable {
-  /** what stands in front of a program that is to run where the daemon is */
+  /** command prefix that runs a program in the daemon's namespace */
   readonly inside: string[];
-  /** every connection and every name that was asked for, in order */
+  /** all connections and all DNS queries, in order */
   readonly hits: Hit[] = [];
   readonly asked: string[] = [];
+  readonly #questions = new Map<string, number>();
   readonly #children: ChildProcess[];
   readonly #names: ChildProcess;
 
@@ -47,12 +48,16 @@ export class NetWorld implements AsyncDisposable {
     for (const server of Object.values(servers)) {
       server.on("message", (message: FromServer) => {
         if (message.kind === "hit") this.hits.push(message);
-        if (message.kind === "asked") this.asked.push(message.name);
+        if (message.kind === "asked") {
+          this.asked.push(message.name);
+          const question = `${message.type} ${message.name}`;
+          this.#questions.set(question, (this.#questions.get(question) ?? 0) + 1);
+        }
       });
     }
   }
 
-  /** Why there can be none on this machine; undefined: there can */
+  /** Returns the reason if this machine cannot create the namespaces */
   static async missing(): Promise<string | undefined> {
     try {
       await run("unshare", [...unshareFlags(), "ip", "link", "add", "va", "type", "veth", "peer", "name", "vb"]);
@@ -62,7 +67,7 @@ export class NetWorld implements AsyncDisposable {
     }
   }
 
-  /** @param files folder that the web servers show */
+  /** @param files folder that the web servers serve */
   static async make(files: string): Promise<NetWorld> {
     const children: ChildProcess[] = [];
     try {
@@ -85,7 +90,7 @@ export class NetWorld implements AsyncDisposable {
       }
       await ip(inside.enter, "route", "add", "default", "via", OUTSIDE.gateway);
       await ip(inside.enter, "-6", "route", "add", "default", "via", GATEWAY6);
-      // what the outside answers comes from any of its addresses
+      // The servers answer from any of their addresses, so they need a route back
       for (const address of DAEMON_SIDE.slice(1, 2))
         await ip(outside.enter, "route", "add", address.replace("1/24", "0/24"), "dev", "outer");
       const servers = {
@@ -99,16 +104,21 @@ export class NetWorld implements AsyncDisposable {
     }
   }
 
-  /** From now on names lead there; each list of addresses is given once, the last one for ever */
+  /** Sets the DNS records. Each query gets the next list of addresses; the last list repeats */
   async name(records: Records): Promise<void> {
     const done = once(this.#names, "message");
     this.#names.send({ kind: "records", records } satisfies ToServer);
     await done;
   }
 
-  /** Waits until a server saw a connection to this address */
+  /** Waits until a server has accepted a connection to this address */
   async hit(address: string): Promise<void> {
     await until(() => this.hits.some((hit) => hit.address === address));
+  }
+
+  /** Number of A queries for a name */
+  timesAsked(name: string): number {
+    return this.#questions.get(`1 ${name}`) ?? 0;
   }
 
   forget(): void {
@@ -133,7 +143,7 @@ function nodad(address: string): string[] {
   return address.includes(":") ? ["nodad"] : [];
 }
 
-/** A namespace lives as long as somebody is in it: a program that reads until its input ends, as it does with this process */
+/** A namespace lives as long as a process in it: `cat` ends when this process closes its input */
 async function namespace(enter: string[], flags: string[], children: ChildProcess[]): Promise<{ pid: number; enter: string[] }> {
   const [program, ...args] = [...enter, "unshare", ...flags, "sh", "-c", "echo $$; exec cat"];
   const child = spawn(program, args, { stdio: ["pipe", "pipe", "inherit"] });

@@ -1,13 +1,19 @@
-// Servers that run inside guests in tests of ports.
+// Servers that run inside guests in the port tests.
+
+import { rounds } from "./all.ts";
+
+/** Size of `/source`: far above the allowed memory growth of the daemon */
+export const SOURCE_BYTES = rounds(80, 150) * 1024 * 1024;
 
 /**
- * Python. 8000: tells what it was sent; `/sink` counts what it gets, `/source` sends 150 MB, `/events` sends events until it is let go,
- * `/connections` says how many there were. 8006: the same on IPv6 loopback only. 8001: echo. 8010 and on: answers that are none
+ * Python. 8000: returns the request as JSON; `/sink` counts the bytes it receives, `/source` sends a large body,
+ * `/events` sends events until released, `/connections` returns the number of connections. 8006: the same, only on IPv6
+ * loopback. 8001: echo. 8010 and above: malformed responses.
  */
 export const PYTHON_SERVERS = `
 import http.server, json, socket, socketserver, threading, time
 
-SIZE = 150 * 1024 * 1024
+SIZE = ${SOURCE_BYTES}
 connections = 0
 sent = 0
 let_go = threading.Event()
@@ -69,7 +75,7 @@ class Teller(http.server.BaseHTTPRequestHandler):
             self.send_header("Content-Type", "text/event-stream")
             self.end_headers()
             self.wfile.write(b"data: 1\\n\\n")
-            let_go.wait(60)
+            let_go.wait()
             self.wfile.write(b"data: 2\\n\\n")
             self.close_connection = True
             return
@@ -114,7 +120,10 @@ hostile(8013, lambda c: c.sendall(b"HTTP/1.1 200 OK\\r\\nContent-Length: 100\\r\
 hostile(8014, lambda c: c.sendall(b"HTTP/1.1 101 Switching Protocols\\r\\nConnection: Upgrade\\r\\nUpgrade: x\\r\\n\\r\\n"))
 `;
 
-/** Node. 3000: a page that opens a WebSocket to `/echo` and listens to `/events`, and tells what came of both; `/headers` tells what it was sent */
+/**
+ * Node. 3000: a page that opens a WebSocket to `/echo` and an event stream from `/events` and shows the results of
+ * both; `/headers` returns the request headers
+ */
 export const NODE_SERVER = `
 const { createHash } = require("node:crypto");
 const http = require("node:http");

@@ -1,4 +1,4 @@
-// Numbers that can be had again: a run that failed is repeated with its seed.
+// Reproducible random numbers: a failed run is repeated with its seed.
 
 export class Random {
   #state: number;

@@ -1,4 +1,4 @@
-// Builds a recipe with the real command line.
+// Builds a recipe with the real CLI.
 
 import assert from "node:assert/strict";
 
@@ -6,7 +6,7 @@ import type { TestDaemon } from "./daemon.ts";
 
 type Options = { set?: Record<string, string>; tag?: string; /** the recipe's own tests must succeed too */ test?: boolean };
 
-/** The tag of its snapshot. Images are those of the machine's store, so they are built once for all test files */
+/** Returns the tag of the snapshot. Images come from the machine's store, so they are built once for all test files */
 export async function buildRecipe(daemon: TestDaemon, name: string, opts: Options = {}): Promise<string> {
   const set = Object.entries(opts.set ?? {}).flatMap(([key, value]) => ["--set", `${key}=${value}`]);
   const tag = opts.tag === undefined ? [] : ["--tag", opts.tag];

@@ -1,16 +1,17 @@
-// A folder of the host with what folders have, and the proof that a guest sees the same.
+// A host folder with all kinds of entries, and a check that a guest sees the same.
 
 import assert from "node:assert/strict";
 import { createHash, randomBytes } from "node:crypto";
 import { chmod, lstat, mkdir, mkdtemp, readdir, readFile, readlink, rm, symlink, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { patience } from "./patience.ts";
 
 import type { Sandbox } from "forkd";
 
 const MANY = 1000;
 
-/** Walks a folder; what it prints is the same as `walk` gives */
+/** Walks a folder in the guest; prints the same as `walk` returns */
 const WALK = `
 import hashlib, json, os, stat, sys
 def walk(root):
@@ -37,7 +38,7 @@ export class SharedFolder implements AsyncDisposable {
     this.path = path;
   }
 
-  /** A small tree: folders, files, links, odd names, a program, a Python package */
+  /** Makes a small tree: folders, files, links, unusual names, a program, a Python package */
   static async make(): Promise<SharedFolder> {
     const folder = new SharedFolder(await mkdtemp(join(tmpdir(), "forkd-test-share-")));
     const { path } = folder;
@@ -59,7 +60,7 @@ export class SharedFolder implements AsyncDisposable {
     return folder;
   }
 
-  /** A file of this size; its MD5, which a translated guest is quickest with */
+  /** Adds a file of this size and returns its MD5, the fastest hash in an emulated guest */
   async addLarge(name: string, size: number): Promise<string> {
     const content = randomBytes(size);
     await writeFile(join(this.path, name), content);
@@ -71,7 +72,7 @@ export class SharedFolder implements AsyncDisposable {
     await Promise.all(Array.from({ length: MANY }, async (_, n) => writeFile(join(this.path, "many", `file-${n}`), `content ${n}`)));
   }
 
-  /** Everything in it, as the host has it */
+  /** All entries of the folder as the host sees them */
   async walk(): Promise<Record<string, unknown[]>> {
     const found: Record<string, unknown[]> = {};
     const visit = async (below: Buffer): Promise<void> => {
@@ -94,9 +95,9 @@ export class SharedFolder implements AsyncDisposable {
     return found;
   }
 
-  /** The guest sees what is here, and nothing else */
+  /** Asserts that the guest sees exactly the same entries */
   async assertSeen(sandbox: Sandbox, target: string): Promise<void> {
-    const { exit_code, stdout, stderr } = await sandbox.exec(["python3", "-c", WALK, target], { timeoutSecs: 120 });
+    const { exit_code, stdout, stderr } = await sandbox.exec(["python3", "-c", WALK, target], { timeoutSecs: patience() / 1000 });
     assert.equal(exit_code, 0, stderr);
     assert.deepEqual(JSON.parse(stdout), await this.walk());
   }

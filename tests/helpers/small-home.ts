@@ -1,13 +1,13 @@
-// A store on a small file system of its own, which can be filled up.
+// A store on a small tmpfs, for tests of a full disk.
 
 import { execFile } from "node:child_process";
 import { mkdtemp, rm, statfs, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { promisify } from "node:util";
-import { prepareHome, resolveHome } from "@forkd/daemon";
+import { prepareHome, resolveHome } from "@forkd/runtime";
 
-import type { Home, Snapshot } from "@forkd/daemon";
+import type { Home, Snapshot } from "@forkd/runtime";
 
 const run = promisify(execFile);
 
@@ -20,7 +20,7 @@ export class SmallHome implements AsyncDisposable {
     this.home = home;
   }
 
-  /** With copies of the images, the guest kernels and one base snapshot of another home */
+  /** Copies images, guest kernels and one base snapshot from another home */
   static async make(from: Home, snapshot: Snapshot, sizeMiB: number): Promise<SmallHome> {
     const dir = await mkdtemp(join(tmpdir(), "forkd-test-small-"));
     await run("mount", ["-t", "tmpfs", "-o", `size=${sizeMiB}M,mode=700`, "tmpfs", dir]);
@@ -33,7 +33,7 @@ export class SmallHome implements AsyncDisposable {
       await run("cp", ["-a", join(from.images, image), home.images]);
       await run("cp", ["-a", `${from.guestKernels}/.`, home.guestKernels]);
       await run("cp", ["-a", `${from.cache}/.`, home.cache]);
-      // without holes: on a full tmpfs even reading one ends the reader
+      // Copy without holes: on a full tmpfs, reading a hole ends the reader with SIGBUS
       await run("cp", ["-a", "--sparse=never", snapshot.dir, home.snapshots]);
       await writeFile(join(home.snapshots, "tags", snapshot.manifest.tag), snapshot.manifest.id);
       return small;
@@ -43,7 +43,7 @@ export class SmallHome implements AsyncDisposable {
     }
   }
 
-  /** Takes all space but this much; gives back what frees it again */
+  /** Fills the file system up to `leaveBytes` and returns a function that frees the space */
   async fill(leaveBytes: number): Promise<() => Promise<void>> {
     const { bavail, bsize } = await statfs(this.#dir);
     const file = join(this.#dir, "ballast");

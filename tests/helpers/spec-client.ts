@@ -1,4 +1,4 @@
-// A plain HTTP client that believes nothing: every answer is checked against spec/openapi.json.
+// A plain HTTP client that validates every answer against spec/openapi.json.
 
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
@@ -6,7 +6,7 @@ import { request, type IncomingHttpHeaders, type IncomingMessage, type RequestOp
 import { resolve } from "node:path";
 import { buffer } from "node:stream/consumers";
 import type { Duplex } from "node:stream";
-import { SchemaChecker, type Schema } from "./json-schema.ts";
+import { SchemaChecker, type Schema } from "./schema-checker.ts";
 
 const FILE = resolve(import.meta.dirname, "..", "..", "spec", "openapi.json");
 export const openapi = JSON.parse(readFileSync(FILE, "utf8")) as { paths: Record<string, Record<string, Operation>> } & Schema;
@@ -46,7 +46,7 @@ export class SpecClient {
 
   constructor(target: Target, opts: { token?: string } = {}) {
     this.#target = target;
-    this.#headers = { host: "forkd", ...(opts.token === undefined ? {} : { authorization: `Bearer ${opts.token}` }) };
+    this.#headers = { host: "localhost", ...(opts.token === undefined ? {} : { authorization: `Bearer ${opts.token}` }) };
   }
 
   async send(method: string, path: string, opts: SendOptions = {}): Promise<Reply> {
@@ -57,14 +57,14 @@ export class SpecClient {
     return reply;
   }
 
-  /** Expects an error answer, and gives its problem */
+  /** Expects an error answer and returns its problem */
   async problem(method: string, path: string, opts: SendOptions = {}): Promise<Problem & { status: number }> {
     const { status, body } = await this.send(method, path, opts);
     assert.ok(status >= 400, `${method} ${path} succeeded with ${status}: ${JSON.stringify(body)}`);
     return { ...(body as Problem), status };
   }
 
-  /** A connection that stops speaking HTTP: what it gives back for these bytes, or the problem */
+  /** Upgrades a connection, sends the bytes and returns the bytes received, or the problem */
   async upgrade(path: string, opts: { upgrade: string; bytes: Uint8Array }): Promise<{ value: Buffer; status: number } | Refusal> {
     const headers = { ...this.#headers, connection: "Upgrade", upgrade: opts.upgrade };
     const options: RequestOptions & { allowHalfOpen: true } = { ...this.#target, path, headers, agent: false, allowHalfOpen: true };
@@ -88,14 +88,14 @@ export class SpecClient {
     return { code, message, details, status };
   }
 
-  /** Server-sent events, each checked, until somebody stops iterating */
+  /** Server-sent events, each validated, until the caller stops iterating */
   async *events(query: string, headers: Record<string, string> = {}): AsyncGenerator<Record<string, unknown>> {
     const response = await this.open("GET", `/v1/events${query}`, { headers });
     if (response.statusCode !== 200) assert.fail(`events: ${response.statusCode} ${(await buffer(response)).toString()}`);
     for await (const event of this.eventsIn(response, "Event")) yield event;
   }
 
-  /** The events of an answer, each checked against the schema of that name */
+  /** Events of a response, each validated against the named schema */
   async *eventsIn(response: IncomingMessage, schema: string): AsyncGenerator<Record<string, unknown>> {
     assert.equal(response.headers["content-type"], "text/event-stream");
     let text = "";
@@ -118,7 +118,7 @@ export class SpecClient {
     const type = opts.json === undefined ? "application/octet-stream" : "application/json";
     const headers = { ...this.#headers, ...(body === undefined ? {} : { "content-type": type }), ...opts.headers };
     return new Promise((done, reject) => {
-      // a connection for each: what one request does to it is not the next one's trouble
+      // One connection per request: a connection broken by one request must not affect the next
       const { signal } = opts;
       const sent = request({ ...this.#target, method, path, headers, agent: false, ...(signal ? { signal } : {}) }, done);
       sent.once("error", reject);
@@ -127,7 +127,7 @@ export class SpecClient {
   }
 }
 
-/** Which operation of the document a request is */
+/** Operation of the document that a request belongs to */
 function operationOf(method: string, path: string): Operation | undefined {
   const [plain = ""] = path.split("?");
   return OPERATIONS.find((known) => (known.method ?? method) === method && known.pattern.test(plain))?.operation;
@@ -153,7 +153,7 @@ function checkReply(method: string, path: string, sent: SendOptions, reply: Repl
   assert.deepEqual(problems, [], `${where}: ${reply.bytes.toString().slice(0, 500)}`);
   const { request_id: requestId } = (reply.body ?? {}) as Partial<Problem>;
   if (requestId !== undefined) assert.equal(requestId, reply.headers["x-request-id"], where);
-  // what the daemon takes is what the document promises
+  // A request that the daemon accepts must be valid in the document
   const request = operation?.requestBody?.content["application/json"]?.schema;
   if (reply.status < 300 && request && sent.json !== undefined)
     assert.deepEqual(checker.problems(sent.json, request), [], `${where}: request`);
@@ -166,7 +166,7 @@ function valuesOf(type: string, { body, bytes }: Reply): unknown[] {
   return [bytes.toString()];
 }
 
-/** Server-sent events that have come to their end */
+/** Parses a complete stream of server-sent events */
 export function eventsIn(bytes: Buffer): { event: string; id: string; data: Record<string, unknown> }[] {
   const blocks = bytes.toString().split("\n\n");
   return blocks.flatMap((block) => {

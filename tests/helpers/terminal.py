@@ -1,4 +1,4 @@
-"""Runs a command at a terminal of its own. Commands come as lines of JSON, and so does what happens.
+"""Runs a command on a new pseudo-terminal. Reads commands and writes events as JSON lines.
 
 in:  {"type": "text"}  {"resize": [rows, cols]}  {"modes": true}
 out: {"output": "base64"}  {"modes": "..."}  {"exit": code}
@@ -49,7 +49,7 @@ if pid == 0:
     os.execvp(sys.argv[1], sys.argv[1:])
 
 tell(pid=pid)
-# the slave stays open here, so that its modes can be looked at when the command has gone
+# keep the slave open, so that its modes can be read after the command has exited
 ended = None
 commands = b""
 while True:

@@ -1,4 +1,4 @@
-// A command at a terminal of its own, typed at and looked at like a person would.
+// A command with its own pseudo-terminal.
 
 import { spawn, type ChildProcess } from "node:child_process";
 import { createInterface } from "node:readline";
@@ -26,12 +26,12 @@ export class Terminal implements AsyncDisposable {
     });
   }
 
-  /** Everything that was shown */
+  /** All output so far */
   get screen(): string {
     return this.#screen;
   }
 
-  /** Of the command itself */
+  /** Pid of the command */
   get pid(): number {
     return this.#pid;
   }
@@ -44,20 +44,20 @@ export class Terminal implements AsyncDisposable {
     this.#say({ resize: [rows, cols] });
   }
 
-  /** Types a line and waits until the answer is there, which is not in what was typed */
+  /** Types a line and waits for output that matches `answer`, which must not match the echo of the line */
   async ask(line: string, answer: RegExp): Promise<string> {
     const from = this.#screen.length;
     this.type(`${line}\r`);
     return this.shows(answer, from);
   }
 
-  /** Waits until it is shown, after what had been shown before */
+  /** Waits until the output after offset `from` matches */
   async shows(what: RegExp, from = 0): Promise<string> {
     await this.#comes(`${String(what)} is not shown`, () => what.test(this.#screen.slice(from)));
     return what.exec(this.#screen.slice(from))?.[0] ?? "";
   }
 
-  /** The terminal's settings as they are now */
+  /** Current settings of the terminal */
   async modes(): Promise<string> {
     this.#modes = undefined;
     this.#say({ modes: true });
@@ -65,7 +65,7 @@ export class Terminal implements AsyncDisposable {
     return this.#modes ?? "";
   }
 
-  /** The exit code, -n after signal n */
+  /** Exit code, or -n after signal n */
   async exit(): Promise<number> {
     await this.#comes("the command does not end", () => this.#exit !== undefined);
     return this.#exit ?? Number.NaN;

@@ -1,15 +1,16 @@
-// Waits for what will come, and fails when it does not.
+// Polls for a condition, with a timeout that fits this machine.
 
 import assert from "node:assert/strict";
 import { setTimeout as sleep } from "node:timers/promises";
+import { patience } from "./patience.ts";
 
-const PATIENCE_MS = 60_000;
 const POLL_MS = 5;
 
 export async function until(isSo: () => Promise<boolean> | boolean): Promise<void> {
-  const deadline = Date.now() + PATIENCE_MS;
+  const withinMs = patience();
+  const deadline = Date.now() + withinMs;
   while (!(await isSo())) {
-    assert.ok(Date.now() < deadline, `it did not come to that: ${isSo.toString()}`);
+    assert.ok(Date.now() < deadline, `not so within ${withinMs} ms: ${isSo.toString()}`);
     await sleep(POLL_MS);
   }
 }

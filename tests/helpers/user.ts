@@ -1,20 +1,21 @@
-// An ordinary user of this machine, with a store of its own; both go in the end.
+// A temporary unprivileged user with its own store; both are removed at the end.
 
 import assert from "node:assert/strict";
 import { execFile, type ExecFileException } from "node:child_process";
 import { randomBytes } from "node:crypto";
-import { access, readFile } from "node:fs/promises";
+import { access, mkdir, readFile, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { promisify } from "node:util";
-import { prepareHome, resolveHome, Runtime } from "@forkd/daemon";
+import { ImageStore, prepareHome, resolveHome, Runtime } from "@forkd/runtime";
 import { processIds } from "./host.ts";
-import { ensurePythonImage } from "./vm.ts";
+import { patience } from "./patience.ts";
+import { ensurePythonImage, PYTHON_IMAGE } from "./vm.ts";
 
-import type { Home } from "@forkd/daemon";
+import type { Home, Snapshot } from "@forkd/runtime";
 
 const run = promisify(execFile);
 const root = resolve(import.meta.dirname, "../..");
-const WITHIN_MS = 240_000;
 
 export class TestUser {
   readonly name: string;
@@ -27,13 +28,13 @@ export class TestUser {
     this.home = resolveHome({ FORKD_HOME: `${folder}/store`, FORKD_RUN: `${folder}/run` });
   }
 
-  /** The user, or why there can be none */
+  /** Returns the user, or the reason why this process cannot add one */
   static async make(): Promise<TestUser | string> {
     if (process.getuid?.() !== 0) return "only root can add a user for this test";
     const name = `forkd-test-${randomBytes(3).toString("hex")}`;
-    await run("useradd", ["--create-home", "--user-group", "--shell", "/bin/sh", name]);
-    const line = (await readFile("/etc/passwd", "utf8")).split("\n").find((entry) => entry.startsWith(`${name}:`));
-    const user = new TestUser(name, line?.split(":")[5] ?? "");
+    const folder = join(tmpdir(), name);
+    await run("useradd", ["--create-home", "--home-dir", folder, "--user-group", "--shell", "/bin/sh", name]);
+    const user = new TestUser(name, folder);
     try {
       const needed = [join(root, "forkd"), join(root, "node_modules/.bin/node"), join(root, "dist/bin/forkd-warden")];
       for (const file of needed) await user.as("test", ["-r", file, "-a", "-x", file]);
@@ -44,23 +45,38 @@ export class TestUser {
     }
   }
 
-  /** Gives it the guest kernels of a store, and its images unless they are to come some other way */
+  /** Copies the guest kernels of a store and, unless disabled, the Python image */
   async fill(from: Home, opts: { images: boolean } = { images: true }): Promise<void> {
     await prepareHome(from);
     await ensurePythonImage(from);
-    // this makes the guest kernel of the present agent, so that it need not be fetched
+    // Starting a runtime builds the guest kernel for the current agent, so that it is not downloaded
     await (await Runtime.start({ home: from })).close();
     await run("install", ["-d", "-m", "700", "-o", this.name, "-g", this.name, this.home.root, this.home.run]);
-    for (const part of [...(opts.images ? [from.images] : []), from.guestKernels]) await run("cp", ["-a", part, this.home.root]);
+    await run("cp", ["-a", from.guestKernels, this.home.root]);
+    if (opts.images) {
+      const { id } = await new ImageStore(from).get(PYTHON_IMAGE);
+      await mkdir(this.home.images, { mode: 0o700 });
+      await run("cp", ["-a", "--reflink=auto", join(from.images, id.replace("sha256:", "")), this.home.images]);
+      await new ImageStore(this.home).tag(PYTHON_IMAGE, id);
+    }
     await run("chown", ["-R", `${this.name}:${this.name}`, this.home.root]);
   }
 
-  /** What a program prints that it runs */
+  /** Copies the snapshot: a hard link would change the owner of the original */
+  async addSnapshot({ dir, manifest }: Snapshot): Promise<void> {
+    const tags = join(this.home.snapshots, "tags");
+    await mkdir(tags, { recursive: true, mode: 0o700 });
+    await run("cp", ["-a", "--reflink=auto", dir, this.home.snapshots]);
+    await writeFile(join(tags, manifest.tag), manifest.id, { mode: 0o600 });
+    await run("chown", ["-R", `${this.name}:${this.name}`, this.home.snapshots]);
+  }
+
+  /** Standard output of a program that runs as this user */
   async as(program: string, args: readonly string[]): Promise<string> {
     const env = { PATH: "/usr/local/bin:/usr/bin:/bin", HOME: this.folder, FORKD_HOME: this.home.root, FORKD_RUN: this.home.run };
     const variables = Object.entries(env).map(([key, text]) => `${key}=${text}`);
     const identity = ["--reuid", this.name, "--regid", this.name, "--clear-groups", "--reset-env"];
-    const { stdout } = await run("setpriv", [...identity, "env", ...variables, program, ...args], { timeout: WITHIN_MS, cwd: "/" });
+    const { stdout } = await run("setpriv", [...identity, "env", ...variables, program, ...args], { timeout: patience(40), cwd: "/" });
     return stdout;
   }
 
@@ -75,10 +91,10 @@ export class TestUser {
   }
 
   async remove(): Promise<void> {
-    // a test that failed may have left some
+    // a failed test may leave processes behind
     for (const pid of await this.processes()) process.kill(pid, "SIGKILL");
     await run("userdel", ["--remove", this.name]).catch((error: ExecFileException) => {
-      // it grumbles that there is no mail box
+      // userdel exits with 12 if there is no mail spool
       if (error.code !== 12) throw error;
     });
     await assert.rejects(access(this.folder), { code: "ENOENT" });

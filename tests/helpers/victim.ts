@@ -1,7 +1,7 @@
-// A process that forks children of a snapshot, says who they are, and waits to be killed.
+// A process that forks children of a snapshot, prints their pids and waits to be killed.
 // Usage: node victim.ts TAG N
 
-import { Runtime } from "@forkd/daemon";
+import { Runtime } from "@forkd/runtime";
 import { ownChildren } from "./host.ts";
 
 const [tag = "", n = "1"] = process.argv.slice(2);

@@ -1,4 +1,4 @@
-// One runtime and one warm snapshot per test file, and the proof that nothing of them remains.
+// One runtime and one warm snapshot per test file, with a check for leftovers at the end.
 
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
@@ -7,33 +7,62 @@ import { copyFile, link, mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { promisify } from "node:util";
-import { buildImage, countLeftovers, ImageStore, importImage, prepareHome, resolveHome, Runtime } from "@forkd/daemon";
-import { namesIn, ownChildren, tracesOf, type Traces } from "./host.ts";
+import { buildImage, countLeftovers, ImageStore, importImage, prepareHome, resolveHome, Runtime } from "@forkd/runtime";
+import { disksOfZygotes, namesIn, ownChildren, tracesOf, type Traces } from "./host.ts";
+import { shareImage, warmSnapshot, type WarmSpec } from "./shared-stores.ts";
 
-import type { Home, Sandbox, Snapshot } from "@forkd/daemon";
+import type { Home, RuntimeOptions, Sandbox, Snapshot } from "@forkd/runtime";
 
 const run = promisify(execFile);
 
 export const PYTHON_IMAGE = "python-numpy";
 const PYTHON_PACKAGES = ["python3", "python3-numpy"];
-export const NODE_IMAGE = "test-node";
+const NODE_IMAGE = "test-node";
+
+/** Shared by as many test files as possible: equal warm-ups are built once per run */
+const WARM_PYTHON =
+  "import numpy, os, random, socket, time, uuid; warmed = [1, 2]; rng = numpy.random.default_rng(1); inner = [random.Random(1)]";
+const WARM_NODE = "const crypto = require('node:crypto'); const warmed = [1, 2]; Math.random()";
+/** Snapshot of most test files */
+export const PYTHON_WARM: WarmSpec = {
+  image: PYTHON_IMAGE,
+  memoryMiB: 256,
+  diskMiB: undefined,
+  env: { FROM_SNAPSHOT: "yes" },
+  warmUp: { exec: [], kernels: [{ language: "python", code: WARM_PYTHON }] },
+};
+
+/** In MiB */
+export const DISK_MIB = 128;
+/** The same with a disk */
+export const DISK_WARM: WarmSpec = {
+  ...PYTHON_WARM,
+  diskMiB: DISK_MIB,
+  warmUp: {
+    exec: [["sh", "-c", "mkdir /data && echo frozen > /data/kept && echo unsynced > /data/late"]],
+    kernels: [{ language: "python", code: `${WARM_PYTHON}; kept = 41` }],
+  },
+};
+export const NODE_WARM: WarmSpec = {
+  image: NODE_IMAGE,
+  memoryMiB: 256,
+  warmUp: { kernels: [{ language: "node", code: WARM_NODE }] },
+};
 
 export type TestVmOptions = {
-  image?: typeof PYTHON_IMAGE | typeof NODE_IMAGE;
-  /** warms the kernel */
+  /** settings of the snapshot, if not the default ones */
+  spec?: WarmSpec;
+  /** another Python warm-up; costs a boot */
   code?: string;
-  memoryMiB?: number;
-  diskMiB?: number;
-  /** programs that warm it before that */
-  exec?: string[][];
-  env?: Record<string, string>;
+  /** limits of zygotes, if not the default ones */
+  zygotes?: RuntimeOptions["zygotes"];
   home?: Home;
 };
 
 export class TestVm {
   readonly runtime: Runtime;
   readonly snapshot: Snapshot;
-  /** beginning of all tags of this file */
+  /** prefix of all tags of this file */
   readonly tag: string;
   readonly #before: Traces;
 
@@ -48,7 +77,7 @@ export class TestVm {
     return this.runtime.home;
   }
 
-  /** A child of the file's snapshot, or of another one */
+  /** Forks the file's snapshot, or another one */
   async fork(from: string | Snapshot = this.snapshot): Promise<Sandbox> {
     return this.runtime.forkOne(from);
   }
@@ -58,7 +87,7 @@ export class TestVm {
     return outcomes.flatMap(({ sandbox }) => (sandbox ? [sandbox] : []));
   }
 
-  /** Ends all sandboxes, removes all snapshots of this file, closes the runtime and asserts that nothing is left */
+  /** Ends all sandboxes, removes this file's snapshots, closes the runtime and asserts that nothing is left */
   async close(): Promise<void> {
     const { runtime } = this;
     try {
@@ -72,40 +101,31 @@ export class TestVm {
   }
 }
 
-/** Quick when it is there */
+/** Fast when the image exists */
 export async function ensurePythonImage(home: Home): Promise<void> {
-  await buildImage(home, { name: PYTHON_IMAGE, packages: PYTHON_PACKAGES });
+  await shareImage(home, PYTHON_IMAGE, async (store) => buildImage(store, { name: PYTHON_IMAGE, packages: PYTHON_PACKAGES }));
 }
 
 /** Starts a runtime and makes the warm snapshot of a test file */
 export async function startVm(name: string, opts: TestVmOptions = {}): Promise<TestVm> {
   const home = await prepareHome(opts.home ?? resolveHome());
-  const image = opts.image ?? PYTHON_IMAGE;
-  if (image === NODE_IMAGE) await ensureNodeImage(home);
+  const spec = opts.spec ?? (opts.code === undefined ? PYTHON_WARM : withCode(opts.code));
+  if (spec.image === NODE_IMAGE) await ensureNodeImage(home);
   else await ensurePythonImage(home);
-  const runtime = await Runtime.start({ home });
+  // shown when the file fails: a child that could not be cloned, for example
+  const runtime = await Runtime.start({ home, zygotes: opts.zygotes, onWarning: (message) => void process.stderr.write(`${message}\n`) });
   try {
     const before = await tracesOf(home);
-    const { snapshot } = await runtime.createSnapshot({
-      tag: uniqueTag(name),
-      image,
-      memoryMiB: opts.memoryMiB ?? 256,
-      diskMiB: opts.diskMiB,
-      env: opts.env ?? {},
-      warmUp: {
-        exec: opts.exec ?? [],
-        kernels: [
-          image === NODE_IMAGE
-            ? { language: "node", code: opts.code ?? "1" }
-            : { language: "python", code: opts.code ?? "import numpy, random, os, uuid, time" },
-        ],
-      },
-    });
+    const snapshot = await warmSnapshot(home, uniqueTag(name), spec);
     return new TestVm(runtime, snapshot, before);
   } catch (error) {
     await runtime.close();
     throw error;
   }
+}
+
+function withCode(code: string): WarmSpec {
+  return { ...PYTHON_WARM, warmUp: { exec: [], kernels: [{ language: "python", code }] } };
 }
 
 function uniqueTag(name: string): string {
@@ -116,9 +136,10 @@ async function assertNothingLeft(runtime: Runtime, before: Traces): Promise<void
   assert.equal(await countLeftovers(runtime.runDir), 0, `left in ${runtime.runDir}: ${(await namesIn(runtime.runDir)).join(", ")}`);
   assert.deepEqual(ownChildren("forkd-warden"), [], "a warden is left");
   assert.deepEqual(await tracesOf(runtime.home), before);
+  assert.deepEqual(await disksOfZygotes(runtime.home), [], "disks of zygotes are left");
 }
 
-/** A copy of a base snapshot under another tag, changed before it can be used; its memory is the same file */
+/** Copies a base snapshot to another tag and applies `change` first; memory is the same file */
 export async function copySnapshot(
   vm: TestVm,
   suffix: string,
@@ -133,7 +154,7 @@ export async function copySnapshot(
   const manifest = JSON.parse(await readFile(join(vm.snapshot.dir, "manifest.json"), "utf8")) as Record<string, unknown>;
   Object.assign(manifest, { id, tag });
   await change(dir, manifest);
-  // a change may have written a manifest of its own, even a broken one
+  // `change` may have written a manifest itself, possibly an invalid one
   await writeFile(join(dir, "manifest.json"), JSON.stringify(manifest), { flag: "wx" }).catch((error: NodeJS.ErrnoException) => {
     if (error.code !== "EEXIST") throw error;
   });
@@ -141,8 +162,12 @@ export async function copySnapshot(
   return tag;
 }
 
-/** An image of nothing but this Node and its libraries: made without network, and proof that a guest needs nothing else */
+/** An image with only this Node and its libraries: needs no network, and shows that a guest needs nothing else */
 export async function ensureNodeImage(home: Home): Promise<void> {
+  await shareImage(home, NODE_IMAGE, importNodeImage);
+}
+
+async function importNodeImage(home: Home): Promise<void> {
   if (await new ImageStore(home).find(NODE_IMAGE)) return;
   const dir = await mkdtemp(join(tmpdir(), "forkd-test-node-"));
   try {

@@ -1,4 +1,4 @@
-"""E2B's code interpreter of PyPI against the daemon: what its documentation shows, with and without asyncio."""
+"""Examples from the documentation of E2B's code interpreter (PyPI) against the daemon, with and without asyncio."""
 
 import asyncio
 import base64
@@ -6,6 +6,9 @@ import os
 
 from e2b import NotFoundException
 from e2b_code_interpreter import AsyncSandbox, Sandbox
+
+# Same value as in tests/helpers/patience.ts
+PATIENCE_SECS = int(20 * float(os.environ.get("FORKD_TEST_REFERENCE_MS", 10_000)) / 1000)
 
 FIGURE = """
 import matplotlib.pyplot as plt
@@ -16,7 +19,7 @@ plt.show()
 
 
 def check_sync():
-    with Sandbox.create(envs={"COLOUR": "blue"}) as sandbox:
+    with Sandbox.create(timeout=5 * PATIENCE_SECS, envs={"COLOUR": "blue"}) as sandbox:
         sandbox.run_code("x = 1")
         seen = []
         execution = sandbox.run_code("x += 1; print('grüße'); x", on_stdout=lambda message: seen.append(message.line))
@@ -27,12 +30,12 @@ def check_sync():
         error = sandbox.run_code("1 / 0").error
         assert (error.name, error.value) == ("ZeroDivisionError", "division by zero"), error
 
-        (figure,) = sandbox.run_code(FIGURE).results
+        (figure,) = sandbox.run_code(FIGURE, timeout=PATIENCE_SECS).results
         assert base64.b64decode(figure.png).startswith(b"\x89PNG")
         assert figure.chart.type == "bar" and figure.chart.y_label == "Count", figure.chart
         assert [(bar.label, float(bar.value)) for bar in figure.chart.elements] == [("a", 1.0), ("b", 2.0)]
 
-        (table,) = sandbox.run_code("import pandas as pd\npd.DataFrame({'a': [1, 2]})").results
+        (table,) = sandbox.run_code("import pandas as pd\npd.DataFrame({'a': [1, 2]})", timeout=PATIENCE_SECS).results
         assert table.data == {"a": [1, 2]} and "<table" in table.html, table
 
         code = "import os; (os.environ.get('COLOUR'), os.environ.get('ONE'))"
@@ -54,7 +57,7 @@ def check_sync():
 
 
 async def check_async():
-    sandbox = await AsyncSandbox.create()
+    sandbox = await AsyncSandbox.create(timeout=5 * PATIENCE_SECS)
     try:
         results = []
         execution = await sandbox.run_code("const x = 6; x * 7", language="javascript", on_result=results.append)
@@ -66,5 +69,5 @@ async def check_async():
 check_sync()
 asyncio.run(check_async())
 print("all of it works", flush=True)
-# the HTTP library of newer SDKs now and then aborts while the interpreter ends
+# Skip interpreter shutdown: the HTTP library of newer SDKs sometimes aborts there
 os._exit(0)

@@ -1,16 +1,17 @@
-// Run as root in a guest with cgroup v2: gives processes limits as the daemon does, and prints what the kernel made of it.
+// Runs as root in a guest with cgroup v2: applies limits to processes as the daemon does, and prints the kernel's
+// settings.
 // Usage: node limits-in-guest.ts WARDEN
 
 import { once } from "node:events";
 import { spawn } from "node:child_process";
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { ControlGroups, NO_LIMITS } from "../../packages/daemon/src/host/control-groups.ts";
-import { Warden } from "../../packages/daemon/src/memory/warden.ts";
+import { ControlGroups, NO_LIMITS } from "../../packages/runtime/src/host/control-groups.ts";
+import { Warden } from "../../packages/runtime/src/warden/warden.ts";
 
 const [wardenBinary = ""] = process.argv.slice(2);
 
-// as a service manager does: a group of its own, with controllers
+// like a service manager: an own group with controllers
 const ROOT = "/sys/fs/cgroup";
 const UNIT = join(ROOT, "unit");
 for (const controller of ["memory", "cpu", "pids", "io"]) writeFileSync(join(ROOT, "cgroup.subtree_control"), `+${controller}`);
@@ -36,7 +37,7 @@ facts["limits"] = ["memory.max", "cpu.max", "cpu.weight", "pids.max"].map((file)
 facts["inGroup"] = read(join(group.dir, "cgroup.procs")) === String(vmm.pid);
 facts["daemonIn"] = read("/proc/self/cgroup").slice(3);
 
-// another daemon finds it
+// a second daemon finds the group
 const again = new ControlGroups({ home: "/tmp", parents: async () => [(await warden.info()).pid] });
 writeFileSync(join(group.dir, "memory.max"), "max");
 const found = await again.found("sb-one", vmm.pid, limits);

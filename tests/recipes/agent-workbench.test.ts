@@ -1,4 +1,5 @@
-// Every part of the workbench in a fork, each used by a client of its kind through the proxy.
+// The recipe agent-workbench: each server in a fork, used by its own client through the proxy.
+// Builds images: the image of a recipe is part of what is tested.
 
 import assert from "node:assert/strict";
 import { after, before, describe, it } from "node:test";
@@ -6,6 +7,7 @@ import { Sandbox } from "forkd";
 import { TestDaemon } from "../helpers/daemon.ts";
 import { Jupyter } from "../helpers/jupyter.ts";
 import { overHttp } from "../helpers/mcp.ts";
+import { patience } from "../helpers/patience.ts";
 import { connectBrowser, warmPage, whyNoBrowser } from "../helpers/playwright.ts";
 import { buildRecipe } from "../helpers/recipe.ts";
 
@@ -13,10 +15,10 @@ import type { Client } from "@modelcontextprotocol/client";
 
 const TOOLS = ["browser_eval", "browser_open", "browser_screenshot", "list_files", "read_file", "run_shell", "write_file"];
 const PNG = "iVBORw0KGgo";
-/** Emulated guests on a busy machine take longer than the client's minute */
-const PATIENCE = { timeout: 300_000 };
+/** The client's default of one minute is too short for emulated guests on a busy machine */
+const PATIENCE = { timeout: patience() };
 
-describe("recipe agent-workbench", { skip: await whyNoBrowser(), timeout: 900_000 }, () => {
+describe("recipe agent-workbench", { skip: await whyNoBrowser() }, () => {
   let daemon: TestDaemon;
   let token: string;
   let sandbox: Sandbox;
@@ -38,7 +40,7 @@ describe("recipe agent-workbench", { skip: await whyNoBrowser(), timeout: 900_00
     await daemon[Symbol.asyncDispose]();
   });
 
-  it("has files and a shell as MCP tools", async () => {
+  it("offers files and a shell as MCP tools", async () => {
     assert.deepEqual((await mcp.listTools()).tools.map(({ name }) => name).toSorted(), TOOLS);
     await use("write_file", { path: "work/page.html", content: "<title>made by the agent</title><h1>Done</h1>" });
     assert.equal(await use("list_files", { path: "work" }), "page.html");
@@ -51,7 +53,7 @@ describe("recipe agent-workbench", { skip: await whyNoBrowser(), timeout: 900_00
     assert.match(textOf(late.content), /^TimeoutError/);
   });
 
-  it("speaks every version of MCP that has this transport and begins with a handshake", async () => {
+  it("supports every MCP version that has this transport and begins with a handshake", async () => {
     for (const version of ["2025-03-26", "2025-06-18"] as const) {
       const client = await overHttp(`${proxyOf(sandbox, 8931)}/mcp`, token, version);
       assert.equal((await client.listTools()).tools.length, TOOLS.length);
@@ -74,7 +76,7 @@ describe("recipe agent-workbench", { skip: await whyNoBrowser(), timeout: 900_00
     await browser.close();
   });
 
-  it("keeps pages away from its servers", async () => {
+  it("blocks access of pages to its servers", async () => {
     const cross = { origin: "http://evil.example", "content-type": "application/json" };
     const body = JSON.stringify({ jsonrpc: "2.0", id: 1, method: "tools/list" });
     assert.equal((await sandbox.ports.fetch(8931, "/mcp", { method: "POST", headers: cross, body })).status, 403);
@@ -83,7 +85,7 @@ describe("recipe agent-workbench", { skip: await whyNoBrowser(), timeout: 900_00
     assert.equal((await sandbox.ports.fetch(8888, "/api/terminals", { method: "POST", headers: cross, body: "{}" })).status, 404);
   });
 
-  it("has a warm kernel of Jupyter, of its own in each fork", async () => {
+  it("has a warm Jupyter kernel, separate in each fork", async () => {
     const [mine, theirs] = [jupyterOf(sandbox), jupyterOf(other)];
     const [kernel] = await mine.call<{ id: string }[]>("/api/kernels");
     assert.ok(kernel);

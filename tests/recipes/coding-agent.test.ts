@@ -1,4 +1,5 @@
-// The recipe coding-agent: its own tests, and the demo as a user runs it, whose patch mends the project on the host.
+// The recipe coding-agent: its own tests, and the demo, whose patch fixes the project on the host.
+// Builds images: the image of a recipe is part of what is tested.
 
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
@@ -8,6 +9,7 @@ import { join, resolve } from "node:path";
 import { after, before, describe, it } from "node:test";
 import { promisify } from "node:util";
 import { TestDaemon } from "../helpers/daemon.ts";
+import { patience } from "../helpers/patience.ts";
 import { buildRecipe } from "../helpers/recipe.ts";
 
 const run = promisify(execFile);
@@ -28,10 +30,10 @@ describe("recipe coding-agent", () => {
     await rm(dir, { recursive: true, force: true });
   });
 
-  it("tries three fixes in three branches of a running machine, and brings the best patch out", async () => {
+  it("tries three fixes in three branches of a running machine, and exports the best patch", async () => {
     const patch = join(dir, "winner.patch");
     const args = ["--disable-warning=ExperimentalWarning", join(RECIPE, "demo.ts"), patch];
-    const { stdout } = await run(process.execPath, args, { env: daemon.env, timeout: 300_000 });
+    const { stdout } = await run(process.execPath, args, { env: daemon.env, timeout: patience(40) });
 
     assert.match(stdout, /^The repository: 3 failed, 2 passed/m);
     assert.match(stdout, /^✗ average the two in the middle: 1 failed, 4 passed/m);

@@ -1,4 +1,4 @@
-// Every example runs with its real framework and real VMs, against the scripted model, where nothing but loopback can be reached.
+// All examples, with real frameworks and VMs, against a scripted model in a network namespace with only loopback.
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
@@ -16,10 +16,7 @@ import { until } from "../helpers/until.ts";
 const OFFLINE = join(ROOT, "examples", "runner", "offline.ts");
 const NODE = [process.execPath, "--disable-warning=ExperimentalWarning"];
 const MOST_LINES = 150;
-const EXAMPLE_WITHIN_MS = 300_000;
-/** The first time, packages are installed */
-const INSTALL_WITHIN_MS = 900_000;
-/** One that is Python and asynchronous, and the one that is not Python */
+/** One asynchronous Python example and the TypeScript example */
 const INTERRUPTED = ["langgraph", "vercel-ai"];
 
 const missing = await withoutNamespace();
@@ -29,7 +26,7 @@ type Outcome = { code: number | null; stdout: string; stderr: string };
 
 describe("the examples", { skip }, () => {
   let daemon: TestDaemon;
-  /** for temporary files */
+  /** folder for temporary files */
   let scratch: string;
   const notInstalled = new Map<string, string>();
 
@@ -44,10 +41,10 @@ describe("the examples", { skip }, () => {
     await daemon[Symbol.asyncDispose]();
   });
 
-  it("are there", () => assert.ok(exampleNames().length >= 6, exampleNames().join(", ")));
+  it("exist", () => assert.ok(exampleNames().length >= 6, exampleNames().join(", ")));
 
   for (const name of exampleNames()) {
-    it(`${name} branches an agent: one past, several futures`, { timeout: EXAMPLE_WITHIN_MS + INSTALL_WITHIN_MS }, async (context) => {
+    it(`${name} branches an agent: one history, several continuations`, async (context) => {
       try {
         await prepareExample(name, { note: (message) => context.diagnostic(message) });
       } catch (error) {
@@ -78,7 +75,7 @@ describe("the examples", { skip }, () => {
   }
 
   for (const name of INTERRUPTED) {
-    it(`${name} leaves nothing behind after Ctrl-C`, { timeout: EXAMPLE_WITHIN_MS }, async (context) => {
+    it(`${name} leaves nothing behind after Ctrl-C`, async (context) => {
       const reason = notInstalled.get(name);
       if (reason) return context.skip(reason);
       const { code, stderr } = await example(name, { interruptAt: "branching" });
@@ -88,10 +85,10 @@ describe("the examples", { skip }, () => {
     });
   }
 
-  it("ask the model that a key and an address are given for", { timeout: EXAMPLE_WITHIN_MS }, async (context) => {
+  it("use the model of the given key and address", async (context) => {
     const reason = notInstalled.get("mcp");
     if (reason) return context.skip(reason);
-    // the scripted model is that one here, and all of it runs where nothing else can be reached
+    // the example uses the scripted model, in a namespace where only loopback is reachable
     const inside = [...IN_NAMESPACE, ...NODE, OFFLINE, join(ROOT, "examples", "run"), "mcp"];
     const { code, stdout, stderr } = await run(inside, { ...daemon.env, FORKD_NO_AUTOSTART: "1", OPENAI_MODEL: "scripted-tour-mcp" });
     assert.equal(code, 0, `${stderr}${stdout}`);
@@ -99,7 +96,7 @@ describe("the examples", { skip }, () => {
     assert.equal(new Set(linesWith(stdout, "  own future:  ")).size, 3, stdout);
   });
 
-  it("in TypeScript have the types of their framework", { timeout: EXAMPLE_WITHIN_MS }, async (context) => {
+  it("in TypeScript type-check against their framework", async (context) => {
     const reason = notInstalled.get("vercel-ai");
     if (reason) return context.skip(reason);
     const { args } = await prepareExample("vercel-ai", { note: (message) => context.diagnostic(message) });
@@ -117,19 +114,19 @@ describe("the examples", { skip }, () => {
     for (const name of exampleNames()) assert.ok(stderr.includes(name), stderr);
   });
 
-  it("want to know which model a key is for", async () => {
+  it("need the model that a key is for", async () => {
     const { code, stderr } = await example("mcp", { env: { OPENAI_API_KEY: "none" } });
     assert.equal(code, 1);
     assert.match(stderr, /OPENAI_MODEL is not/);
   });
 
-  it("do not use a daemon offline that only the network leads to", async () => {
+  it("refuse to use a remote daemon offline", async () => {
     const { code, stderr } = await example("mcp", { env: { FORKD_URL: "http://127.0.0.1:1" } });
     assert.equal(code, 1);
     assert.match(stderr, /cannot be reached offline/);
   });
 
-  it("do not run without a key where no network namespace can be made", async () => {
+  it("refuse to run without a key where no network namespace can be made", async () => {
     const bin = await mkdtemp(join(tmpdir(), "forkd-test-examples-"));
     try {
       await writeFile(join(bin, "unshare"), "#!/bin/sh\necho 'not permitted' >&2\nexit 1\n", { mode: 0o755 });
@@ -157,22 +154,22 @@ describe("the examples", { skip }, () => {
   }
 
   async function assertNothingLeft(): Promise<void> {
-    // what was interrupted while it was made is given up when the daemon sees that nobody waits for it
+    // the daemon removes objects of an interrupted request when it detects the disconnect
     await until(async () => (await daemon.controller.listSandboxes()).length === 0);
     await until(async () => (await daemon.controller.listSnapshots()).every(({ tag }) => tag === "python"));
     assert.deepEqual(await readdir(scratch), [], "temporary files are left");
   }
 });
 
-describe("the place where examples run offline", { skip }, () => {
-  // Nobody has these addresses: the namespace itself has a route for half of them, to nowhere.
+describe("the network namespace of offline runs", { skip }, () => {
+  // The namespace has the addresses of this test range; a throw route makes the upper half unreachable.
   const world = "ip link set lo up && ip address add 198.51.100.1/24 dev lo && ip route add throw 198.51.100.128/25";
 
   for (const [address, said] of [
     ["198.51.100.1", "nothing tried to reach another machine"],
-    ["198.51.100.200", "attempts to reach another machine, all in vain: 1"],
+    ["198.51.100.200", "failed attempts to reach another machine: 1"],
   ] as const) {
-    it(`says of a connection to ${address}: ${said}`, async () => {
+    it(`answers a connection to ${address}: ${said}`, async () => {
       const attempt = `require("node:net").connect(9, "${address}").on("error", () => undefined)`;
       const inside = [...NODE, OFFLINE, process.execPath, "-e", attempt];
       const { code, stdout, stderr } = await run([...IN_NAMESPACE, "sh", "-c", `${world} && exec "$@"`, "sh", ...inside]);
@@ -196,7 +193,7 @@ async function run([program = "", ...args]: string[], env: NodeJS.ProcessEnv = p
   return { code: child.exitCode, stdout, stderr };
 }
 
-/** What stands behind this on the lines that begin with it */
+/** The rest of each line that begins with `start` */
 function linesWith(output: string, start: string): string[] {
   return output.split("\n").flatMap((line) => (line.startsWith(start) ? [line.slice(start.length)] : []));
 }

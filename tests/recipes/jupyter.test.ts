@@ -1,4 +1,5 @@
-// The recipe jupyter: its warm kernel, spoken to by PyPI's jupyter_kernel_client over HTTP and WebSockets through the proxy of ports.
+// The recipe jupyter: its warm kernel, used by jupyter_kernel_client (PyPI) over HTTP and WebSockets through the proxy.
+// Builds images: the image of a recipe is part of what is tested.
 
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
@@ -8,6 +9,7 @@ import { promisify } from "node:util";
 import { Sandbox } from "forkd";
 import { TestDaemon } from "../helpers/daemon.ts";
 import { pythonWith } from "../helpers/e2b-python.ts";
+import { patience } from "../helpers/patience.ts";
 import { buildRecipe } from "../helpers/recipe.ts";
 
 const run = promisify(execFile);
@@ -33,11 +35,11 @@ describe("recipe jupyter", { skip: "reason" in found ? found.reason : false }, (
 
   after(async () => daemon[Symbol.asyncDispose]());
 
-  /** What each cell printed, and the value of its last line */
+  /** Output of each cell and the value of its last line */
   async function cells(sandbox: Sandbox, ...code: string[]): Promise<string[]> {
     assert.ok("python" in found);
     const server = `http://${daemon.bind}/v1/sandboxes/${sandbox.id}/proxy/8888`;
-    const { stdout } = await run(found.python, [CLIENT, server, token, ...code], { timeout: 120_000 });
+    const { stdout } = await run(found.python, [CLIENT, server, token, ...code], { timeout: patience(40) });
     return (JSON.parse(stdout) as Reply[]).map(({ outputs }) =>
       outputs.map(({ text, data }) => text ?? data?.["text/plain"] ?? "?").join(""),
     );
@@ -49,14 +51,14 @@ describe("recipe jupyter", { skip: "reason" in found ? found.reason : false }, (
     for (const answer of answers) assert.deepEqual(answer, ["True\n", "[3.0, -2.0, 1.0]"]);
   });
 
-  it("keeps what each fork does to itself, over connections", async () => {
+  it("keeps the state of each fork across connections", async () => {
     await Promise.all([cells(first, "model[:] = 1; note = 'first'"), cells(second, "model[:] = 2")]);
     const code = ["model.tolist()", "'note' in globals()"];
     assert.deepEqual(await cells(first, ...code), ["[1.0, 1.0, 1.0]", "True"]);
     assert.deepEqual(await cells(second, ...code), ["[2.0, 2.0, 2.0]", "False"]);
   });
 
-  it("goes on in forks of a fork", async () => {
+  it("continues in forks of a fork", async () => {
     const [child] = await first.fork(1);
     assert.ok(child);
     await using fork = child;
@@ -70,7 +72,7 @@ describe("recipe jupyter", { skip: "reason" in found ? found.reason : false }, (
     for (const index of code.keys()) assert.notEqual(a[index], b[index]);
   });
 
-  it("serves the files of notebooks", async () => {
+  it("serves notebook files", async () => {
     const body = JSON.stringify({ type: "file", format: "text", content: "x = 1\n" });
     const saved = await first.ports.fetch(8888, "/api/contents/own.py", { method: "PUT", body });
     assert.equal(saved.status, 201);

@@ -1,4 +1,5 @@
-// The recipe nodejs: its own tests, and what the SDK gets from it.
+// The recipe nodejs: its own tests, and its use through the SDK.
+// Builds images: the image of a recipe is part of what is tested.
 
 import assert from "node:assert/strict";
 import { after, before, describe, it } from "node:test";
@@ -19,7 +20,7 @@ describe("recipe nodejs", () => {
     assert.equal(await buildRecipe(daemon, "nodejs", { test: true }), "nodejs");
   });
 
-  it("has a Node in every fork that keeps what it was told, and programs besides", async () => {
+  it("has in every fork a Node kernel that keeps its state, and programs besides", async () => {
     await using sandbox = await Sandbox.create("nodejs", { controller: daemon.controller });
     await sandbox.eval("var total = 0; for (const n of [1, 2, 3]) total += n");
     assert.equal((await sandbox.eval("total * 7")).value, 42);

@@ -1,4 +1,5 @@
-// Five forks of one warm browser, each driven by Playwright through the proxy.
+// The recipe playwright-browser: five forks of one warm browser, each driven by Playwright through the proxy.
+// Builds images: the image of a recipe is part of what is tested.
 
 import assert from "node:assert/strict";
 import { after, before, describe, it } from "node:test";
@@ -11,7 +12,7 @@ import type { Page } from "playwright-core";
 
 const CHILDREN = 5;
 
-describe("recipe playwright-browser", { skip: await whyNoBrowser(), timeout: 900_000 }, () => {
+describe("recipe playwright-browser", { skip: await whyNoBrowser() }, () => {
   let daemon: TestDaemon;
   let token: string;
   let children: Sandbox[];
@@ -31,14 +32,14 @@ describe("recipe playwright-browser", { skip: await whyNoBrowser(), timeout: 900
     await daemon[Symbol.asyncDispose]();
   });
 
-  it("is warm on the same page in every fork", async () => {
+  it("shows the warm page in every fork", async () => {
     for (const page of pages) assert.equal(await page.title(), "warm");
     const screenshots = await Promise.all(pages.map(async (page) => page.screenshot()));
     const [first] = screenshots;
     for (const screenshot of screenshots) assert.deepEqual(screenshot, first);
   });
 
-  it("shows a page of its own in each", async () => {
+  it("has an independent page in each fork", async () => {
     const screenshots = await Promise.all(
       pages.map(async (page, index) => {
         await children[index]?.files.write("/tmp/own.html", `<title>page ${index}</title><h1>Page ${index}</h1>`);
@@ -51,7 +52,7 @@ describe("recipe playwright-browser", { skip: await whyNoBrowser(), timeout: 900
     assert.equal(new Set(screenshots.map((screenshot) => screenshot.toString("base64"))).size, CHILDREN);
   });
 
-  it("goes on where it was: two forks of one child show its page, and what was typed there", async () => {
+  it("continues in forks of a child: both show its page and the text typed there", async () => {
     const [child, page] = [children[0], pages[0]];
     assert.ok(child && page);
     await page.setContent("<title>form</title><input autofocus style='caret-color: transparent'>");

@@ -1,4 +1,5 @@
-// The recipe postgres-fixture: twenty tests at once, each with a database machine of its own, asked by npm's pg.
+// The recipe postgres-fixture: twenty concurrent tests, each with its own database VM, through npm's pg.
+// Builds images: the image of a recipe is part of what is tested.
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
@@ -30,7 +31,7 @@ describe("recipe postgres-fixture", () => {
 
   after(async () => daemon[Symbol.asyncDispose]());
 
-  /** What a test of an application would do: a machine, a client, and both gone at the end */
+  /** Runs a test as an application would: forks a VM, connects a client and removes both at the end */
   async function withDatabase(use: (client: Client, sandbox: Sandbox) => Promise<void>): Promise<void> {
     await using sandbox = await Sandbox.create(tag, { controller: daemon.controller });
     const client = await connect(sandbox);
@@ -61,11 +62,11 @@ describe("recipe postgres-fixture", () => {
     }
   });
 
-  it("has the seed, untouched, in the next fork", async () => {
+  it("has the unchanged seed in the next fork", async () => {
     await withDatabase(async (client) => assert.deepEqual(await contents(client), { ...SEED, changed: [] }));
   });
 
-  it("takes the changes of a sandbox into the forks of it, and no further", async () => {
+  it("has the changes of a sandbox in its forks only", async () => {
     await withDatabase(async (client, sandbox) => {
       await client.query("delete from orders");
       const [child] = await sandbox.fork(1);
@@ -79,7 +80,7 @@ describe("recipe postgres-fixture", () => {
     });
   });
 
-  it("is reached by any client through forkd port", async () => {
+  it("accepts any client through forkd port", async () => {
     await using sandbox = await Sandbox.create(tag, { controller: daemon.controller });
     const forward = spawn(FORKD, ["port", sandbox.id, "0:5432"], {
       env: { ...daemon.env, FORKD_NO_AUTOSTART: "1" },
@@ -100,7 +101,7 @@ describe("recipe postgres-fixture", () => {
   });
 });
 
-/** How much is there, and who changed which customers */
+/** Row counts, and the customers that were changed */
 async function contents(client: Client): Promise<{ customers: number; orders: number; changed: string[] }> {
   const { rows } = await client.query<{ customers: number; orders: number; changed: string[] }>(`
     select (select count(*)::int from customers) as customers,

@@ -1,4 +1,5 @@
-// The recipe python-numpy: its own tests, and what the SDK gets from it.
+// The recipe python-numpy: its own tests, and its use through the SDK.
+// Builds images: the image of a recipe is part of what is tested.
 
 import assert from "node:assert/strict";
 import { after, before, describe, it } from "node:test";
@@ -19,7 +20,7 @@ describe("recipe python-numpy", () => {
     assert.equal(await buildRecipe(daemon, "python-numpy", { test: true }), "python-numpy");
   });
 
-  it("has numpy in the memory of every fork", async () => {
+  it("has numpy imported in every fork", async () => {
     await using sandbox = await Sandbox.create("python-numpy", { controller: daemon.controller });
     const { value } = await sandbox.eval("int(numpy.arange(1000).sum())");
     assert.equal(value, 499_500);

@@ -1,6 +1,6 @@
-//! Loaded into QEMU before 8.2, which opens the memory image of a child for writing although it maps it privately: the one file that
-//! FORKD_READ_ONLY names is opened for reading, whatever is asked. So the image can lie where a VMM cannot write.
-//! Built by scripts/setup.sh, outside cargo: what that builds is static, and this has to be loaded.
+//! Loaded into QEMU before 8.2, which opens the memory image of a child for writing although it maps it privately. The
+//! file that FORKD_READ_ONLY names is opened for reading, whatever the flags are, so the image can be on a read-only
+//! mount. Built by scripts/setup.sh without cargo: cargo's builds here are static, and this must be a shared library.
 
 #![no_std]
 
@@ -9,7 +9,7 @@ const NAMES: &[u8] = b"FORKD_READ_ONLY\0";
 const AT_FDCWD: c_int = -100;
 const O_ACCMODE: c_int = 3;
 
-// core has them only from Rust 1.64 on
+// core has them from Rust 1.64 on
 #[allow(non_camel_case_types)]
 type c_char = i8;
 #[allow(non_camel_case_types)]
@@ -30,7 +30,7 @@ unsafe fn open_as_allowed(path: *const c_char, flags: c_int, mode: c_uint) -> c_
 }
 
 /// # Safety
-/// As open(2). The mode is read as if it were always given: where it is not, nobody uses it.
+/// As open(2). The mode is read even if the caller passed none; open(2) ignores it then.
 #[no_mangle]
 pub unsafe extern "C" fn open(path: *const c_char, flags: c_int, mode: c_uint) -> c_int {
     open_as_allowed(path, flags, mode)
@@ -43,7 +43,7 @@ pub unsafe extern "C" fn open64(path: *const c_char, flags: c_int, mode: c_uint)
     open_as_allowed(path, flags, mode)
 }
 
-/// What the C library's checks make of an open without a mode
+/// The C library's name for an open without a mode, with fortified headers
 ///
 /// # Safety
 /// As open(2).

@@ -1,11 +1,11 @@
-//! The processes that were started: those that run, and how others ended while nobody listened.
+//! The processes that the warden started: running ones, and the exits that no client has received.
 
-use crate::fault::{Context, Fault, Outcome};
-use crate::wire::Writer;
+use crate::error::{Context, Error, Outcome};
+use forkd_wire::Writer;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 
-/// With these two the longest list is still one message
+/// With these two limits the longest list still fits one message
 const MAX_LIVE: usize = 32 * 1024;
 const MAX_ENDED: usize = 4096;
 
@@ -13,34 +13,34 @@ const MAX_ENDED: usize = 4096;
 pub struct Ended {
     pub pid: i32,
     pub start_time: u64,
-    /// -1 when it was a signal
+    /// -1 if a signal ended the process
     pub code: i32,
-    /// 0 when it was no signal
+    /// 0 if the process exited
     pub signal: i32,
 }
 
 struct Live {
     start_time: u64,
-    /// The client has started or listed it, so it can make sense of its end
+    /// The client started or listed the child, so it can use a report of the exit
     known: bool,
 }
 
 #[derive(Default)]
 pub struct Children {
     live: BTreeMap<i32, Live>,
-    /// Not reported to anybody, oldest first
+    /// Not yet sent to a client, oldest first
     ended: VecDeque<Ended>,
 }
 
 impl Children {
     pub fn check_room(&self) -> Outcome<()> {
         if self.live.len() >= MAX_LIVE {
-            return Err(Fault::new("EAGAIN", "too many processes"));
+            return Err(Error::new("EAGAIN", "too many processes"));
         }
         Ok(())
     }
 
-    /// A child that its client is told of.
+    /// Adds a child that the client knows.
     pub fn add(&mut self, pid: i32, start_time: u64) {
         let known = true;
         self.live.insert(pid, Live { start_time, known });
@@ -58,7 +58,7 @@ impl Children {
         self.live.keys().copied()
     }
 
-    /// A child was reaped: how it ended, and whether the client knows it; None when it was none of these.
+    /// Records a reaped child: its exit, and whether the client knows it; None if the pid is not in the table.
     pub fn end(&mut self, pid: i32, code: i32, signal: i32) -> Option<(Ended, bool)> {
         let Live { start_time, known } = self.live.remove(&pid)?;
         let ended = Ended {
@@ -70,7 +70,7 @@ impl Children {
         Some((ended, known))
     }
 
-    /// For the next client that asks; the oldest are forgotten.
+    /// Keeps an exit for the next client that lists; the oldest are dropped.
     pub fn keep(&mut self, ended: Ended) {
         if self.ended.len() == MAX_ENDED {
             self.ended.pop_front();
@@ -78,17 +78,17 @@ impl Children {
         self.ended.push_back(ended);
     }
 
-    /// The next client knows none of them.
+    /// The next client knows none of the children.
     pub fn client_left(&mut self) {
         for child in self.live.values_mut() {
             child.known = false;
         }
     }
 
-    /// All of them as a message; the ended ones are given away with it.
+    /// All children as a message; the exits are removed from the table and returned.
     pub fn list(&mut self) -> (Writer, Vec<Ended>) {
         let ended: Vec<_> = self.ended.drain(..).collect();
-        let mut list = Writer::new().u32((self.live.len() + ended.len()) as u32);
+        let mut list = Writer::default().u32((self.live.len() + ended.len()) as u32);
         for (pid, child) in &mut self.live {
             child.known = true;
             list = item(list, *pid, child.start_time, true).i32(0).u32(0);
@@ -105,15 +105,15 @@ fn item(list: Writer, pid: i32, start_time: u64, running: bool) -> Writer {
     list.u32(pid as u32).u64(start_time).u8(running.into())
 }
 
-/// When a process was started, in clock ticks since boot; a zombie still has it.
+/// Start time of a process in clock ticks since boot; a zombie still has it.
 pub fn start_time(pid: i32) -> Outcome<u64> {
     let path = format!("/proc/{pid}/stat");
     let stat = std::fs::read(&path).during(|| &path)?;
-    parse_start_time(&stat).ok_or_else(|| Fault::io(&io::Error::from_raw_os_error(libc::EIO), path))
+    parse_start_time(&stat).ok_or_else(|| Error::io(&io::Error::from_raw_os_error(libc::EIO), path))
 }
 
 fn parse_start_time(stat: &[u8]) -> Option<u64> {
-    // the name in field 2 may hold spaces and brackets: count from its last bracket; start time is field 22
+    // the name in field 2 may contain spaces and brackets, so count from its last bracket; the start time is field 22
     let name_end = stat.iter().rposition(|byte| *byte == b')')?;
     let fields = std::str::from_utf8(stat.get(name_end + 2..)?).ok()?;
     fields.split(' ').nth(19)?.parse().ok()
@@ -122,16 +122,17 @@ fn parse_start_time(stat: &[u8]) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::{frame, Reader, MAX_MESSAGE, RESULT};
+    use crate::wire::{frame, MAX_MESSAGE, RESULT};
+    use forkd_wire::Reader;
 
     fn listed(children: &mut Children) -> Vec<(u32, u64, u8, u32, u32)> {
         let (list, _) = children.list();
-        let read = |r: &mut Reader| Ok((r.u32()?, r.u64()?, r.u8()?, r.u32()?, r.u32()?));
-        Reader::new(list.bytes()).list(read).unwrap()
+        let read = |r: &mut Reader| -> Outcome<_> { Ok((r.u32()?, r.u64()?, r.u8()?, r.u32()?, r.u32()?)) };
+        Reader::new(&list.0).list(read).unwrap()
     }
 
     #[test]
-    fn lists_the_living_always_and_the_ended_once() {
+    fn lists_running_ones_always_and_ended_ones_once() {
         let mut children = Children::default();
         children.add(7, 70);
         children.add(5, 50);
@@ -144,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_client_knows_a_child_when_it_has_listed_it() {
+    fn the_next_client_can_use_a_child_after_listing_it() {
         let mut children = Children::default();
         children.add(5, 50);
         children.add(6, 60);
@@ -155,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_ends_are_forgotten() {
+    fn the_oldest_exits_are_dropped() {
         let mut children = Children::default();
         for pid in 1..=MAX_ENDED as i32 + 3 {
             children.add(pid, 0);
@@ -181,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn start_time_of_a_name_with_anything_in_it() {
+    fn start_time_with_any_name() {
         let stat = b"12 (a) b) \xff c) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 777 19 20";
         assert_eq!(parse_start_time(stat), Some(777));
         assert_eq!(parse_start_time(b"12 (a"), None);

@@ -1,7 +1,8 @@
-//! A VMM's own namespaces: what it sees of the host, and how it gets there between clone and exec.
+//! Namespaces of a VMM: the part of the host that it sees, and the steps between clone and exec that set it up.
 
-use crate::fault::{Context, Fault, Outcome};
-use crate::wire::Reader;
+use crate::error::{Context, Error, Outcome};
+use crate::filter::Kind;
+use forkd_wire::Reader;
 use std::ffi::{CStr, CString, OsStr};
 use std::fs;
 use std::io;
@@ -9,7 +10,7 @@ use std::os::raw::{c_char, c_int, c_ulong};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
-/// All of them belong to the new user namespace, so an ordinary user may make them
+/// All belong to the new user namespace, so an ordinary user may make them
 pub const NAMESPACES: c_int = libc::CLONE_NEWUSER
     | libc::CLONE_NEWNS
     | libc::CLONE_NEWPID
@@ -17,31 +18,37 @@ pub const NAMESPACES: c_int = libc::CLONE_NEWUSER
     | libc::CLONE_NEWUTS
     | libc::CLONE_NEWNET;
 
-/// Who the VMM is inside. Not 0: only so exec leaves no capability
-const INSIDE_ID: u32 = 1000;
-/// Where programs and libraries are; each as it is on the host, a folder or a link
+/// User and group of a VMM inside its namespace. Any number would do: the bounding set is empty before exec, so no user
+/// has a capability
+pub const INSIDE_ID: u32 = 1000;
+/// Folders of programs and libraries; each is shown as it is on the host, a folder or a link
 const SYSTEM: [&str; 7] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"];
-/// Saves the loader a search through all folders of libraries
+/// Without it the loader searches all library folders
 const LOADER_CACHE: &str = "/etc/ld.so.cache";
 const DEVICES: [&str; 3] = ["/dev/null", "/dev/zero", "/dev/urandom"];
-/// The new root holds folders, links and places for mounts, and then nothing more
+/// The new root contains only folders, links and mount points; it is made read-only after that
 const ROOT_OPTIONS: &[u8] = b"size=1m,nr_inodes=4096,mode=700\0";
-const MAX_CAPABILITY: c_ulong = 63;
+pub const MAX_CAPABILITY: c_ulong = 63;
 
 const SHOWN: u64 = libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
 const OWN: u64 = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV | libc::MOUNT_ATTR_NOEXEC;
 const DEVICE: u64 = libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NOEXEC;
 
-/// As it was asked for
+/// The confinement that a client requests
 pub struct Confinement {
-    /// Folders and files that it may write
+    /// Folders and files that the VMM may write
     writable: Vec<PathBuf>,
-    /// Folders and files that it may read, beside the system's
+    /// Folders and files that the VMM may read, besides the system's
     readable: Vec<PathBuf>,
-    /// Beside those that are always there
+    /// Files that the VMM may read, and the paths at which it sees them
+    placed: Vec<(PathBuf, PathBuf)>,
+    /// Devices besides those that are always present
     devices: Vec<PathBuf>,
-    /// The longest file that it may write
+    /// The longest file that the VMM may write
     pub file_bytes: u64,
+    pub filter: Kind,
+    /// User and group inside the namespace
+    pub ids: (u32, u32),
 }
 
 impl Confinement {
@@ -49,12 +56,32 @@ impl Confinement {
         Ok(Confinement {
             writable: reader.list(plain_path)?,
             readable: reader.list(plain_path)?,
+            placed: reader.list(|reader| -> Outcome<_> { Ok((plain_path(reader)?, plain_path(reader)?)) })?,
             devices: reader.list(plain_path)?,
             file_bytes: reader.u64()?,
+            filter: Kind::read(reader)?,
+            ids: (INSIDE_ID, INSIDE_ID),
         })
     }
 
-    /// Everything that the child needs, which may not allocate. The new root is put over `base` first, a folder of the VM.
+    /// For a program that needs no device
+    pub fn of(readable: Vec<PathBuf>, writable: Vec<PathBuf>, file_bytes: u64) -> Outcome<Confinement> {
+        for path in readable.iter().chain(&writable) {
+            check_plain(path)?;
+        }
+        Ok(Confinement {
+            writable,
+            readable,
+            placed: Vec::new(),
+            devices: Vec::new(),
+            file_bytes,
+            filter: Kind::Denying,
+            ids: (INSIDE_ID, INSIDE_ID),
+        })
+    }
+
+    /// Prepares everything that the child needs, because the child shares the warden's memory and must not allocate.
+    /// The new root is mounted on `base`, a folder of the VM.
     pub fn prepare(&self, base: &CStr) -> Outcome<Cell> {
         let mut layout = Layout::default();
         for path in SYSTEM.iter().map(Path::new) {
@@ -76,36 +103,44 @@ impl Confinement {
         }
         let shown = self.readable.iter().map(|path| (path, SHOWN));
         let mut rest: Vec<_> = shown.chain(self.writable.iter().map(|path| (path, OWN))).collect();
-        // what lies in another one is put onto it
+        // shorter paths first: a folder inside another one must be mounted after it
         rest.sort_by_key(|(path, _)| path.components().count());
         for (path, attributes) in rest {
             layout.show(path, attributes)?;
         }
+        for (path, at) in &self.placed {
+            layout.place(path, at, SHOWN)?;
+        }
         // SAFETY: reads this process's user and group.
         let (uid, gid) = unsafe { (libc::geteuid(), libc::getegid()) };
-        let map = |outside: u32| format!("{INSIDE_ID} {outside} 1\n").into_bytes();
+        let map = |inside: u32, outside: u32| format!("{inside} {outside} 1\n").into_bytes();
         Ok(Cell {
             base: base.to_owned(),
-            users: map(uid),
-            groups: map(gid),
+            users: map(self.ids.0, uid),
+            groups: map(self.ids.1, gid),
             makes: layout.makes,
             mounts: layout.mounts,
         })
     }
 }
 
-/// Absolute, and what it says: a path that goes up could leave the new root's folders
+/// An absolute path without `.` and `..`: a path with `..` could leave the new root
 fn plain_path(reader: &mut Reader) -> Outcome<PathBuf> {
     let path = reader.path()?;
-    let mut parts = path.components();
-    let plain = parts.next() == Some(Component::RootDir) && parts.all(|part| matches!(part, Component::Normal(_)));
-    if !plain || path == Path::new("/") {
-        return Err(Fault::new("EINVAL", format!("{} is no plain path", path.display())));
-    }
+    check_plain(&path)?;
     Ok(path)
 }
 
-/// Made in the new root, by paths relative to it
+fn check_plain(path: &Path) -> Outcome<()> {
+    let mut parts = path.components();
+    let plain = parts.next() == Some(Component::RootDir) && parts.all(|part| matches!(part, Component::Normal(_)));
+    if !plain || path == Path::new("/") {
+        return Err(Error::new("EINVAL", format!("{} is no plain path", path.display())));
+    }
+    Ok(())
+}
+
+/// Made in the new root, with paths relative to it
 enum Make {
     Folder(CString),
     File(CString),
@@ -117,7 +152,7 @@ struct Mount {
     /// Relative to the new root
     at: CString,
     attributes: u64,
-    /// The child's, while it moves
+    /// The child's descriptor of the mount until it is moved
     tree: c_int,
 }
 
@@ -138,24 +173,29 @@ impl Layout {
         Ok(())
     }
 
+    /// Shows a path at the same path inside
     fn show(&mut self, path: &Path, attributes: u64) -> Outcome<()> {
+        self.place(path, path, attributes)
+    }
+
+    fn place(&mut self, path: &Path, at: &Path, attributes: u64) -> Outcome<()> {
         let is_folder = fs::metadata(path).during(|| path.display())?.is_dir();
-        self.folder(path.parent().unwrap_or_else(|| Path::new("/")));
+        self.folder(at.parent().unwrap_or_else(|| Path::new("/")));
         if is_folder {
-            self.folder(path);
+            self.folder(at);
         } else {
-            self.makes.push(Make::File(inside(path)));
+            self.makes.push(Make::File(inside(at)));
         }
         self.mounts.push(Mount {
             from: c_string(path.as_os_str()),
-            at: inside(path),
+            at: inside(at),
             attributes,
             tree: -1,
         });
         Ok(())
     }
 
-    /// With all folders above it
+    /// The folder and all folders above it
     fn folder(&mut self, path: &Path) {
         let parent = match path.parent() {
             Some(parent) if !self.made.iter().any(|made| made == path) => parent,
@@ -172,16 +212,16 @@ fn inside(path: &Path) -> CString {
 }
 
 fn c_string(text: &OsStr) -> CString {
-    // a path that came over the wire or from the kernel holds no NUL
+    // paths from the protocol or from the kernel contain no NUL
     CString::new(text.as_bytes()).unwrap_or_default()
 }
 
-/// What a step was about, for the error when it fails
+/// The subject of a failed step, for the error message
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trouble {
-    /// The host does not allow it
+    /// The host does not allow the step
     Host(&'static str),
-    /// A path that was asked for cannot be shown
+    /// A requested path cannot be shown
     Path(usize),
 }
 
@@ -194,12 +234,12 @@ pub struct Cell {
 }
 
 impl Cell {
-    /// The path of a trouble
+    /// The path of a `Trouble::Path`
     pub fn path(&self, index: usize) -> String {
         self.mounts[index].from.to_string_lossy().into_owned()
     }
 
-    /// Makes this process a user of its new namespaces.
+    /// Maps the user and group of this process in its new namespaces.
     ///
     /// # Safety
     /// To be called in a child of vfork that has `NAMESPACES`.
@@ -208,17 +248,17 @@ impl Cell {
         put(b"/proc/self/setgroups\0", b"deny").ok_or(Trouble::Host("/proc/self/setgroups"))?;
         put(b"/proc/self/uid_map\0", &self.users).ok_or(Trouble::Host("/proc/self/uid_map"))?;
         put(b"/proc/self/gid_map\0", &self.groups).ok_or(Trouble::Host("/proc/self/gid_map"))?;
-        // not needed, so a service manager that forbids it forbids nothing that counts
+        // confinement does not depend on the host name, so a service manager may forbid this
         libc::sethostname(b"vmm".as_ptr().cast(), 3);
         Ok(())
     }
 
-    /// Leaves nothing of the host's files but what is to be seen.
+    /// Replaces the root: after this only the files of the layout are visible.
     ///
     /// # Safety
     /// To be called in a child of vfork, after `settle`.
     pub unsafe fn enter(&mut self) -> Result<(), Trouble> {
-        // found as the host sees them, before anything is put over the host's folders
+        // opened before the new root is mounted, because that covers a folder of the host
         for (index, mount) in self.mounts.iter_mut().enumerate() {
             let flags = libc::OPEN_TREE_CLONE | libc::O_CLOEXEC as u32 | libc::AT_RECURSIVE as u32;
             mount.tree = libc::syscall(libc::SYS_open_tree, libc::AT_FDCWD, mount.from.as_ptr(), flags) as c_int;
@@ -235,7 +275,7 @@ impl Cell {
         for make in &self.makes {
             make.run().ok_or(Trouble::Host("filling the new root"))?;
         }
-        // before the mounts, each of which has attributes of its own
+        // set before the mounts are moved in, each of which has its own attributes
         set_attributes(libc::AT_FDCWD, b".\0", OWN | libc::MOUNT_ATTR_RDONLY)
             .ok_or(Trouble::Host("making the new root read-only"))?;
         for (index, mount) in self.mounts.iter().enumerate() {
@@ -253,7 +293,7 @@ impl Cell {
             libc::close(mount.tree);
         }
         let here = b".\0".as_ptr();
-        // the old root lies on the new one for a moment: no folder is needed for it
+        // pivot_root(".", ".") stacks the old root on the new one, where it is unmounted, so it needs no folder
         check(libc::syscall(libc::SYS_pivot_root, here, here))
             .and_then(|_| check(libc::umount2(here.cast(), libc::MNT_DETACH).into()))
             .ok_or(Trouble::Host("leaving the old root"))
@@ -261,8 +301,8 @@ impl Cell {
 }
 
 impl Make {
-    /// What is there already is a part of something that was shown, or another one's folder; a place that is still missing is
-    /// found when something is to be mounted there.
+    /// EEXIST is no failure: the folder may have been made for another path. A missing mount point is found when
+    /// something is mounted on it.
     unsafe fn run(&self) -> Option<()> {
         let made = match self {
             Make::Folder(at) => libc::mkdir(at.as_ptr(), 0o700),
@@ -276,10 +316,10 @@ impl Make {
     }
 }
 
-/// Drops every capability for good, also those that a file could give.
+/// Drops all capabilities, including those that a file could give.
 ///
 /// # Safety
-/// To be called in a child of vfork that is alone in its user namespace.
+/// To be called in a child of vfork that is the only process of its user namespace.
 pub unsafe fn drop_capabilities() {
     for capability in 0..=MAX_CAPABILITY {
         if libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) != 0 {
@@ -288,7 +328,7 @@ pub unsafe fn drop_capabilities() {
     }
 }
 
-/// Also for what is mounted below; nothing that the host mounts later is seen
+/// Recursive and private: later mounts of the host do not appear inside
 unsafe fn set_attributes(folder: c_int, path: &[u8], attributes: u64) -> Option<()> {
     let attributes = libc::mount_attr {
         attr_set: attributes,
@@ -309,13 +349,17 @@ unsafe fn set_attributes(folder: c_int, path: &[u8], attributes: u64) -> Option<
     ))
 }
 
-unsafe fn put(path: &[u8], text: &[u8]) -> Option<()> {
+/// Writes a short file in one call; None with errno set.
+///
+/// # Safety
+/// To be called in a child of vfork; the path ends with a NUL.
+pub unsafe fn put(path: &[u8], text: &[u8]) -> Option<()> {
     let file = libc::open(path.as_ptr().cast(), libc::O_WRONLY | libc::O_CLOEXEC);
     if file < 0 {
         return None;
     }
     let written = libc::write(file, text.as_ptr().cast(), text.len());
-    // close would not change errno, which says why
+    // close does not change errno, which has the cause
     libc::close(file);
     (written == text.len() as isize).then_some(())
 }
@@ -324,7 +368,7 @@ fn check(result: i64) -> Option<()> {
     (result >= 0).then_some(())
 }
 
-/// Whether the process is still a child of this one, as the host's /proc sees it: in a pid namespace getppid() knows no parent.
+/// Whether this process still has the given parent, read from the host's /proc: in a pid namespace getppid() returns 0.
 ///
 /// # Safety
 /// To be called in a child of vfork.
@@ -336,7 +380,7 @@ pub unsafe fn has_parent(parent: i32) -> bool {
     parent_in(text.get(..length.max(0) as usize).unwrap_or(&[])) == Some(parent)
 }
 
-/// `pid (name) state parent …`: the name may hold anything
+/// `pid (name) state parent …`; the name may contain any bytes
 fn parent_in(stat: &[u8]) -> Option<i32> {
     let name_end = stat.iter().rposition(|byte| *byte == b')')?;
     let rest = stat.get(name_end + 4..)?;
@@ -344,29 +388,29 @@ fn parent_in(stat: &[u8]) -> Option<i32> {
     std::str::from_utf8(&rest[..end]).ok()?.parse().ok()
 }
 
-/// A path that is there and cannot be shown: mounts are forbidden, or unknown to the kernel, or the way to it is open to root only,
-/// whose rights end at the new namespace
+/// The path exists and cannot be shown: mounts are forbidden, or the kernel does not have the call, or only root can
+/// reach the path, and root's rights end at the new namespace
 pub fn is_refusal(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EPERM | libc::EACCES | libc::ENOSYS))
 }
 
-/// The host does not let us
-pub fn refused(error: &io::Error, what: &str) -> Fault {
-    // what the kernel says is that no space is left
+/// The error for a host that does not allow confinement
+pub fn refused(error: &io::Error, what: &str) -> Error {
+    // the kernel's own text for ENOSPC is "No space left on device", which misleads here
     let why = match error.raw_os_error() {
         Some(libc::ENOSPC) => "a limit of namespaces is reached (/proc/sys/user)".to_string(),
         _ => error.to_string(),
     };
-    Fault::new("no_confinement", format!("{what}: {why}"))
+    Error::new("no_confinement", format!("{what}: {why}"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::Writer;
+    use forkd_wire::Writer;
 
     fn path_from(text: &str) -> Outcome<PathBuf> {
-        plain_path(&mut Reader::new(Writer::new().str(text).bytes()))
+        plain_path(&mut Reader::new(&Writer::default().str(text).0))
     }
 
     fn names(layout: &Layout) -> Vec<String> {
@@ -379,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn only_plain_paths_are_taken() {
+    fn only_plain_paths_are_accepted() {
         assert_eq!(path_from("/a/b").unwrap(), PathBuf::from("/a/b"));
         for wrong in ["a/b", "/", "/a/../b", "/..", "", "."] {
             assert_eq!(path_from(wrong).unwrap_err().code, "EINVAL", "{wrong}");
@@ -387,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn every_folder_is_made_once_and_before_what_is_in_it() {
+    fn every_folder_is_created_once_and_before_its_content() {
         let mut layout = Layout::default();
         layout.show(Path::new("/dev/null"), DEVICE).unwrap();
         layout.show(Path::new("/dev/zero"), DEVICE).unwrap();
@@ -397,19 +441,24 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_in_a_shown_folder_is_mounted_after_it() {
+    fn a_mount_inside_another_is_made_after_it() {
         let list = |paths: &[&str]| paths.iter().map(PathBuf::from).collect::<Vec<_>>();
         let confinement = Confinement {
             writable: list(&["/proc/self/fd"]),
             readable: list(&["/proc/self/fdinfo", "/proc"]),
+            placed: vec![(PathBuf::from("/proc/version"), PathBuf::from("/own/version"))],
             devices: Vec::new(),
             file_bytes: 0,
+            filter: Kind::Denying,
+            ids: (1000, 1000),
         };
         let cell = confinement.prepare(&CString::new("/tmp").unwrap()).unwrap();
         let at: Vec<_> = cell.mounts.iter().map(|mount| mount.at.to_str().unwrap()).collect();
-        let own = at.iter().rposition(|path| !path.starts_with("proc")).unwrap() + 1;
-        assert_eq!(at[own..], ["proc", "proc/self/fdinfo", "proc/self/fd"]);
-        assert_eq!(cell.mounts.last().unwrap().attributes & libc::MOUNT_ATTR_RDONLY, 0);
+        let own = at.iter().rposition(|path| path.starts_with("proc")).unwrap() + 1;
+        assert_eq!(at[own..], ["own/version"]);
+        assert_eq!(at[own - 3..own], ["proc", "proc/self/fdinfo", "proc/self/fd"]);
+        assert_eq!(cell.mounts[own - 1].attributes & libc::MOUNT_ATTR_RDONLY, 0);
+        assert_eq!(cell.mounts[own].from.to_str().unwrap(), "/proc/version");
         assert!(at.contains(&"usr") && at.contains(&"dev/null") && !at.contains(&"dev/kvm"));
         assert!(cell.users.starts_with(b"1000 ") && cell.users.ends_with(b" 1\n"));
     }
@@ -417,13 +466,13 @@ mod tests {
     #[test]
     fn a_full_table_of_namespaces_is_not_a_full_disk() {
         let error = io::Error::from_raw_os_error(libc::ENOSPC);
-        let fault = refused(&error, "making namespaces");
-        assert_eq!(fault.code, "no_confinement");
-        assert!(fault.message.contains("a limit of namespaces"), "{}", fault.message);
+        let refusal = refused(&error, "making namespaces");
+        assert_eq!(refusal.code, "no_confinement");
+        assert!(refusal.message.contains("a limit of namespaces"), "{}", refusal.message);
     }
 
     #[test]
-    fn the_parent_is_found_behind_any_name() {
+    fn the_parent_is_found_after_any_name() {
         assert_eq!(parent_in(b"12 (a) b) c) S 345 6 7"), Some(345));
         assert_eq!(parent_in(b"12 (a) S 0 6 7"), Some(0));
         assert_eq!(parent_in(b"12 (a"), None);

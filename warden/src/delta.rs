@@ -1,6 +1,6 @@
 //! The delta file: the pages of a RAM image that differ from its base.
 
-use crate::fault::{Context, Fault, Outcome};
+use crate::error::{Context, Error, Outcome};
 use crate::sys::{Mapping, PAGE};
 use std::fs::File;
 use std::io;
@@ -12,7 +12,7 @@ const VERSION: u32 = 1;
 const ENTRY: usize = 16;
 const HEADER_FIELDS: usize = 56;
 
-/// `count` pages of RAM from `first` on are the pages of the file from `slot` on
+/// `count` pages of RAM from page `first` are the file's pages from slot `slot`
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
     pub first: u64,
@@ -30,7 +30,7 @@ pub fn slot_offset(slot: u32) -> u64 {
     (1 + u64::from(slot)) * PAGE as u64
 }
 
-/// Appends a run, joined to the last one where both pages and slots go on.
+/// Appends a run; joins it to the last one if both pages and slots are contiguous.
 pub fn append(runs: &mut Vec<Run>, next: Run) {
     if let Some(last) = runs.last_mut() {
         let joined = last.count.checked_add(next.count);
@@ -45,7 +45,7 @@ pub fn append(runs: &mut Vec<Run>, next: Run) {
     runs.push(next);
 }
 
-/// Writes the index and then the header over pages that are already in their slots; returns the file's size.
+/// Writes the index and then the header; the pages are already in their slots. Returns the file's size.
 pub fn seal(file: &File, ram_bytes: u64, slots: u32, runs: &[Run]) -> io::Result<u64> {
     let mut index = Vec::with_capacity(runs.len() * ENTRY);
     let mut pages = 0u64;
@@ -79,7 +79,7 @@ fn checksum(bytes: &[u8]) -> u64 {
     })
 }
 
-/// A delta whose every offset has been checked
+/// A delta whose offsets have all been checked
 pub struct Delta {
     map: Mapping,
     pub runs: Vec<Run>,
@@ -89,7 +89,7 @@ impl Delta {
     pub fn open(path: &Path, ram_bytes: u64) -> Outcome<Delta> {
         let file = File::open(path).during(|| path.display())?;
         let meta = file.metadata().during(|| path.display())?;
-        let bad = |why: &str| Fault::new("bad_delta", format!("{}: {why}", path.display()));
+        let bad = |why: &str| Error::new("bad_delta", format!("{}: {why}", path.display()));
         if !meta.is_file() {
             return Err(bad("not a file"));
         }
@@ -103,9 +103,18 @@ impl Delta {
     }
 
     pub fn pages(&self, run: &Run) -> &[u8] {
-        let at = slot_offset(run.slot) as usize;
-        &self.map.bytes()[at..at + run.count as usize * PAGE]
+        pages_at(&self.map, run.slot, run.count)
     }
+
+    pub fn into_map(self) -> Mapping {
+        self.map
+    }
+}
+
+/// The pages from a slot on, in a mapping of a delta file
+pub fn pages_at(map: &Mapping, slot: u32, count: u32) -> &[u8] {
+    let at = slot_offset(slot) as usize;
+    &map.bytes()[at..at + count as usize * PAGE]
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> u32 {
@@ -116,7 +125,8 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap())
 }
 
-fn verify(bytes: &[u8], ram_bytes: u64) -> Result<Vec<Run>, &'static str> {
+/// The runs of a complete file, header included
+pub fn verify(bytes: &[u8], ram_bytes: u64) -> Result<Vec<Run>, &'static str> {
     if &bytes[..8] != MAGIC {
         return Err("not a delta, or not finished");
     }
@@ -149,6 +159,23 @@ fn verify(bytes: &[u8], ram_bytes: u64) -> Result<Vec<Run>, &'static str> {
         return Err("page count");
     }
     Ok(runs)
+}
+
+/// Makes the header right for any index bytes, so that a fuzzer reaches the code that reads the index.
+#[cfg(any(test, feature = "fuzz"))]
+pub fn complete(bytes: &mut [u8], ram_bytes: u64, index_at: usize) {
+    let index = &bytes[index_at..];
+    let pages = index.chunks_exact(ENTRY).map(|entry| u64::from(u32_at(entry, 8))).sum();
+    let (entries, sum) = (index.len() as u64 / ENTRY as u64, checksum(index));
+    bytes[..8].copy_from_slice(MAGIC);
+    bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
+    bytes[12..16].copy_from_slice(&(PAGE as u32).to_le_bytes());
+    for (at, field) in [ram_bytes, pages, index_at as u64, entries, sum]
+        .into_iter()
+        .enumerate()
+    {
+        bytes[16 + 8 * at..24 + 8 * at].copy_from_slice(&field.to_le_bytes());
+    }
 }
 
 fn parse(index: &[u8], ram_pages: u64, slots: u64) -> Result<Vec<Run>, &'static str> {
@@ -197,14 +224,14 @@ mod tests {
     }
 
     #[test]
-    fn reads_what_it_wrote() {
+    fn reads_its_own_output() {
         let runs = [run(0, 2, 0), run(5, 1, 7), run(60, 4, 2)];
         assert_eq!(verify(&sample(&runs), RAM).unwrap(), runs);
         assert_eq!(verify(&sample(&[]), RAM).unwrap(), []);
     }
 
     #[test]
-    fn refuses_runs_out_of_bounds_even_with_a_right_checksum() {
+    fn refuses_runs_out_of_bounds_even_with_a_valid_checksum() {
         for runs in [
             vec![run(60, 5, 0)],
             vec![run(0, 9, 0)],

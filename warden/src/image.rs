@@ -1,12 +1,13 @@
-//! Work on RAM images: make a flat one of a base and deltas, and give back the space of zero pages.
+//! RAM images: makes a flat image from a base and deltas, and punches holes for zero pages.
 
 use crate::delta::Delta;
-use crate::fault::{Context, Fault, Outcome};
+use crate::error::{Context, Error, Outcome};
+use crate::page_map;
 use crate::sys::{self, PAGE};
-use crate::unfinished::{Files, Unfinished};
+use crate::temp_files::{TempFile, TempFiles};
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
@@ -17,16 +18,22 @@ const BLOCK: usize = 1 << 20;
 pub struct Flattened {
     pub written: u64,
     pub reflinked: bool,
-    /// Complete, but it goes unless its owner finishes it
-    pub file: Unfinished,
+    /// Complete, but removed unless its owner finishes it
+    pub file: TempFile,
 }
 
 /// Makes `out`: `base` with the deltas applied, oldest first.
-pub fn flatten(base: &Path, deltas: &[PathBuf], out: &Path, files: &Arc<Files>, threads: usize) -> Outcome<Flattened> {
+pub fn flatten(
+    base: &Path,
+    deltas: &[PathBuf],
+    out: &Path,
+    files: &Arc<TempFiles>,
+    threads: usize,
+) -> Outcome<Flattened> {
     let source = File::open(base).during(|| base.display())?;
     let size = source.metadata().during(|| base.display())?.len();
     if size % PAGE as u64 != 0 {
-        return Err(Fault::new("EINVAL", format!("{}: not a RAM image", base.display())));
+        return Err(Error::new("EINVAL", format!("{}: not a RAM image", base.display())));
     }
     let deltas = deltas
         .iter()
@@ -39,15 +46,14 @@ pub fn flatten(base: &Path, deltas: &[PathBuf], out: &Path, files: &Arc<Files>, 
         target.file.set_len(size).during(|| out.display())?;
         written += copy_data(&source, &target.file, size, threads).during(|| out.display())?;
     }
-    for delta in &deltas {
-        for run in &delta.runs {
-            let pages = delta.pages(run);
-            target
-                .file
-                .write_all_at(pages, run.first * PAGE as u64)
-                .during(|| out.display())?;
-            written += pages.len() as u64;
-        }
+    // merged first: a page that several deltas have is written once
+    for part in page_map::merge(deltas.iter().map(|delta| delta.runs.as_slice())) {
+        let pages = deltas[part.file as usize].pages(&part.run);
+        target
+            .file
+            .write_all_at(pages, part.run.first * PAGE as u64)
+            .during(|| out.display())?;
+        written += pages.len() as u64;
     }
     Ok(Flattened {
         written,
@@ -56,7 +62,36 @@ pub fn flatten(base: &Path, deltas: &[PathBuf], out: &Path, files: &Arc<Files>, 
     })
 }
 
-/// Copies what is not zero; returns how many bytes.
+/// A new file with the content of another, open for reading and writing
+pub fn duplicate(from: &Path, to: &Path) -> Outcome<File> {
+    let source = File::open(from).during(|| from.display())?;
+    let mut options = File::options();
+    options.read(true).write(true).create_new(true).mode(0o600);
+    let target = options.open(to).during(|| to.display())?;
+    if sys::reflink(&source, &target).is_err() {
+        copy_parts(&source, &target).during(|| to.display())?;
+    }
+    Ok(target)
+}
+
+/// Copies a file of any length, and leaves its holes out.
+fn copy_parts(source: &File, target: &File) -> io::Result<()> {
+    let size = source.metadata()?.len();
+    target.set_len(size)?;
+    let mut buffer = vec![0; BLOCK];
+    let mut at = 0;
+    while let Some(data) = sys::seek_data(source, at)?.filter(|data| *data < size) {
+        at = sys::seek_hole(source, data)?.unwrap_or(size).min(size);
+        for from in (data..at).step_by(BLOCK) {
+            let bytes = &mut buffer[..BLOCK.min((at - from) as usize)];
+            source.read_exact_at(bytes, from)?;
+            target.write_all_at(bytes, from)?;
+        }
+    }
+    Ok(())
+}
+
+/// Copies the bytes that are not zero; returns their number.
 fn copy_data(source: &File, target: &File, size: u64, threads: usize) -> io::Result<u64> {
     let blocks = data_blocks(source, size)?;
     let next = AtomicUsize::new(0);
@@ -84,7 +119,7 @@ fn copy_data(source: &File, target: &File, size: u64, threads: usize) -> io::Res
     })
 }
 
-/// The file's data as (offset, length), cut into blocks; both multiples of a page.
+/// The file's data as (offset, length), cut into blocks; both are multiples of a page.
 fn data_blocks(file: &File, size: u64) -> io::Result<Vec<(u64, usize)>> {
     let page = PAGE as u64;
     let mut blocks = Vec::new();
@@ -106,7 +141,7 @@ fn data_blocks(file: &File, size: u64) -> io::Result<Vec<(u64, usize)>> {
     Ok(blocks)
 }
 
-/// The rows of pages in a block that are zero, or of those that are not, as (from, to).
+/// The runs of zero pages in a block, or of the others, as (from, to).
 fn rows(bytes: &[u8], zero: bool) -> impl Iterator<Item = (usize, usize)> + '_ {
     let mut at = 0;
     let matches = move |at: usize| is_zero(&bytes[at..at + PAGE]) == zero;
@@ -131,7 +166,7 @@ fn is_zero(page: &[u8]) -> bool {
     page[0] == 0 && page == &ZERO[..]
 }
 
-/// Punches holes where whole pages are zero; returns the bytes of file that are holes now and were data.
+/// Punches holes where whole pages are zero; returns the number of bytes that were data and are holes now.
 pub fn trim(path: &Path) -> Outcome<u64> {
     let file = OpenOptions::new()
         .read(true)
@@ -170,6 +205,23 @@ fn punch(file: &File, (from, to): (u64, u64)) -> io::Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_copy_has_the_bytes_and_the_holes() {
+        let folder = std::env::temp_dir().join(format!("forkd-image-{}", std::process::id()));
+        std::fs::create_dir(&folder).unwrap();
+        let (from, to) = (folder.join("from"), folder.join("to"));
+        let source = File::create(&from).unwrap();
+        source.write_all_at(b"start", 0).unwrap();
+        source.write_all_at(b"end", 8 * BLOCK as u64 + 1).unwrap();
+        let target = File::create(&to).unwrap();
+        copy_parts(&File::open(&from).unwrap(), &target).unwrap();
+        assert_eq!(std::fs::read(&from).unwrap(), std::fs::read(&to).unwrap());
+        use std::os::unix::fs::MetadataExt;
+        assert!(target.metadata().unwrap().blocks() * 512 < BLOCK as u64);
+        assert_eq!(duplicate(&from, &to).unwrap_err().code, "EEXIST");
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
 
     #[test]
     fn rows_of_zero_and_of_data() {

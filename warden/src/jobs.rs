@@ -1,6 +1,6 @@
-//! Runs long work off the main thread, a bounded amount at once.
+//! Runs long work off the main thread, with a limit of parallel jobs.
 
-use crate::fault::{Fault, Outcome};
+use crate::error::{Error, Outcome};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -29,12 +29,12 @@ impl Jobs {
             thread::Builder::new()
                 .name("job".into())
                 .spawn(move || jobs.work(job))
-                .map_err(|error| Fault::io(&error, "thread"))?;
+                .map_err(|error| Error::io(&error, "thread"))?;
             state.running += 1;
         } else if state.waiting.len() < MAX_WAITING {
             state.waiting.push_back(job);
         } else {
-            return Err(Fault::new("EBUSY", "too much work at once"));
+            return Err(Error::new("EBUSY", "too much work at once"));
         }
         Ok(())
     }
@@ -61,7 +61,7 @@ mod tests {
     use std::sync::mpsc::channel;
 
     #[test]
-    fn refuses_what_it_cannot_hold_and_runs_the_rest() {
+    fn refuses_jobs_beyond_its_limit_and_runs_the_others() {
         let jobs = Jobs::default();
         let gate = Arc::new(Mutex::new(()));
         let (done, finished) = channel();

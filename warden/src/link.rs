@@ -1,10 +1,11 @@
-//! A client as the rest of the warden sees it: where its replies go, and what is undone when it is gone.
+//! The connection to a client: queues its replies, and undoes its unfinished work when it disconnects.
 
 use crate::children::Ended;
-use crate::fault::{Fault, Outcome};
+use crate::error::{Error, Outcome};
 use crate::sys::{self, Wake};
-use crate::unfinished::{Files, Unfinished};
-use crate::wire::{frame, Writer, ERROR, EXIT, RESULT};
+use crate::temp_files::{TempFile, TempFiles};
+use crate::wire::{frame, ERROR, EXIT, RESULT};
+use forkd_wire::Writer;
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Write};
 use std::net::Shutdown;
@@ -14,19 +15,19 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// What waits for a client that does not read; several times the longest message
+/// Bytes queued for a client that does not read; several times the longest message
 const MAX_QUEUED: usize = 4 << 20;
 
-/// Shared with the threads that work for the client; what they say after it has left goes nowhere.
+/// Shared with the threads that work for the client; their replies are dropped after it has disconnected.
 pub struct Link {
     out: Mutex<Out>,
-    files: Arc<Files>,
+    files: Arc<TempFiles>,
 }
 
 enum Out {
     /// Blocks: a starter that does not read harms only itself
     Stdout,
-    /// Never blocks: the children must not depend on a client that can be replaced
+    /// Never blocks: the VMMs must not depend on a client
     Socket(Queue),
     Closed,
 }
@@ -45,12 +46,12 @@ struct Waiting {
     stake: Stake,
 }
 
-/// What nobody knows of when a message is not delivered
+/// State to undo if a message is not delivered
 enum Stake {
     Nothing,
-    /// To be removed
+    /// The file is removed
     File(PathBuf),
-    /// To be told to the next client
+    /// The next client gets these exits
     Ends(Vec<Ended>),
 }
 
@@ -59,7 +60,7 @@ impl Link {
         Link::new(Out::Stdout)
     }
 
-    /// The socket does not block; `wake` is rung when there is something to flush.
+    /// The socket is non-blocking; `wake` is rung when there is something to flush.
     pub fn socket(socket: Arc<UnixStream>, wake: Arc<Wake>) -> Arc<Link> {
         Link::new(Out::Socket(Queue {
             socket,
@@ -77,7 +78,7 @@ impl Link {
         })
     }
 
-    pub fn files(&self) -> &Arc<Files> {
+    pub fn files(&self) -> &Arc<TempFiles> {
         &self.files
     }
 
@@ -85,20 +86,20 @@ impl Link {
         self.out.lock().unwrap().reply(id, outcome, Stake::Nothing);
     }
 
-    /// The file stays only if the client is told so.
-    pub fn reply_with_file(&self, id: u32, outcome: Outcome<(Writer, Unfinished)>) {
+    /// The file is kept only if the reply is queued.
+    pub fn reply_with_file(&self, id: u32, outcome: Outcome<(Writer, TempFile)>) {
         let (payload, file) = match outcome {
             Ok(done) => done,
-            Err(fault) => return self.reply(id, Err(fault)),
+            Err(error) => return self.reply(id, Err(error)),
         };
-        // one lock over both: a client that leaves between them would leave the file behind
+        // one lock for both: if the client disconnected between them, the file would be left behind
         let mut out = self.out.lock().unwrap();
         if matches!(*out, Out::Closed) {
             return;
         }
         match file.finish() {
             Ok(path) => out.reply(id, Ok(payload), Stake::File(path)),
-            Err(fault) => out.reply(id, Err(fault), Stake::Nothing),
+            Err(error) => out.reply(id, Err(error), Stake::Nothing),
         }
     }
 
@@ -107,7 +108,7 @@ impl Link {
     }
 
     pub fn tell_end(&self, ended: Ended) {
-        let payload = Writer::new().u32(ended.pid as u32);
+        let payload = Writer::default().u32(ended.pid as u32);
         let message = frame(EXIT, 0, &payload.i32(ended.code).u32(ended.signal as u32));
         self.out.lock().unwrap().put(message, Stake::Ends(vec![ended]));
     }
@@ -116,7 +117,7 @@ impl Link {
         matches!(*self.out.lock().unwrap(), Out::Closed)
     }
 
-    /// The client cannot be talked to any more and should be closed.
+    /// The connection is unusable and should be closed.
     pub fn is_broken(&self) -> bool {
         matches!(&*self.out.lock().unwrap(), Out::Socket(queue) if queue.broken)
     }
@@ -131,7 +132,7 @@ impl Link {
         }
     }
 
-    /// Gives the client some time to take what waits for it.
+    /// Gives the client some time to receive the queued messages.
     pub fn drain(&self, within: Duration) {
         let deadline = Instant::now() + within;
         if let Out::Socket(queue) = &mut *self.out.lock().unwrap() {
@@ -139,8 +140,8 @@ impl Link {
         }
     }
 
-    /// The client is gone: its unfinished files go too, replies that come later are dropped.
-    /// Returns the ends of children that it has not been told.
+    /// The client has disconnected: its unfinished files are removed, later replies are dropped. Returns the exits that
+    /// it did not receive.
     pub fn close(&self) -> Vec<Ended> {
         let out = std::mem::replace(&mut *self.out.lock().unwrap(), Out::Closed);
         self.files.abandon();
@@ -155,14 +156,14 @@ impl Out {
     fn reply(&mut self, id: u32, outcome: Outcome<Writer>, stake: Stake) {
         let message = match outcome {
             Ok(payload) => frame(RESULT, id, &payload),
-            Err(Fault { code, message }) => frame(ERROR, id, &Writer::new().str(&code).str(&message)),
+            Err(Error { code, message }) => frame(ERROR, id, &Writer::default().str(&code).str(&message)),
         };
         self.put(message, stake);
     }
 
     fn put(&mut self, message: Vec<u8>, stake: Stake) {
         match self {
-            // a reader that is gone has closed stdin too, and that ends the warden
+            // a starter that has ended has closed stdin too, and that ends the warden
             Out::Stdout => {
                 let _ = sys::write_stdout(&message);
             }
@@ -215,13 +216,13 @@ impl Queue {
         }
     }
 
-    /// The main loop sees the socket's end and closes the link.
+    /// The main loop sees the end of the socket and closes the link.
     fn break_off(&mut self) {
         self.broken = true;
         let _ = self.socket.shutdown(Shutdown::Both);
     }
 
-    /// A message that was sent only in part is none.
+    /// A message that was sent only in part counts as not sent.
     fn take_back(self) -> Vec<Ended> {
         let mut ends = Vec::new();
         for message in self.waiting {
@@ -260,11 +261,18 @@ mod tests {
         }
     }
 
-    /// Until the kernel takes no more
+    /// Queues messages until the kernel accepts no more
     fn fill(link: &Link) {
         while !link.has_waiting() {
-            link.reply(1, Ok(Writer::new().str(&"x".repeat(10_000))));
+            link.reply(1, Ok(Writer::default().str(&"x".repeat(10_000))));
         }
+    }
+
+    /// Time limit of a wait, as in tests/helpers/patience.ts
+    fn patience() -> Duration {
+        let measured = std::env::var("FORKD_TEST_REFERENCE_MS").ok();
+        let reference_ms = measured.and_then(|text| text.parse().ok()).unwrap_or(10_000);
+        Duration::from_millis(20 * reference_ms)
     }
 
     fn folder(name: &str) -> PathBuf {
@@ -273,13 +281,13 @@ mod tests {
         path
     }
 
-    fn make(link: &Link, path: &Path) -> Outcome<(Writer, Unfinished)> {
-        Ok((Writer::new(), link.files().create(path)?))
+    fn make(link: &Link, path: &Path) -> Outcome<(Writer, TempFile)> {
+        Ok((Writer::default(), link.files().create(path)?))
     }
 
     #[test]
-    fn what_the_client_was_told_of_stays() {
-        let folder = folder("told");
+    fn acknowledged_files_stay() {
+        let folder = folder("reported");
         let (link, mut theirs) = pair();
         let done = make(&link, &folder.join("done"));
         link.reply_with_file(3, done);
@@ -294,15 +302,15 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_said_and_nothing_stays_after_the_client_has_left() {
+    fn a_disconnected_client_gets_no_messages_and_leaves_no_files() {
         let folder = folder("left");
         let (link, mut theirs) = pair();
         let done = make(&link, &folder.join("done"));
         link.close();
-        // the name is free for the next client, whose file is not touched
+        // the name is free again; the next client's file there is not touched
         std::fs::write(folder.join("done"), "another's").unwrap();
         link.reply_with_file(3, done);
-        link.reply(4, Ok(Writer::new()));
+        link.reply(4, Ok(Writer::default()));
         assert_eq!(make(&link, &folder.join("more")).err().unwrap().code, "ESHUTDOWN");
         let mut got = Vec::new();
         theirs.read_to_end(&mut got).unwrap();
@@ -312,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_delivered_is_taken_back() {
+    fn undelivered_replies_are_returned() {
         let folder = folder("undelivered");
         let (link, _theirs) = pair();
         link.tell_end(ended(1));
@@ -320,7 +328,7 @@ mod tests {
         link.tell_end(ended(2));
         let done = make(&link, &folder.join("done"));
         link.reply_with_file(3, done);
-        link.reply_with_ends(4, Writer::new(), vec![ended(3), ended(4)]);
+        link.reply_with_ends(4, Writer::default(), vec![ended(3), ended(4)]);
         assert!(folder.join("done").exists());
         assert_eq!(link.close(), [ended(2), ended(3), ended(4)]);
         assert!(!folder.join("done").exists());
@@ -328,30 +336,30 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_does_not_read_is_broken_off() {
+    fn a_client_that_does_not_read_is_disconnected() {
         let (link, _theirs) = pair();
         for _ in 0..MAX_QUEUED / 10_000 {
-            link.reply(1, Ok(Writer::new().str(&"x".repeat(10_000))));
+            link.reply(1, Ok(Writer::default().str(&"x".repeat(10_000))));
         }
         assert!(link.has_waiting() && !link.is_broken());
         fill(&link);
         for _ in 0..100 {
-            link.reply(1, Ok(Writer::new().str(&"x".repeat(10_000))));
+            link.reply(1, Ok(Writer::default().str(&"x".repeat(10_000))));
         }
         assert!(link.is_broken());
     }
 
     #[test]
-    fn a_client_that_reads_late_gets_it_all_in_order() {
+    fn a_client_that_reads_late_gets_all_messages_in_order() {
         let (link, mut theirs) = pair();
         fill(&link);
-        link.reply(2, Ok(Writer::new()));
+        link.reply(2, Ok(Writer::default()));
         let reader = std::thread::spawn(move || {
             let mut got = Vec::new();
             theirs.read_to_end(&mut got).unwrap();
             got
         });
-        link.drain(Duration::from_secs(60));
+        link.drain(patience());
         assert!(!link.has_waiting() && !link.is_broken());
         link.close();
         let mut splitter = Splitter::default();

@@ -1,8 +1,8 @@
-//! Clients that come and go at a socket, one at a time; the children stay.
+//! Serves clients at a socket, one at a time; the VMMs outlive their client.
 
-use crate::door::Door;
 use crate::link::Link;
 use crate::server::Server;
+use crate::socket::ListenSocket;
 use crate::sys::{self, Wake};
 use crate::wire::Splitter;
 use std::io::{self, ErrorKind, Read};
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 const READ_BYTES: usize = 64 * 1024;
 
-/// How long it stays with no client and no child
+/// Time for which the warden stays without a client and without a child
 pub struct Patience {
     pub first_client: Duration,
     pub next_client: Duration,
@@ -36,46 +36,46 @@ struct Client {
 }
 
 struct Listening {
-    door: Door,
+    socket: ListenSocket,
     server: Server,
     wake: Arc<Wake>,
     client: Option<Client>,
     patience: Patience,
-    /// Since when there is no client and no child
+    /// Start of the time without a client and without a child
     idle_since: Option<Instant>,
     had_client: bool,
     buffer: Vec<u8>,
 }
 
-/// What there is to do
+/// The ready descriptors
 struct Ready {
-    door: bool,
+    socket: bool,
     child: bool,
     client_sends: bool,
     client_takes: bool,
 }
 
-/// Until a client asks for the end, or nobody needs it any more.
+/// Serves until a client requests the end, or until there has been no client and no child for a while.
 pub fn serve(path: &Path, patience: Patience) -> Result<(), String> {
     if !path.is_absolute() {
         return Err(format!("the socket's path {} is not absolute", path.display()));
     }
-    let door = Door::open(path)?;
-    let mut listening = Listening::start(door, patience).map_err(|error| error.to_string())?;
-    // a starter that is gone need not hear it
+    let socket = ListenSocket::open(path)?;
+    let mut listening = Listening::start(socket, patience).map_err(|error| error.to_string())?;
+    // the starter may have ended; a failed write has no consequence
     let _ = sys::write_stdout(b"ready\n");
     let result = sys::leave_starter().and_then(|()| listening.run());
     listening.server.end_all();
-    // before the answer: whoever gets it can start another warden here
-    listening.door.remove();
+    // before the answer: its receiver may start another warden at this path
+    listening.socket.remove();
     listening.server.answer_end();
     result.map_err(|error| error.to_string())
 }
 
 impl Listening {
-    fn start(door: Door, patience: Patience) -> io::Result<Listening> {
+    fn start(socket: ListenSocket, patience: Patience) -> io::Result<Listening> {
         Ok(Listening {
-            door,
+            socket,
             server: Server::start()?,
             wake: Arc::new(Wake::new()?),
             client: None,
@@ -101,9 +101,9 @@ impl Listening {
             if self.server.end_is_asked() {
                 return Ok(());
             }
-            // looked at before it leaves as well: who was accepted is served. Who connects later still loses the
-            // connection, and finds the socket gone or another warden's when it tries again.
-            if ready.door || self.is_unneeded() {
+            // accepted before the warden ends as well, so that an accepted client is served. A client that connects
+            // later loses the connection and finds no socket, or another warden's, when it tries again.
+            if ready.socket || self.is_unneeded() {
                 self.admit();
             }
             if self.is_unneeded() {
@@ -114,7 +114,7 @@ impl Listening {
 
     fn wait(&mut self) -> io::Result<Ready> {
         let mut fds = vec![
-            sys::watch(self.door.as_raw_fd(), libc::POLLIN),
+            sys::watch(self.socket.as_raw_fd(), libc::POLLIN),
             sys::watch(self.server.child_events(), libc::POLLIN),
             sys::watch(self.wake.as_raw_fd(), libc::POLLIN),
         ];
@@ -128,7 +128,7 @@ impl Listening {
         }
         let client = fds.get(3).map_or(0, |client| client.revents);
         Ok(Ready {
-            door: fds[0].revents != 0,
+            socket: fds[0].revents != 0,
             child: fds[1].revents != 0,
             client_sends: client & !libc::POLLOUT != 0,
             client_takes: client & libc::POLLOUT != 0,
@@ -166,9 +166,9 @@ impl Listening {
         self.client = None;
     }
 
-    /// A new client takes the place of the one that is there.
+    /// A new client replaces the present one.
     fn admit(&mut self) {
-        if let Some(socket) = self.door.admit() {
+        if let Some(socket) = self.socket.admit() {
             let socket = Arc::new(socket);
             let link = Link::socket(Arc::clone(&socket), Arc::clone(&self.wake));
             self.server.welcome(Arc::clone(&link));
@@ -181,7 +181,7 @@ impl Listening {
         }
     }
 
-    /// None while it is needed
+    /// None while there is a client or a child
     fn idle_left(&mut self) -> Option<Duration> {
         if self.client.is_some() || self.server.has_children() {
             self.idle_since = None;

@@ -1,38 +1,57 @@
 //! Parent of forkd's VMM processes: starts and reaps them, and does the memory work of branches.
+#![cfg_attr(feature = "fuzz", no_main, allow(dead_code))]
 
+mod allowed;
+mod calls;
 mod capture;
 mod children;
+mod clone_spec;
 mod confine;
-mod crew;
 mod delta;
-mod door;
-mod fault;
+mod descriptors;
+mod error;
+mod family;
+mod fds;
 mod filter;
+#[cfg(any(test, feature = "fuzz"))]
+mod fuzz;
 mod image;
+mod inside;
 mod jobs;
 mod link;
 mod listen;
 mod maps;
-mod places;
+mod page_map;
+mod passing;
 mod recopy;
 mod scan;
+mod script;
 mod server;
 mod sessions;
+mod socket;
 mod spawn;
 mod stdio;
+mod stray;
 mod sys;
-mod unfinished;
+mod temp_files;
+mod tool;
+mod tracee;
+mod trial;
+mod watch;
 mod wire;
+mod workers;
+mod zygote;
 
 use listen::Patience;
 use std::ffi::OsString;
 use std::path::Path;
 use std::time::Duration;
 
-const USAGE: &str = "usage: forkd-warden [--listen PATH [--idle-ms N]]";
+const USAGE: &str =
+    "usage: forkd-warden [--listen PATH [--idle-ms N]] | --inside … | --limit … | --confine … | --try-clone, see spec/warden-protocol.md";
 
+#[cfg(not(feature = "fuzz"))]
 fn main() {
-    sys::settle();
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
     if let Err(why) = run(&arguments) {
         sys::complain(why);
@@ -41,6 +60,16 @@ fn main() {
 }
 
 fn run(arguments: &[OsString]) -> Result<(), String> {
+    match arguments {
+        // these three end with the process that started them
+        [inside, rest @ ..] if inside == "--inside" => return inside::run(rest),
+        [limit, rest @ ..] if limit == "--limit" => return watch::run(rest),
+        [confine, rest @ ..] if confine == "--confine" => return tool::run(rest),
+        [init] if init == "--init" => family::idle(),
+        [trial] if trial == "--try-clone" => return trial::run(),
+        [waiting] if waiting == trial::WAIT => trial::wait(),
+        _ => sys::settle(),
+    }
     match arguments {
         [] => stdio::serve(),
         [listen, path] if listen == "--listen" => listen::serve(Path::new(path), Patience::default()),

@@ -1,11 +1,11 @@
-//! Finds where a process has mapped its RAM file.
+//! Finds the address at which a process maps its RAM file.
 
-use crate::fault::{Context, Fault, Outcome};
+use crate::error::{Context, Error, Outcome};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// The address of the file's first byte in the process, which must map all of it privately and in one line.
+/// The address of the file's first byte in the process, which must map all of it privately and contiguously.
 pub fn ram_address(pid: i32, ram: &Path, bytes: u64) -> Outcome<u64> {
     let meta = fs::metadata(ram).during(|| ram.display())?;
     let canonical = fs::canonicalize(ram).during(|| ram.display())?;
@@ -46,28 +46,28 @@ fn find(text: &str, inode: u64, device: (u32, u32), path: &str, bytes: u64) -> O
     let mut areas: Vec<Area> = text
         .lines()
         .filter_map(parse)
-        // btrfs and overlay report another device in maps than in stat; there the path decides
+        // btrfs and overlay report another device in maps than in stat; the path decides there
         .filter(|area| area.inode == inode && (area.device == device || area.path == path))
         .collect();
     if areas.is_empty() {
-        return Err(Fault::new("ENOENT", "the process does not map the RAM file"));
+        return Err(Error::new("ENOENT", "the process does not map the RAM file"));
     }
     if areas.iter().any(|area| !area.private) {
-        return Err(Fault::new("EINVAL", "the RAM file is mapped shared"));
+        return Err(Error::new("EINVAL", "the RAM file is mapped shared"));
     }
-    // mprotect and madvise split a mapping into areas, but leave each byte at its address
+    // mprotect and madvise split a mapping into areas, but do not move a byte
     areas.sort_unstable_by_key(|area| area.offset);
     let base = areas[0].start;
     let mut covered = 0;
     for area in &areas {
         if area.offset != covered || area.start != base + covered {
-            return Err(Fault::new("EINVAL", "the RAM file is not mapped in one line"));
+            return Err(Error::new("EINVAL", "the RAM file is not mapped in one line"));
         }
         covered += area.end - area.start;
     }
     if covered < bytes {
         let message = format!("the process maps {covered} of {bytes} bytes of RAM");
-        return Err(Fault::new("EINVAL", message));
+        return Err(Error::new("EINVAL", message));
     }
     Ok(base)
 }
@@ -86,7 +86,7 @@ mod tests {
 ";
 
     fn look(inode: u64, device: (u32, u32), path: &str, bytes: u64) -> Result<u64, String> {
-        find(MAPS, inode, device, path, bytes).map_err(|fault| fault.code)
+        find(MAPS, inode, device, path, bytes).map_err(|error| error.code)
     }
 
     #[test]
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn the_path_decides_where_devices_differ() {
+    fn the_path_decides_if_devices_differ() {
         assert_eq!(look(42, (0, 9), "/a b/ram", 0x200000), Ok(0x7f0000000000));
         assert_eq!(look(42, (0, 9), "/other", 0x200000), Err("ENOENT".into()));
     }

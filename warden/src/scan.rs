@@ -1,20 +1,20 @@
-//! Finds the pages of a mapping that are private: present or swapped, and not of the file.
+//! Finds the private pages of a mapping: present or swapped, and not file-backed.
 
 use crate::sys::{self, PageRegion, PAGE};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 
-/// How private pages are found
+/// Method that finds private pages
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finder {
-    /// The ioctl, which visits only populated pages (Linux 6.7 and later)
+    /// The ioctl PAGEMAP_SCAN, which visits only populated pages (Linux 6.7 and later)
     Ioctl,
-    /// Reading an entry per page of address space
+    /// Reading /proc/PID/pagemap, one entry per page of address space
     Table,
 }
 
-/// How pages are found that changed after they were copied
+/// Method that finds pages that changed after they were copied
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
     SoftDirty,
@@ -27,13 +27,19 @@ pub struct Abilities {
     pub method: Method,
 }
 
-/// Private pages in a row, counted from the mapping's first
+/// Contiguous private pages, counted from the mapping's first page
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Region {
     pub first: u64,
     pub count: u64,
-    /// Written since the marks were cleared; always false where the kernel has no marks
+    /// Written since the marks were cleared; always false if the kernel has no soft-dirty marks
     pub dirty: bool,
+}
+
+impl Region {
+    pub fn end(&self) -> u64 {
+        self.first + self.count
+    }
 }
 
 const TABLE_PRESENT: u64 = 1 << 63;
@@ -43,7 +49,7 @@ const TABLE_SOFT_DIRTY: u64 = 1 << 55;
 const ENTRY: usize = 8;
 
 impl Abilities {
-    /// What this kernel can do, found by trying.
+    /// The methods that this kernel has, found by trying them.
     pub fn probe() -> Abilities {
         Abilities {
             finder: if ioctl_works().unwrap_or(false) {
@@ -69,7 +75,7 @@ fn ioctl_works() -> io::Result<bool> {
     Ok(found == 1 && regions[0].start == at)
 }
 
-/// A marked page must lose its mark when asked to, and get it back by a write.
+/// Clearing the marks must clear a page's mark, and a write must set it again.
 fn soft_dirty_works() -> io::Result<bool> {
     let mut page = one_page()?;
     let at = page.bytes().as_ptr() as u64;
@@ -104,7 +110,7 @@ pub struct Scanner {
     abilities: Abilities,
 }
 
-/// Memory for one thread's scans, allocated ahead
+/// Memory for the scans of one thread, allocated in advance
 pub struct ScanBuffer {
     found: Vec<PageRegion>,
     entries: Vec<u8>,
@@ -159,7 +165,7 @@ impl Scanner {
                     },
                 );
             }
-            // with a full vector the kernel may name a place before the last region it returned
+            // with a full vector the kernel may report an end before the last region it returned
             let last = buffer.found[..found].last().map_or(at, |region| region.end);
             let next = if found == buffer.found.len() {
                 last
@@ -223,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_join_only_where_alike() {
+    fn only_equal_rows_are_joined() {
         let mut regions = Vec::new();
         for (first, dirty) in [(1, false), (2, false), (3, true), (5, true)] {
             push(&mut regions, Region { first, count: 1, dirty });

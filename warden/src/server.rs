@@ -1,16 +1,23 @@
-//! What is done for a client: its requests, and the ends of its children.
+//! Handles the requests of a client, and reports the exits of its children.
 
 use crate::capture::Request;
-use crate::children::{Children, Ended};
-use crate::fault::{Fault, Outcome};
+use crate::children::{start_time, Children, Ended};
+use crate::clone_spec::CloneSpec;
+use crate::descriptors::Own;
+use crate::error::{Error, Outcome};
+use crate::family::Families;
+use crate::fds::Source;
 use crate::image;
 use crate::jobs::Jobs;
 use crate::link::Link;
 use crate::scan::{Abilities, Finder, Method};
 use crate::sessions::{micros, Order, Sessions};
-use crate::spawn::{spawn, Spec};
+use crate::spawn::{spawn, Founded, Spec, Started};
+use crate::stray::Strays;
 use crate::sys;
-use crate::wire::{Message, Reader, Splitter, Writer};
+use crate::wire::{Message, Splitter};
+use crate::zygote::Copy;
+use forkd_wire::{Reader, Writer};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::io::{AsRawFd, RawFd};
@@ -19,13 +26,14 @@ use std::time::{Duration, Instant};
 
 const MAX_THREADS: usize = 4;
 const COPY_THREADS: usize = 2;
-/// A client that has asked for the end usually waits for the answer
+/// The client that requested the end usually waits for the answer
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 mod op {
-    // 1 was a SPAWN that knew no confinement: a client that asks for it, or a warden that has it, is of another version
+    // 1 was a SPAWN without confinement, 12 one without files at other paths, 13 one without a choice of the filter, 14 one
+    // that could not be cloned, 3 a CAPTURE_BEGIN without earlier deltas, 15 one without deltas below. A client or warden that uses them has another
+    // version
     pub const SIGNAL: u8 = 2;
-    pub const CAPTURE_BEGIN: u8 = 3;
     pub const CAPTURE_FINISH: u8 = 4;
     pub const CAPTURE_COMMIT: u8 = 5;
     pub const CAPTURE_ABORT: u8 = 6;
@@ -34,22 +42,40 @@ mod op {
     pub const TRIM: u8 = 9;
     pub const LIST: u8 = 10;
     pub const END: u8 = 11;
-    pub const SPAWN: u8 = 12;
+    pub const SPAWN: u8 = 16;
+    pub const HOLD: u8 = 17;
+    pub const CLONE: u8 = 18;
+    pub const GIVE: u8 = 19;
+    pub const SEAL: u8 = 20;
+    pub const PREPARE: u8 = 21;
+    pub const FORK: u8 = 22;
+    pub const CAPTURE: u8 = 23;
+    pub const CAPTURE_BEGIN: u8 = 24;
 }
 
 pub struct Server {
     children: Children,
+    /// Readable on SIGCHLD, and on a system call that the kernel holds for the warden
+    events: File,
     child_events: File,
+    strays: Strays,
+    families: Families,
     client: Option<Arc<Link>>,
     sessions: Sessions,
     jobs: Jobs,
     abilities: Abilities,
     threads: usize,
-    /// The request that asked for the end
+    /// The request for the end
     end_asked: Option<u32>,
 }
 
-/// Now, or by somebody else later
+/// Of a held process, or of one that runs on
+type Cloning = fn(&mut Families, i32, Copy, Own) -> Outcome<i32>;
+
+/// Of a process that runs, in steps, or of one that does not change meanwhile
+type Capturing = fn(&Sessions, &Arc<Link>, u32, Request) -> Outcome<()>;
+
+/// Given now, or later by another thread
 enum Answer {
     Now(Writer),
     Later,
@@ -58,11 +84,18 @@ enum Answer {
 impl Server {
     pub fn start() -> io::Result<Server> {
         let child_events = sys::child_events()?;
+        let events = sys::events()?;
+        // no child has this pid
+        sys::add_event(&events, child_events.as_raw_fd(), 0)?;
+        let strays = Strays::new(events.try_clone()?);
         let abilities = Abilities::probe();
         let threads = sys::cores().min(MAX_THREADS);
         Ok(Server {
             children: Children::default(),
+            events,
             child_events,
+            strays,
+            families: Families::default(),
             client: None,
             sessions: Sessions::new(abilities, threads),
             jobs: Jobs::default(),
@@ -72,9 +105,9 @@ impl Server {
         })
     }
 
-    /// Readable when `reap` has something to do
+    /// Readable when `reap` has work
     pub fn child_events(&self) -> RawFd {
-        self.child_events.as_raw_fd()
+        self.events.as_raw_fd()
     }
 
     pub fn has_children(&self) -> bool {
@@ -85,13 +118,13 @@ impl Server {
         self.end_asked.is_some()
     }
 
-    /// Serves this client from now on, and no other.
+    /// Serves only this client from now on.
     pub fn welcome(&mut self, client: Arc<Link>) {
         self.part();
         self.client = Some(client);
     }
 
-    /// The client is gone: what it had begun is undone, children go on.
+    /// The client has disconnected: its unfinished work is undone, its VMMs continue to run.
     pub fn part(&mut self) {
         if let Some(client) = self.client.take() {
             self.sessions.client_left();
@@ -99,12 +132,13 @@ impl Server {
                 self.children.keep(ended);
             }
             self.children.client_left();
+            self.families.client_left();
         }
     }
 
-    /// Leaves no child and no half-written file.
+    /// Ends all children and removes all incomplete files.
     pub fn end_all(&mut self) {
-        for pid in self.children.pids() {
+        for pid in self.children.pids().chain(self.families.inits()) {
             let _ = sys::send_signal(pid, libc::SIGKILL);
         }
         if let Some(client) = &self.client {
@@ -113,27 +147,30 @@ impl Server {
         while sys::reap(true).is_some() {}
     }
 
-    /// To whoever asked for the end, if somebody did: it is done.
+    /// Answers the client that requested the end, if there is one.
     pub fn answer_end(&self) {
         if let (Some(client), Some(id)) = (&self.client, self.end_asked) {
-            client.reply(id, Ok(Writer::new()));
+            client.reply(id, Ok(Writer::default()));
             client.drain(LAST_WORDS);
         }
     }
 
     pub fn reap(&mut self) {
-        // one read takes one pending SIGCHLD; they do not queue, so one is all there is
+        self.strays.end(&sys::ready_events(&self.events));
+        // one read takes one pending SIGCHLD; signals do not queue, so there is only one
         let mut signal = [0; 128];
         let _ = self.child_events.read(&mut signal);
         while let Some((pid, code, signal)) = sys::reap(false) {
             if let Some((ended, known)) = self.children.end(pid, code, signal) {
+                self.families.ended(pid);
+                self.strays.forget(pid);
                 self.sessions.process_ended(pid);
                 self.report(ended, known);
             }
         }
     }
 
-    /// A client that has not listed a child that it did not start could not make sense of its end.
+    /// The client can use the exit of a child only if it has started or listed that child.
     fn report(&mut self, ended: Ended, known: bool) {
         match &self.client {
             Some(client) if known => client.tell_end(ended),
@@ -141,7 +178,7 @@ impl Server {
         }
     }
 
-    /// Does what has come in whole messages; an error when the stream cannot be one of messages.
+    /// Handles all complete messages; an error if the stream is malformed.
     pub fn receive(&mut self, incoming: &mut Splitter) -> Result<(), String> {
         while let Some(client) = self.attended() {
             match incoming.next()? {
@@ -152,7 +189,7 @@ impl Server {
         Ok(())
     }
 
-    /// The client, unless nothing more is to be done for it
+    /// The client, unless it has disconnected or has requested the end
     fn attended(&self) -> Option<Arc<Link>> {
         let client = self.client.as_ref()?;
         if self.end_is_asked() || client.is_broken() {
@@ -166,15 +203,41 @@ impl Server {
         match self.dispatch(client, message.op, message.id, &mut reader) {
             Ok(Answer::Now(payload)) => client.reply(message.id, Ok(payload)),
             Ok(Answer::Later) => {}
-            Err(fault) => client.reply(message.id, Err(fault)),
+            Err(error) => client.reply(message.id, Err(error)),
         }
     }
 
     fn dispatch(&mut self, client: &Arc<Link>, code: u8, id: u32, reader: &mut Reader) -> Outcome<Answer> {
         match code {
             op::SPAWN => self.spawn(reader),
+            op::HOLD => {
+                let pid = self.child(reader)?;
+                self.families.hold(pid)?;
+                Ok(Answer::Now(Writer::default()))
+            }
+            op::CLONE => self.clone(reader, CloneSpec::read, Families::clone),
+            op::PREPARE => {
+                let pid = self.child(reader)?;
+                self.families.prepare(pid)?;
+                Ok(Answer::Now(Writer::default()))
+            }
+            op::FORK => self.clone(reader, CloneSpec::read_fork, Families::fork),
+            op::GIVE => {
+                let pid = self.child(reader)?;
+                let (role, path, mode) = (reader.u32()?, reader.path()?, reader.u8()?);
+                let file = Source::open(&path, mode)?;
+                self.families.give(pid, role, path, &file)?;
+                Ok(Answer::Now(Writer::default()))
+            }
+            op::SEAL => {
+                let pid = self.child(reader)?;
+                let (role, next) = (reader.u32()?, reader.path()?);
+                self.families.seal(pid, role, next)?;
+                Ok(Answer::Now(Writer::default()))
+            }
             op::SIGNAL => self.signal(reader),
-            op::CAPTURE_BEGIN => self.capture_begin(client, id, reader),
+            op::CAPTURE_BEGIN => self.capture(client, id, reader, Sessions::begin),
+            op::CAPTURE => self.capture(client, id, reader, Sessions::whole),
             op::CAPTURE_FINISH => self.order(reader, Order::Finish(id)),
             op::CAPTURE_COMMIT => self.order(reader, Order::Commit(id)),
             op::CAPTURE_ABORT => self.order(reader, Order::Abort(id)),
@@ -190,21 +253,54 @@ impl Server {
                 self.end_asked = Some(id);
                 Ok(Answer::Later)
             }
-            other => Err(Fault::new("ENOSYS", format!("unknown operation {other}"))),
+            other => Err(Error::new("ENOSYS", format!("unknown operation {other}"))),
         }
     }
 
     fn spawn(&mut self, reader: &mut Reader) -> Outcome<Answer> {
         self.children.check_room()?;
-        let (pid, start_time) = spawn(&Spec::read(reader)?)?;
+        let Started {
+            pid,
+            start_time,
+            watched,
+            founded,
+        } = spawn(&Spec::read(reader)?)?;
         self.children.add(pid, start_time);
-        Ok(Answer::Now(Writer::new().u32(pid as u32).u64(start_time)))
+        if let Some(Founded { init, secret, own }) = founded {
+            self.families.found(pid, init, secret, own);
+        }
+        if let Some(watched) = watched {
+            // otherwise a system call that the kernel holds would never return
+            if let Err(error) = self.strays.watch(pid, watched) {
+                let _ = sys::send_signal(pid, libc::SIGKILL);
+                return Err(Error::io(&error, "watching the process"));
+            }
+        }
+        Ok(Answer::Now(Writer::default().u32(pid as u32).u64(start_time)))
+    }
+
+    fn clone(
+        &mut self,
+        reader: &mut Reader,
+        read: fn(&mut Reader) -> Outcome<CloneSpec>,
+        how: Cloning,
+    ) -> Outcome<Answer> {
+        self.children.check_room()?;
+        let pid = self.child(reader)?;
+        let wanted = read(reader)?;
+        let log = Source::log(&wanted.own.log)?;
+        let copy = wanted.open(&log, self.families.own(pid)?)?;
+        let new = how(&mut self.families, pid, copy, wanted.own)?;
+        let start_time = start_time(new)?;
+        self.children.add(new, start_time);
+        self.strays.watch_clone(new, log);
+        Ok(Answer::Now(Writer::default().u32(new as u32).u64(start_time)))
     }
 
     fn child(&self, reader: &mut Reader) -> Outcome<i32> {
         let pid = reader.u32()? as i32;
         if !self.children.contains(pid) {
-            return Err(Fault::new("ESRCH", format!("no child {pid}")));
+            return Err(Error::new("ESRCH", format!("no child {pid}")));
         }
         Ok(pid)
     }
@@ -212,18 +308,13 @@ impl Server {
     fn signal(&self, reader: &mut Reader) -> Outcome<Answer> {
         let pid = self.child(reader)?;
         let signal = reader.u32()? as i32;
-        sys::send_signal(pid, signal).map_err(|error| Fault::io(&error, "kill"))?;
-        Ok(Answer::Now(Writer::new()))
+        sys::send_signal(pid, signal).map_err(|error| Error::io(&error, "kill"))?;
+        Ok(Answer::Now(Writer::default()))
     }
 
-    fn capture_begin(&self, client: &Arc<Link>, id: u32, reader: &mut Reader) -> Outcome<Answer> {
-        let request = Request {
-            pid: self.child(reader)?,
-            ram: reader.path()?,
-            ram_bytes: reader.u64()?,
-            delta: reader.path()?,
-        };
-        self.sessions.begin(client, id, request)?;
+    fn capture(&self, client: &Arc<Link>, id: u32, reader: &mut Reader, how: Capturing) -> Outcome<Answer> {
+        let request = Request::read(self.child(reader)?, reader)?;
+        how(&self.sessions, client, id, request)?;
         Ok(Answer::Later)
     }
 
@@ -241,7 +332,7 @@ impl Server {
             let started = Instant::now();
             let flattened = image::flatten(&base, &deltas, &target, client.files(), threads);
             let reply = |done: image::Flattened| {
-                let payload = Writer::new().u64(done.written).u8(done.reflinked.into());
+                let payload = Writer::default().u64(done.written).u8(done.reflinked.into());
                 (payload.u64(micros(started)), done.file)
             };
             client.reply_with_file(id, flattened.map(reply));
@@ -253,14 +344,17 @@ impl Server {
         self.job(client, move |client| {
             let started = Instant::now();
             let trimmed = image::trim(&path);
-            client.reply(id, trimmed.map(|freed| Writer::new().u64(freed).u64(micros(started))));
+            client.reply(
+                id,
+                trimmed.map(|freed| Writer::default().u64(freed).u64(micros(started))),
+            );
         })
     }
 
     fn job(&self, client: &Arc<Link>, work: impl FnOnce(&Link) + Send + 'static) -> Outcome<Answer> {
         let client = Arc::clone(client);
         self.jobs.run(Box::new(move || {
-            // it may have waited for longer than its client has stayed
+            // the job may have waited for longer than its client was connected
             if !client.is_closed() {
                 work(&client);
             }
@@ -277,7 +371,7 @@ impl Server {
             Finder::Ioctl => "pagemap-scan",
             Finder::Table => "pagemap",
         };
-        let info = Writer::new().str(method).str(finder).u32(self.threads as u32);
+        let info = Writer::default().str(method).str(finder).u32(self.threads as u32);
         info.u32(std::process::id())
     }
 }

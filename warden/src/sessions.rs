@@ -1,10 +1,10 @@
-//! The captures that are under way, a thread each.
+//! The captures in progress, one thread each.
 
 use crate::capture::{Capture, Committed, Request};
-use crate::fault::{Fault, Outcome};
+use crate::error::{Error, Outcome};
 use crate::link::Link;
 use crate::scan::Abilities;
-use crate::wire::Writer;
+use forkd_wire::Writer;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{channel, Receiver, Sender};
@@ -14,13 +14,13 @@ use std::time::Instant;
 
 const MAX_CAPTURES: usize = 64;
 
-/// What to do next, with the request to answer
+/// The next step, with the request to answer
 #[derive(Clone, Copy)]
 pub enum Order {
     Finish(u32),
     Commit(u32),
     Abort(u32),
-    /// The process has ended; nobody to answer
+    /// The process has ended; there is no request to answer
     Gone,
 }
 
@@ -51,8 +51,8 @@ struct Session {
     owner: Sessions,
 }
 
-fn unknown() -> Fault {
-    Fault::new("ESRCH", "no such capture, or its process has ended")
+fn unknown() -> Error {
+    Error::new("ESRCH", "no such capture, or its process has ended")
 }
 
 pub fn micros(since: Instant) -> u64 {
@@ -69,9 +69,27 @@ impl Sessions {
     }
 
     pub fn begin(&self, client: &Arc<Link>, request_id: u32, request: Request) -> Outcome<()> {
+        self.start(client, request, move |session, request| {
+            session.run(request_id, request)
+        })
+    }
+
+    /// Of a process that does not change meanwhile, in one step
+    pub fn whole(&self, client: &Arc<Link>, request_id: u32, request: Request) -> Outcome<()> {
+        self.start(client, request, move |session, request| {
+            session.capture_whole(request_id, request)
+        })
+    }
+
+    fn start(
+        &self,
+        client: &Arc<Link>,
+        request: Request,
+        work: impl FnOnce(Session, &Request) + Send + 'static,
+    ) -> Outcome<()> {
         let mut table = self.table.lock().unwrap();
         if table.entries.len() >= MAX_CAPTURES {
-            return Err(Fault::new("EBUSY", "too many captures at once"));
+            return Err(Error::new("EBUSY", "too many captures at once"));
         }
         table.last += 1;
         let id = table.last;
@@ -91,8 +109,8 @@ impl Sessions {
         };
         thread::Builder::new()
             .name("capture".into())
-            .spawn(move || session.run(request_id, &request))
-            .map_err(|error| Fault::io(&error, "thread"))?;
+            .spawn(move || work(session, &request))
+            .map_err(|error| Error::io(&error, "thread"))?;
         table.entries.insert(id, entry);
         Ok(())
     }
@@ -111,7 +129,7 @@ impl Sessions {
         }
     }
 
-    /// The client is gone. A capture that can get no more orders ends, and no other client can name it.
+    /// The client has disconnected. Its captures get no more orders, so they end; no other client can name them.
     pub fn client_left(&self) {
         self.table.lock().unwrap().entries.clear();
     }
@@ -124,11 +142,11 @@ impl Session {
         let begun = Capture::begin(request, client.files(), self.owner.abilities, self.owner.threads);
         match begun.and_then(|capture| self.still_there(capture)) {
             Ok(capture) => {
-                let payload = Writer::new().u64(self.id).u64(capture.pages());
+                let payload = Writer::default().u64(self.id).u64(capture.pages());
                 client.reply(request_id, Ok(payload.u64(micros(started))));
                 self.serve(capture);
             }
-            Err(fault) => client.reply(request_id, Err(fault)),
+            Err(error) => client.reply(request_id, Err(error)),
         }
         self.owner.table.lock().unwrap().entries.remove(&self.id);
         for order in self.orders.try_iter() {
@@ -136,10 +154,21 @@ impl Session {
         }
     }
 
-    /// What was read of a process that ended meanwhile may be another's that got its id.
+    fn capture_whole(self, request_id: u32, request: &Request) {
+        let client = &self.client;
+        let captured = Capture::whole(request, client.files(), self.owner.abilities);
+        let reply = |done: Committed| {
+            let payload = Writer::default().u64(done.bytes).u64(done.pages);
+            (payload.u64(done.private), done.file)
+        };
+        client.reply_with_file(request_id, captured.and_then(|done| self.still_there(done)).map(reply));
+        self.owner.table.lock().unwrap().entries.remove(&self.id);
+    }
+
+    /// If the process has ended, the memory that was read may belong to another process with the same pid.
     fn still_there<T>(&self, value: T) -> Outcome<T> {
         if self.gone.load(Ordering::SeqCst) {
-            return Err(Fault::new("ESRCH", "the process has ended"));
+            return Err(Error::new("ESRCH", "the process has ended"));
         }
         Ok(value)
     }
@@ -153,33 +182,33 @@ impl Session {
                     let finished = capture.finish();
                     match finished.and_then(|finished| self.still_there(finished)) {
                         Ok(done) => {
-                            let payload = Writer::new().u64(done.pages).u64(done.recopied);
+                            let payload = Writer::default().u64(done.pages).u64(done.recopied);
                             client.reply(request, Ok(payload.u64(micros(started))));
                         }
-                        Err(fault) => {
+                        Err(error) => {
                             drop(capture);
-                            return client.reply(request, Err(fault));
+                            return client.reply(request, Err(error));
                         }
                     }
                 }
                 Order::Commit(request) if capture.is_finished() => {
-                    let reply = |done: Committed| (Writer::new().u64(done.bytes).u64(done.pages), done.file);
+                    let reply = |done: Committed| (Writer::default().u64(done.bytes).u64(done.pages), done.file);
                     return client.reply_with_file(request, capture.commit().map(reply));
                 }
                 Order::Abort(request) => {
                     drop(capture);
-                    return client.reply(request, Ok(Writer::new()));
+                    return client.reply(request, Ok(Writer::default()));
                 }
                 Order::Gone if !capture.is_finished() => return,
                 Order::Gone => {}
-                other => self.refuse(other, Fault::new("EINVAL", "not at this point of a capture")),
+                other => self.refuse(other, Error::new("EINVAL", "not at this point of a capture")),
             }
         }
     }
 
-    fn refuse(&self, order: Order, fault: Fault) {
+    fn refuse(&self, order: Order, error: Error) {
         if let Order::Finish(request) | Order::Commit(request) | Order::Abort(request) = order {
-            self.client.reply(request, Err(fault));
+            self.client.reply(request, Err(error));
         }
     }
 }

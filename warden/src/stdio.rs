@@ -1,4 +1,4 @@
-//! One client, over stdin and stdout: the warden lives as long as it does.
+//! Serves one client over stdin and stdout; the warden ends with it.
 
 use crate::link::Link;
 use crate::server::Server;
@@ -8,7 +8,7 @@ use std::io::ErrorKind;
 
 const READ_BYTES: usize = 64 * 1024;
 
-/// Until stdin ends; then no child and no half-written file is left. An error is a broken stream.
+/// Serves until stdin ends; then ends all children and removes all incomplete files. An error is a malformed stream.
 pub fn serve() -> Result<(), String> {
     let mut server = Server::start().map_err(|error| error.to_string())?;
     server.welcome(Link::stdout());

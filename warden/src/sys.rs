@@ -1,4 +1,4 @@
-//! The system calls std does not have, each behind a safe function.
+//! System calls that std does not have, each behind a safe function.
 
 use std::fmt::Display;
 use std::fs::File;
@@ -18,7 +18,7 @@ fn check(result: i64) -> io::Result<i64> {
     Ok(result)
 }
 
-/// A mapping of this process; read-only when it is of a file.
+/// A memory mapping; read-only if it maps a file.
 pub struct Mapping {
     at: *mut u8,
     length: usize,
@@ -31,7 +31,7 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// The first `length` bytes of a file, which must be that long; with no page faults to come when `populate`.
+    /// The first `length` bytes of a file, which must be that long. With `populate` later reads cause no page faults.
     pub fn of_file(file: &File, length: usize, populate: bool) -> io::Result<Mapping> {
         let populate = if populate { libc::MAP_POPULATE } else { 0 };
         let flags = libc::MAP_SHARED | populate;
@@ -86,7 +86,7 @@ impl Drop for Mapping {
     }
 }
 
-/// Some bytes of another process; laid out as an iovec, but an address of elsewhere is no pointer
+/// A range of another process's memory. Has the layout of an iovec, but its address is not a pointer of this process
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Remote {
@@ -94,7 +94,7 @@ pub struct Remote {
     pub length: usize,
 }
 
-/// Reads pieces of another process, packed, into `local`; an error unless all of it was read.
+/// Reads ranges of another process into `local`, packed; an error unless all of it was read.
 pub fn read_process(pid: i32, pieces: &[Remote], local: &mut [u8]) -> io::Result<()> {
     let into = libc::iovec {
         iov_base: local.as_mut_ptr().cast::<c_void>(),
@@ -142,7 +142,7 @@ struct ScanArg {
     return_mask: u64,
 }
 
-/// One PAGEMAP_SCAN for private pages from `start`: how many regions were found, and where the walk stopped.
+/// One PAGEMAP_SCAN for private pages from `start`: the number of regions found, and where the walk stopped.
 pub fn pagemap_scan(
     pagemap: &File,
     start: u64,
@@ -201,7 +201,7 @@ pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, |cores| cores.get())
 }
 
-/// A descriptor that is readable when a child has ended; blocks SIGCHLD, so call it before any thread starts.
+/// A descriptor that is readable when a child has ended. Blocks SIGCHLD, so it must be called before any thread starts.
 pub fn child_events() -> io::Result<File> {
     // SAFETY: a zeroed set is valid storage for sigemptyset, which initialises it.
     let fd = unsafe {
@@ -212,11 +212,42 @@ pub fn child_events() -> io::Result<File> {
         libc::signalfd(-1, &set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK)
     };
     check(fd.into())?;
-    // SAFETY: the descriptor is new and owned by nobody else.
+    // SAFETY: the descriptor is new and has no other owner.
     Ok(unsafe { File::from_raw_fd(fd) })
 }
 
-/// Own session, no inherited descriptors, private files, deaf to the terminal's signals.
+/// An epoll descriptor: readable when one of the added descriptors is.
+pub fn events() -> io::Result<File> {
+    // SAFETY: makes a descriptor, which has no other owner.
+    unsafe {
+        let fd = check(libc::epoll_create1(libc::EPOLL_CLOEXEC).into())?;
+        Ok(File::from_raw_fd(fd as RawFd))
+    }
+}
+
+/// `value` is reported when the descriptor is readable or at its end; closing the descriptor removes it.
+pub fn add_event(events: &File, fd: RawFd, value: u64) -> io::Result<()> {
+    let mut event = libc::epoll_event {
+        events: libc::EPOLLIN as u32,
+        u64: value,
+    };
+    // SAFETY: the kernel reads one event.
+    check(unsafe { libc::epoll_ctl(events.as_raw_fd(), libc::EPOLL_CTL_ADD, fd, &mut event) }.into())?;
+    Ok(())
+}
+
+/// The values of some descriptors that are readable now.
+pub fn ready_events(events: &File) -> Vec<u64> {
+    // SAFETY: zeroes are valid events, and the kernel fills at most as many as there are.
+    unsafe {
+        let mut ready: [libc::epoll_event; 64] = std::mem::zeroed();
+        let count = libc::epoll_wait(events.as_raw_fd(), ready.as_mut_ptr(), ready.len() as i32, 0);
+        let count = usize::try_from(count).unwrap_or(0);
+        ready[..count].iter().map(|event| event.u64).collect()
+    }
+}
+
+/// Own session, no inherited descriptors, private files, signals of the terminal ignored.
 pub fn settle() {
     // SAFETY: process-wide settings made before any other thread exists; descriptors above 2 have no owner yet.
     unsafe {
@@ -233,7 +264,7 @@ pub fn watch(fd: RawFd, events: i16) -> libc::pollfd {
     libc::pollfd { fd, events, revents: 0 }
 }
 
-/// Waits until something happens at one of them, which is then seen in its `revents`.
+/// Waits for an event on one of the descriptors; `revents` has it.
 pub fn poll(fds: &mut [libc::pollfd], timeout: Option<Duration>) -> io::Result<()> {
     // rounded up: a caller that waits for a deadline must not spin just before it
     let millis = timeout.map_or(-1, |time| time.as_millis().saturating_add(1).min(1 << 30) as i32);
@@ -275,6 +306,10 @@ pub fn reap(block: bool) -> Option<(i32, i32, i32)> {
         let options = if block { 0 } else { libc::WNOHANG };
         // SAFETY: writes one int.
         let pid = unsafe { libc::waitpid(-1, &mut status, options) };
+        // a stop of a traced process is no end
+        if pid > 0 && libc::WIFSTOPPED(status) {
+            continue;
+        }
         if pid > 0 {
             let (code, signal) = if libc::WIFSIGNALED(status) {
                 (-1, libc::WTERMSIG(status))
@@ -290,7 +325,7 @@ pub fn reap(block: bool) -> Option<(i32, i32, i32)> {
     }
 }
 
-/// Makes the main loop look again; readable when it was rung.
+/// Wakes the main loop: readable after it was rung.
 pub struct Wake {
     event: File,
 }
@@ -300,13 +335,13 @@ impl Wake {
         // SAFETY: makes a descriptor, no memory.
         let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
         check(fd.into())?;
-        // SAFETY: the descriptor is new and owned by nobody else.
+        // SAFETY: the descriptor is new and has no other owner.
         let event = unsafe { File::from_raw_fd(fd) };
         Ok(Wake { event })
     }
 
     pub fn ring(&self) {
-        // fails only when it was rung so often that it cannot be counted, and is readable then
+        // fails only if the counter is at its maximum, and the descriptor is readable then
         let _ = (&self.event).write(&1u64.to_ne_bytes());
     }
 
@@ -322,7 +357,7 @@ impl AsRawFd for Wake {
     }
 }
 
-/// The user at the other end of a socket, as of when it connected.
+/// The user of the process at the other end of a socket, at the time of its connect.
 pub fn peer_uid(socket: &UnixStream) -> io::Result<u32> {
     let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut length = std::mem::size_of::<libc::ucred>() as libc::socklen_t;
@@ -341,12 +376,23 @@ pub fn peer_uid(socket: &UnixStream) -> io::Result<u32> {
     Ok(peer.uid)
 }
 
+/// Unpredictable
+pub fn random_word() -> io::Result<u64> {
+    let mut bytes = [0u8; 8];
+    // SAFETY: the kernel writes at most eight bytes.
+    let got = check(unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) } as i64)?;
+    if got as usize != bytes.len() {
+        return Err(io::Error::from_raw_os_error(libc::EIO));
+    }
+    Ok(u64::from_ne_bytes(bytes))
+}
+
 pub fn own_uid() -> u32 {
     // SAFETY: reads this process's user.
     unsafe { libc::geteuid() }
 }
 
-/// An exclusive lock on an open file or folder, until it is closed; false when somebody else has it.
+/// Takes an exclusive lock on an open file or folder, held until it is closed; false if another process has it.
 pub fn try_lock(file: &File) -> io::Result<bool> {
     // SAFETY: works on an open file, no memory.
     match check(unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) }.into()) {
@@ -356,7 +402,7 @@ pub fn try_lock(file: &File) -> io::Result<bool> {
     }
 }
 
-/// Keeps nothing of the starter's: not its pipes, not its folder. Stderr stays, for complaints.
+/// Releases the starter's pipes and folder. Stderr stays, for messages.
 pub fn leave_starter() -> io::Result<()> {
     let null = File::options().read(true).write(true).open("/dev/null")?;
     for fd in [0, 1] {
@@ -366,7 +412,7 @@ pub fn leave_starter() -> io::Result<()> {
     std::env::set_current_dir("/")
 }
 
-/// To stderr, which may be anybody's pipe: eprintln would end the warden, and all VMs, when it is broken.
+/// Writes to stderr. It may be a broken pipe, on which eprintln would panic and end the warden and all VMs.
 pub fn complain(why: impl Display) {
     let _ = writeln!(io::stderr(), "forkd-warden: {why}");
 }

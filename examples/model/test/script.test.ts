@@ -22,27 +22,27 @@ function say(messages: Message[], tools = ["look", "branch"]): string | undefine
 }
 
 describe("the scripted model", () => {
-  it("goes on by one turn for each tool result", () => {
+  it("advances by one turn for each tool result", () => {
     assert.equal(say([user]), "I look.");
     assert.equal(say([user, assistant, tool("a tree")]), "I branch.");
   });
 
-  it("skips a turn whose tool it was not given", () => {
+  it("skips a turn whose tool the request does not offer", () => {
     assert.equal(say([user, assistant, tool("a tree")], ["look"]), "I saw a tree.");
   });
 
-  it("goes the way that a tool result names", () => {
+  it("follows the branch that a tool result names", () => {
     assert.equal(say([user, assistant, tool("a tree"), assistant, tool("Your way is: left.")]), "I turn left.");
     assert.equal(say([user, assistant, tool("a tree"), assistant, tool("Your way is: right.")]), "I turn right.");
   });
 
-  it("goes the way that a later message of the user names, and counts from there", () => {
+  it("follows the branch that a later user message names, and counts from there", () => {
     const hinted = [user, assistant, tool("a tree"), assistant, { role: "user", text: "Turn LEFT." } as const];
     assert.equal(say(hinted), "I turn left.");
     assert.equal(say([...hinted, assistant, tool("a house")]), "Left of it is a house.");
   });
 
-  it("takes no hint from itself or from its instructions", () => {
+  it("ignores branch names in its own messages and in the instructions", () => {
     assert.equal(say([{ role: "system", text: "left" }, user, assistant]), "I look.");
   });
 
@@ -50,7 +50,7 @@ describe("the scripted model", () => {
     assert.equal(say([user, tool('{"result": "a tree", "error": null}')], ["look"]), "I saw a tree.");
   });
 
-  it("has nothing to say after its end", () => {
+  it("has an empty answer after its last turn", () => {
     assert.equal(say([user, tool("left"), tool("a house"), tool("a tree")]), undefined);
   });
 });

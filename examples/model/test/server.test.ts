@@ -47,13 +47,13 @@ describe("chat completions", () => {
     assert.match((JSON.parse(call?.function.arguments ?? "") as { code: string }).code, /json\.load/);
   });
 
-  it("answer in the end", async () => {
+  it("answer after the last tool result", async () => {
     const answer = (await (await post("/chat/completions", { messages: [TASK, ...RESULTS], tools: CHAT_TOOLS })).json()) as Completion;
     assert.equal(answer.choices[0]?.finish_reason, "stop");
     assert.equal(answer.choices[0]?.message.content, "Everything is ready: a random order is 1045.2 long.");
   });
 
-  it("come as a stream", async () => {
+  it("are streamed", async () => {
     const body = { messages: [TASK], tools: CHAT_TOOLS, stream: true, stream_options: { include_usage: true } };
     const data = await dataOf(await post("/chat/completions", body));
     assert.equal(data.pop(), "[DONE]");
@@ -67,11 +67,11 @@ describe("chat completions", () => {
     assert.ok(chunks.at(-1)?.usage);
   });
 
-  it("of copies that ask at once do not disturb each other", async () => {
+  it("of concurrent copies do not affect each other", async () => {
     const ways = ["nearest neighbour", "2-opt", "simulated annealing"];
     const said = await Promise.all(
       [...ways, ...ways].map(async (way) => {
-        const hint = { role: "user", content: [{ type: "text", text: `Go on with ${way}.` }] };
+        const hint = { role: "user", content: [{ type: "text", text: `Continue with ${way}.` }] };
         const answer = (await (
           await post("/chat/completions", { messages: [TASK, ...RESULTS, hint], tools: CHAT_TOOLS })
         ).json()) as Completion;
@@ -86,7 +86,7 @@ describe("chat completions", () => {
 });
 
 describe("responses", () => {
-  it("call a tool, and answer in the end", async () => {
+  it("call a tool, and answer after its result", async () => {
     const first = (await (await post("/responses", { input: "Find a short trip.", tools: TOOLS })).json()) as { output: Item[] };
     assert.deepEqual(
       first.output.map(({ type }) => type),
@@ -100,7 +100,7 @@ describe("responses", () => {
     );
   });
 
-  it("come as a stream of numbered events", async () => {
+  it("are streamed as numbered events", async () => {
     const events = (await dataOf(await post("/responses", { input: [TASK], tools: TOOLS, stream: true }))).map(
       (line) => JSON.parse(line) as Event,
     );
@@ -116,7 +116,7 @@ describe("responses", () => {
     assert.equal(deltas("response.function_call_arguments.delta"), last?.response?.output[1]?.arguments);
   });
 
-  it("remember nothing, and say so", async () => {
+  it("are not stored, and a request for a stored one says so", async () => {
     const response = await post("/responses", { input: "Go on.", previous_response_id: "resp_1" });
     assert.equal(response.status, 400);
     assert.match(await messageOf(response), /the script remembers nothing/);
@@ -129,7 +129,7 @@ describe("the scripted model's server", () => {
     assert.ok(data.some(({ id }) => id === MODEL));
   });
 
-  it("refuses what no script is for", async () => {
+  it("refuses a model without a script", async () => {
     for (const path of ["/chat/completions", "/responses"]) {
       const response = await post(path, { model: "gpt" });
       assert.equal(response.status, 404);
@@ -144,7 +144,7 @@ describe("the scripted model's server", () => {
     assert.match(await messageOf(response), /no turn for this conversation of 7 messages/);
   });
 
-  it("refuses what is not JSON", async () => {
+  it("refuses a body that is not JSON", async () => {
     const response = await fetch(`${model.url}/responses`, { method: "POST", body: "{" });
     assert.equal(response.status, 400);
     assert.match(await messageOf(response), /not JSON/);

@@ -1,11 +1,12 @@
-//! What the loop does about processes.
+//! The loop's handling of processes.
 
 use super::{Agent, Stream};
 use crate::failure::Failure;
-use crate::protocol::{kind, Frame, Reader};
+use crate::protocol::{kind, Frame};
 use crate::spawn::{self, Refusal, Request, Spawned};
 use crate::starting::Starting;
 use crate::sys;
+use forkd_wire::Reader;
 
 impl Agent {
     pub(super) fn exec(&mut self, stream: u32, payload: &[u8]) -> Result<(), Failure> {
@@ -25,7 +26,7 @@ impl Agent {
         Ok(())
     }
 
-    /// What came of the start of a program.
+    /// Handles the result of a program's start.
     fn start(&mut self, request: Request, spawned: Result<Spawned, Refusal>, stream: Option<u32>) {
         match spawned {
             Ok(spawned) => {
@@ -40,7 +41,7 @@ impl Agent {
         }
     }
 
-    /// Takes over the programs that have been started.
+    /// Adds the programs whose start has succeeded.
     pub(super) fn started(&mut self) {
         let done: Vec<_> = self
             .starting
@@ -88,7 +89,7 @@ impl Agent {
                 let (signal, scope) = (reader.u32()?, reader.u8()?);
                 if process.ended.is_none() && (1..=64).contains(&signal) && scope <= 1 {
                     let target = if scope == 1 { -process.pid } else { process.pid };
-                    // it may be ending just now
+                    // it may have ended already
                     let _ = sys::kill(target, signal as i32);
                 }
             }

@@ -1,11 +1,12 @@
-//! What the loop does about shares.
+//! The loop's handling of shares.
 
 use super::{Agent, Stream};
 use crate::failure::Failure;
-use crate::protocol::{kind, Reader};
+use crate::protocol::kind;
 use crate::share::Place;
 use crate::shares::{self, Mount};
 use crate::sys;
+use forkd_wire::Reader;
 
 impl Agent {
     pub(super) fn mount(&mut self, stream: u32, payload: &[u8]) -> Result<(), Failure> {
@@ -26,8 +27,8 @@ impl Agent {
             let number = self.shares.add(mount);
             self.serve_share(number, stream);
         } else {
-            let aside = mount.perform_aside(stream)?;
-            self.streams.insert(stream, Stream::Mounting(aside, mount));
+            let child = mount.perform_in_child(stream)?;
+            self.streams.insert(stream, Stream::Mounting(child, mount));
         }
         Ok(())
     }
@@ -50,18 +51,18 @@ impl Agent {
             self.outbox.frame(kind::RESULT, stream, &[]);
         } else {
             self.streams
-                .insert(stream, Stream::Aside(shares::unmount_aside(target, stream)?));
+                .insert(stream, Stream::Child(shares::unmount_in_child(target, stream)?));
         }
         Ok(())
     }
 
-    /// Takes away a share that nobody answers for any more.
+    /// Removes a share whose stream the host has closed.
     pub(super) fn end_share(&mut self, number: u32) {
         if let Some(target) = self.forget_share(number) {
-            // somebody in the guest may have unmounted it; without a child it stays, and gives errors
+            // a program may have unmounted it; if no child can be started it stays mounted and returns errors
             let _ = match self.shares.is_empty() {
                 true => sys::unmount(&target),
-                false => sys::fork_aside(&[], || drop(sys::unmount(&target))).map(drop),
+                false => sys::fork_child(&[], || drop(sys::unmount(&target))).map(drop),
             };
         }
     }
@@ -82,7 +83,7 @@ impl Agent {
         self.shares.remove(number)
     }
 
-    /// A share that somebody in the guest has unmounted.
+    /// Removes a share that a program has unmounted.
     fn drop_share(&mut self, number: u32, failure: &Failure) {
         self.shares.remove(number);
         let is_its = |stream: &Stream| matches!(stream, Stream::Share(other) if *other == number);

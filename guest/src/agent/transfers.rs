@@ -1,10 +1,10 @@
-//! What the loop does about files on their way.
+//! The loop's handling of file transfers.
 
 use super::{Agent, Stream};
 use crate::failure::Failure;
 
 impl Agent {
-    /// What became of an upload after a step.
+    /// Handles the result of an upload's step.
     pub(super) fn end_upload(&mut self, stream: u32, ended: Result<bool, Failure>) {
         if let Err(failure) = &ended {
             failure.report(stream, &mut self.outbox);
@@ -14,7 +14,7 @@ impl Agent {
         }
     }
 
-    /// Files on their way to the host, each in its turn; `true` when one of them could send more.
+    /// Sends files to the host in turn; `true` if one of them could send more.
     pub(super) fn send_files(&mut self) -> bool {
         let (streams, outbox) = (&mut self.streams, &mut self.outbox);
         let mut more = false;

@@ -1,4 +1,4 @@
-//! What the loop waits for.
+//! The descriptors that the loop polls.
 
 use super::{Agent, Source, Stream};
 use crate::sys;
@@ -22,7 +22,7 @@ impl Agent {
                 Stream::Socket(socket) => socket.interest(&self.outbox),
                 Stream::Download(download) => download.interest(&self.outbox).map(|fd| (fd, sys::POLLIN)),
                 Stream::Upload(upload) => upload.interest().map(|fd| (fd, sys::POLLOUT)),
-                Stream::Aside(aside) | Stream::Mounting(aside, _) => aside.interest(&self.outbox),
+                Stream::Child(child) | Stream::Mounting(child, _) => child.interest(&self.outbox),
                 Stream::Process(_) | Stream::Starting(_) | Stream::Share(_) => None,
             };
             if let Some((fd, events)) = interest {
@@ -31,9 +31,9 @@ impl Agent {
             }
         }
         if !self.outbox.is_full() {
-            self.network.interests(|door, fd| {
+            self.network.interests(|socket, fd| {
                 fds.push(sys::poll_fd(fd, sys::POLLIN));
-                sources.push(Source::Door(door));
+                sources.push(Source::EgressSocket(socket));
             });
         }
         for starting in self.starting.values() {

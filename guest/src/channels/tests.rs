@@ -5,7 +5,7 @@ use crate::protocol::channel;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
-/// Takes as much as it is allowed, then blocks.
+/// Accepts as much as it is allowed, then blocks.
 struct Pipe(usize);
 
 impl Write for Pipe {
@@ -30,7 +30,7 @@ fn stdin_never_adds_up_over_streams() {
     assert_eq!(input.resume(), WINDOW);
     assert!(input.accept(&vec![0; WINDOW - 10], None::<&mut Pipe>));
     assert!(!input.accept(&[0; 11], None::<&mut Pipe>), "beyond its credit");
-    // a second stream gets what is left, and all of it back when the process has read
+    // a second stream gets the remaining credit, and all of it back when the process has read
     assert_eq!(input.resume(), 10);
     assert!(input.accept(&[0; 10], None::<&mut Pipe>));
     assert_eq!(input.resume(), 0);
@@ -57,7 +57,7 @@ fn input_after_the_end_is_dropped_and_its_credit_given_back() {
 }
 
 #[test]
-fn a_terminal_is_read_until_it_gives_nothing() {
+fn a_terminal_is_read_until_it_is_empty() {
     let own = fs::metadata("/proc/self").unwrap().uid();
     let (master, slave) = sys::open_terminal(own).unwrap();
     sys::set_nonblocking(&master).unwrap();
@@ -66,7 +66,7 @@ fn a_terminal_is_read_until_it_gives_nothing() {
     let mut scratch = vec![0; 65536];
     let text = vec![b'x'; 3000];
     program.write_all(&text).unwrap();
-    // somebody else still holds the terminal: that is no reason to wait
+    // another process still has the terminal open: finish must not wait for it
     output.finish(true);
     while output.pipe.is_some() {
         output.read(None, &mut Outbox::default(), &mut scratch);
@@ -75,7 +75,7 @@ fn a_terminal_is_read_until_it_gives_nothing() {
 }
 
 #[test]
-fn a_pipe_is_read_up_to_what_was_in_it_at_the_end() {
+fn a_pipe_is_read_up_to_its_content_at_the_end() {
     let (read, write) = sys::pipe().unwrap();
     let read = File::from(read);
     sys::set_nonblocking(&read).unwrap();

@@ -1,21 +1,22 @@
-//! READ: a file on its way to the host.
+//! READ: a file transfer to the host.
 
 use super::{as_user, path, user};
 use crate::channels::PIECE;
 use crate::failure::Failure;
 use crate::outbox::Outbox;
-use crate::protocol::{channel, kind, Reader, Writer, WINDOW};
+use crate::protocol::{channel, kind, WINDOW};
+use forkd_wire::{Reader, Writer};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::io::{AsRawFd, RawFd};
 
-/// The most that one file sends before the others have their turn.
+/// Most bytes that one file sends before the others.
 const TURN: usize = PIECE;
 
 pub struct Download {
     file: File,
-    /// A pipe or a device: it may have nothing to give for a long time.
+    /// A pipe or a device: it may have no data for a long time.
     special: bool,
     ready: bool,
     left: u64,
@@ -28,7 +29,7 @@ impl Download {
         let mut reader = Reader::new(payload);
         let (path, offset, left) = (path(&mut reader)?, reader.u64()?, reader.u64()?);
         let user = user(&mut reader)?;
-        // non-blocking: a FIFO without a writer must not stop the agent
+        // non-blocking: a FIFO without a writer must not block the agent
         let mut file = as_user(&user, || {
             OpenOptions::new()
                 .read(true)
@@ -56,7 +57,7 @@ impl Download {
         self.credit = self.credit.saturating_add(bytes).min(WINDOW);
     }
 
-    /// What has to be waited for before there is anything to send.
+    /// The descriptor to poll before there is anything to send.
     pub fn interest(&self, outbox: &Outbox) -> Option<RawFd> {
         let waits = self.special && !self.ready && self.credit > 0 && !outbox.is_full();
         waits.then(|| self.file.as_raw_fd())
@@ -71,7 +72,7 @@ impl Download {
         self.credit > 0 && (!self.special || self.ready)
     }
 
-    /// Sends as much as credit, outbox and the others' turn allow; `true` when the stream has ended.
+    /// Sends as much as credit, outbox and the limit per turn allow; `true` if the stream has ended.
     pub fn pump(&mut self, stream: u32, outbox: &mut Outbox) -> bool {
         let mut turn = TURN;
         if self.left == 0 {
@@ -122,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pipe_is_waited_for_and_read_as_it_comes() {
+    fn a_pipe_is_waited_for_and_read_as_data_arrives() {
         let dir = crate::scratch::Folder::new("download");
         let fifo = dir.path("fifo");
         sys::make_node(fifo.as_ref(), libc::S_IFIFO | 0o600, 0).unwrap();
@@ -140,6 +141,6 @@ mod tests {
         assert!(!outbox.is_empty() && !download.has_more());
         drop(writer);
         download.ready();
-        assert!(download.pump(1, &mut outbox), "the writer is gone");
+        assert!(download.pump(1, &mut outbox), "the writer has closed");
     }
 }

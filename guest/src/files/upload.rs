@@ -1,11 +1,12 @@
-//! WRITE: a file on its way from the host.
+//! WRITE: a file transfer from the host.
 
 use super::{as_user, path, user, MODE_BITS};
 use crate::failure::Failure;
 use crate::outbox::Outbox;
-use crate::protocol::{channel, kind, Reader, Writer, CREDIT_STEP, WINDOW};
+use crate::protocol::{channel, kind, CREDIT_STEP, WINDOW};
 use crate::sys;
 use crate::users::User;
+use forkd_wire::{Reader, Writer};
 use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Seek, SeekFrom, Write};
@@ -18,17 +19,19 @@ const ATOMIC: u8 = 2;
 const MAKE_PARENTS: u8 = 4;
 const AT_OFFSET: u8 = 8;
 
-/// Dropped before it is complete, it leaves nothing half-written behind.
+/// Dropped before it is complete, it removes the incomplete file.
 pub struct Upload {
     file: File,
     user: Option<User>,
-    /// What takes the bytes, where that is not the file itself until it is complete; and what becomes of it then.
+    /// The temporary file that receives the bytes, and its final path.
     temporary: Option<(PathBuf, PathBuf)>,
-    /// What to remove when the upload is abandoned.
+    /// The file to remove if the upload is abandoned.
     half_made: Option<PathBuf>,
-    /// What a pipe or a device does not take yet.
+    /// Bytes that a pipe or a device has not accepted yet.
     waiting: VecDeque<u8>,
     closing: bool,
+    /// Whether a new file has got the owner that the host named.
+    owned: bool,
     written: u64,
     window: usize,
     consumed: usize,
@@ -36,6 +39,7 @@ pub struct Upload {
 
 struct Opened {
     file: File,
+    owned: bool,
     temporary: Option<(PathBuf, PathBuf)>,
     half_made: Option<PathBuf>,
 }
@@ -46,14 +50,20 @@ impl Upload {
         let (path, mode, flags) = (path(&mut reader)?, reader.u32()? & MODE_BITS, reader.u8()?);
         let offset = reader.u64()?;
         let user = user(&mut reader)?;
+        // an older host does not send these fields
+        let owner = match reader.is_empty() {
+            true => None,
+            false => Some((reader.u32()?, reader.u32()?)),
+        };
         if (flags & (APPEND | ATOMIC | AT_OFFSET)).count_ones() > 1 {
             return Err(Failure::Malformed);
         }
         let Opened {
             file,
+            owned,
             temporary,
             half_made,
-        } = as_user(&user, || open(&path, mode, flags, offset))?;
+        } = as_user(&user, || open(&path, mode, flags, offset, owner))?;
         Ok(Upload {
             file,
             user,
@@ -61,6 +71,7 @@ impl Upload {
             half_made,
             waiting: VecDeque::new(),
             closing: false,
+            owned,
             written: 0,
             window: WINDOW,
             consumed: 0,
@@ -81,12 +92,12 @@ impl Upload {
         Ok(())
     }
 
-    /// What has to be waited for before more can be written.
+    /// The descriptor to poll before more can be written.
     pub fn interest(&self) -> Option<RawFd> {
         (!self.waiting.is_empty()).then(|| self.file.as_raw_fd())
     }
 
-    /// The file takes more; `true` when the upload is complete.
+    /// The file accepts more; `true` if the upload is complete.
     pub fn ready(&mut self, stream: u32, outbox: &mut Outbox) -> Result<bool, Failure> {
         let taken = write_some(&mut self.file, self.waiting.as_slices().0)?;
         self.waiting.drain(..taken);
@@ -94,7 +105,7 @@ impl Upload {
         self.end_if_complete(stream, outbox)
     }
 
-    /// All bytes are here; `true` when they are also written.
+    /// All bytes have arrived; `true` if they are also written.
     pub fn eof(&mut self, stream: u32, outbox: &mut Outbox) -> Result<bool, Failure> {
         self.closing = true;
         self.end_if_complete(stream, outbox)
@@ -118,7 +129,11 @@ impl Upload {
             as_user(&self.user, || fs::rename(from, to))?;
         }
         self.half_made = None;
-        outbox.frame(kind::RESULT, stream, &Writer::default().u64(self.written).0);
+        outbox.frame(
+            kind::RESULT,
+            stream,
+            &Writer::default().u64(self.written).u8(self.owned as u8).0,
+        );
         Ok(true)
     }
 }
@@ -126,13 +141,13 @@ impl Upload {
 impl Drop for Upload {
     fn drop(&mut self) {
         if let Some(path) = &self.half_made {
-            // nobody waits for an answer any more
+            // the host has cancelled the upload, so there is no answer
             let _ = as_user(&self.user, || fs::remove_file(path));
         }
     }
 }
 
-fn open(path: &Path, mode: u32, flags: u8, offset: u64) -> io::Result<Opened> {
+fn open(path: &Path, mode: u32, flags: u8, offset: u64, owner: Option<(u32, u32)>) -> io::Result<Opened> {
     if let (true, Some(parent)) = (flags & MAKE_PARENTS != 0, path.parent()) {
         fs::create_dir_all(parent)?;
     }
@@ -145,7 +160,7 @@ fn open(path: &Path, mode: u32, flags: u8, offset: u64) -> io::Result<Opened> {
     }
     let special = found.as_ref().map_or(false, |found| !found.is_file());
     if flags & ATOMIC != 0 && !special {
-        // through a link, as every program would
+        // follows a link, as other programs do
         let target = match found {
             Some(_) => fs::canonicalize(path)?,
             None => path.to_path_buf(),
@@ -159,6 +174,7 @@ fn open(path: &Path, mode: u32, flags: u8, offset: u64) -> io::Result<Opened> {
         let half_made = Some(temporary.clone());
         let opened = Opened {
             file,
+            owned: false,
             temporary: Some((temporary, target)),
             half_made,
         };
@@ -166,7 +182,7 @@ fn open(path: &Path, mode: u32, flags: u8, offset: u64) -> io::Result<Opened> {
         return Ok(opened);
     }
     let keeps = flags & (APPEND | AT_OFFSET) != 0;
-    // non-blocking: a FIFO without a reader must not stop the agent
+    // non-blocking: a FIFO without a reader must not block the agent
     let mut file = OpenOptions::new()
         .write(true)
         .append(flags & APPEND != 0)
@@ -175,21 +191,27 @@ fn open(path: &Path, mode: u32, flags: u8, offset: u64) -> io::Result<Opened> {
         .mode(mode)
         .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY)
         .open(path)?;
-    if found.is_none() || (!keeps && !special) {
+    // watches report each change of attributes: make no more than needed, and before the content
+    let is_new = found.is_none();
+    if (is_new && file.metadata()?.permissions().mode() & MODE_BITS != mode) || (!is_new && !keeps && !special) {
         file.set_permissions(Permissions::from_mode(mode))?;
+    }
+    if let (true, Some((uid, gid))) = (is_new, owner) {
+        sys::chown_file(&file, uid, gid)?;
     }
     if offset > 0 && flags & AT_OFFSET != 0 {
         file.seek(SeekFrom::Start(offset))?;
     }
-    let half_made = (found.is_none() || (!keeps && !special)).then(|| path.to_path_buf());
+    let half_made = (is_new || (!keeps && !special)).then(|| path.to_path_buf());
     Ok(Opened {
         file,
+        owned: is_new && owner.is_some(),
         temporary: None,
         half_made,
     })
 }
 
-/// As much as is taken at once: all, but by pipes and devices.
+/// Writes as much as is accepted at once; only pipes and devices accept less than all.
 fn write_some(file: &mut File, bytes: &[u8]) -> io::Result<usize> {
     let mut taken = 0;
     while taken < bytes.len() {

@@ -36,7 +36,7 @@ fn reads_a_request() {
 }
 
 #[test]
-fn fields_that_are_not_there_are_none() {
+fn missing_fields_are_none() {
     let bytes = request(op::READ, 9, b"");
     let found = Request::parse(&bytes).unwrap();
     assert!(found.range().is_none() && found.number().is_none() && !found.wants_to_write());
@@ -52,7 +52,7 @@ fn reads_ranges_and_forgets() {
     assert_eq!(Request::parse(&bytes).unwrap().range(), Some((3, 1 << 40, 4096)));
 
     let mut body = Out::default();
-    // says three, has two
+    // the count is three, but there are two
     body.u32(3).u32(0).u64(10).u64(1).u64(11).u64(2);
     let bytes = request(op::BATCH_FORGET, 0, &body.0);
     let all: Vec<_> = Request::parse(&bytes).unwrap().forgets().collect();
@@ -60,7 +60,7 @@ fn reads_ranges_and_forgets() {
 }
 
 #[test]
-fn agrees_on_what_both_can_do() {
+fn negotiates_the_common_features() {
     let init = |major: u32, minor: u32, flags: u32| {
         let mut body = Out::default();
         body.u32(major).u32(minor).u32(131_072).u32(flags);
@@ -92,7 +92,7 @@ fn answers_have_the_sizes_of_the_kernel() {
 }
 
 #[test]
-fn attributes_are_where_the_kernel_looks() {
+fn attributes_have_the_layout_of_the_kernel() {
     let bytes = attributes(&file());
     assert_eq!(u64_at(&bytes, 0), Some(1));
     let at = &bytes[16..];
@@ -104,12 +104,12 @@ fn attributes_are_where_the_kernel_looks() {
     assert_eq!((u64_at(at, 24), u32_at(at, 48)), (Some(u64::MAX), Some(999_999_999)));
     assert_eq!((u64_at(at, 32), u32_at(at, 52)), (Some(2), Some(3)));
     assert_eq!((u32_at(at, 60), u32_at(at, 64)), (Some(libc::S_IFREG | 0o640), Some(2)));
-    // root's
+    // owned by root
     assert_eq!((u32_at(at, 68), u32_at(at, 72)), (Some(0), Some(0)));
 }
 
 #[test]
-fn a_name_that_is_not_there_is_an_entry_without_a_node() {
+fn a_missing_name_is_an_entry_without_a_node() {
     let bytes = entry(None);
     assert_eq!(
         (bytes.len(), u64_at(&bytes, 0), u64_at(&bytes, 16)),
@@ -118,7 +118,7 @@ fn a_name_that_is_not_there_is_an_entry_without_a_node() {
 }
 
 #[test]
-fn a_folder_is_filled_and_not_overfilled() {
+fn a_folder_is_filled_up_to_its_size() {
     let found = file();
     for plus in [false, true] {
         let head = if plus { 152 } else { 24 };

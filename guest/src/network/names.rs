@@ -1,4 +1,4 @@
-//! Which names led to which addresses: a program that connects says only the address.
+//! Names that led to an address: a program that connects gives only the address.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
@@ -11,7 +11,7 @@ const LONGEST_NAME: usize = 255;
 pub struct Names {
     /// The newest name last.
     by_address: BTreeMap<IpAddr, Vec<String>>,
-    /// The address that was learnt first is forgotten first.
+    /// The address that was learnt first is dropped first.
     order: VecDeque<IpAddr>,
 }
 

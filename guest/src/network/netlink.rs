@@ -1,11 +1,11 @@
-//! Addresses, routes and rules that make every destination of TCP and DNS a local one.
+//! Addresses, routes and rules that make every destination of TCP and DNS local.
 
 use crate::sys;
 use std::io;
 use std::net::IpAddr;
 
 const LOOPBACK: u32 = 1;
-/// The table in which every address is local; the rules alone lead there.
+/// The table in which every address is local; only the rules lead there.
 const TABLE: u8 = 100;
 const PRIORITY: u32 = 1000;
 const DNS: u16 = 53;
@@ -65,7 +65,7 @@ pub fn add_address(ip: &IpAddr) -> io::Result<()> {
     unless(libc::EEXIST, request(libc::RTM_NEWADDR, MAKE, &body))
 }
 
-/// Every address of this family is local, and is spoken to in the name of `from`.
+/// Makes every address of this family local, with `from` as source address.
 pub fn add_route(from: &IpAddr) -> io::Result<()> {
     let mut body = vec![
         family(from),
@@ -83,7 +83,7 @@ pub fn add_route(from: &IpAddr) -> io::Result<()> {
     unless(libc::EEXIST, request(libc::RTM_NEWROUTE, MAKE, &body))
 }
 
-/// Leads TCP and DNS over UDP to that route, or no longer. Anything else has no route at all.
+/// Adds or removes the rules that lead TCP and DNS over UDP to that route. Other traffic has no route.
 pub fn set_rules(of: &IpAddr, on: bool) -> io::Result<()> {
     for protocol in [libc::IPPROTO_TCP, libc::IPPROTO_UDP] {
         let mut body = vec![family(of), 0, 0, 0, TABLE, 0, 0, FR_ACT_TO_TBL, 0, 0, 0, 0];

@@ -1,4 +1,4 @@
-//! The program in the guest kernel that gives the agent each connection and each DNS query that is for somebody outside.
+//! The BPF program that passes each connection and each DNS query to an outside address to the agent.
 
 use crate::sys;
 use std::io;
@@ -41,7 +41,7 @@ const CALL: u8 = 0x85;
 const EXIT: u8 = 0x95;
 const FRAME: u8 = 10;
 
-/// Where a jump goes.
+/// Target of a jump.
 #[derive(Clone, Copy, PartialEq)]
 enum Label {
     Ip6,
@@ -92,7 +92,7 @@ impl Assembler {
     }
 }
 
-/// What talks to itself stays in the guest: an address of its own is spoken to from that address, and 127/8 from 127.0.0.1.
+/// Local traffic stays in the guest: an own address is used as source for itself, and 127.0.0.1 for 127/8.
 fn program(map: i32) -> Vec<u64> {
     let mut a = Assembler::default();
     a.op(MOVE_REGISTER, 6, 1, 0, 0);
@@ -147,7 +147,7 @@ fn program(map: i32) -> Vec<u64> {
     a.finish()
 }
 
-/// Steers until what is returned is dropped.
+/// Steers until the returned descriptor is dropped.
 pub fn steer(tcp: &TcpListener, udp: &UdpSocket) -> io::Result<OwnedFd> {
     let map = sys::socket_map(&[tcp, udp])?;
     sys::attach_socket_lookup(&program(map.as_raw_fd()))
@@ -162,7 +162,7 @@ mod tests {
         let code = program(7);
         for (at, instruction) in code.iter().enumerate() {
             let bytes = instruction.to_ne_bytes();
-            // jumps but calls and exit
+            // jumps, except calls and exit
             if matches!(bytes[0], JUMP | JUMP_IF_EQUAL | 0x1d | 0x55 | 0x5d) {
                 let offset = i16::from_ne_bytes([bytes[2], bytes[3]]);
                 assert!(offset >= 0 && at + 1 + (offset as usize) < code.len());

@@ -1,6 +1,7 @@
-//! The codec against the golden frames, and the decoder against garbage.
+//! The codec against the golden frames, and the decoder against random bytes.
 
 use super::*;
+use forkd_wire::{Malformed, Reader, Writer};
 use std::fs;
 use std::path::PathBuf;
 
@@ -82,6 +83,11 @@ fn all() -> Vec<(&'static str, Vec<u8>)> {
         ("hello", frame(kind::HELLO, 0, hello.u32(3).u64(4_294_967_297))),
         ("ping", frame(kind::PING, 1, w())),
         ("result-empty", frame(kind::RESULT, 1, w())),
+        ("result-ping", frame(kind::RESULT, 1, w().u64(4_294_967_297))),
+        (
+            "result-clock",
+            frame(kind::RESULT, 16, w().i64(1_731_657_600_000_000_001).u64(4_294_967_297)),
+        ),
         ("result-list", frame(kind::RESULT, 2, list)),
         ("result-read", frame(kind::RESULT, 3, w().u64(20_000_000))),
         (
@@ -166,7 +172,18 @@ fn all() -> Vec<(&'static str, Vec<u8>)> {
             frame(kind::CHOWN, 23, w().str("/a").str("ann").str("").str("")),
         ),
         ("symlink", frame(kind::SYMLINK, 24, w().str("../x").str("/a").str("0"))),
-        ("resync", frame(kind::RESYNC, 15, resync.u32(1).str("FORKD").str("1"))),
+        (
+            "resync",
+            frame(
+                kind::RESYNC,
+                15,
+                resync
+                    .u32(1)
+                    .str("FORKD")
+                    .str("1")
+                    .str("4d14c069-3b9c-4d98-90fd-0d45148c9033"),
+            ),
+        ),
         ("clock", frame(kind::CLOCK, 16, w().i64(1_731_657_600_000_000_000))),
         ("poweroff", frame(kind::POWEROFF, 17, w())),
         (
@@ -188,6 +205,22 @@ fn all() -> Vec<(&'static str, Vec<u8>)> {
         ("resolve", frame(kind::RESOLVE, u32::MAX, w().bytes(query))),
         ("result-resolve", frame(kind::RESULT, u32::MAX, resolved)),
         ("network", frame(kind::NETWORK, 20, w().u8(1))),
+        ("hold", frame(kind::HOLD, 21, w().u8(1))),
+        ("metrics", frame(kind::METRICS, 22, w())),
+        (
+            "result-metrics",
+            frame(
+                kind::RESULT,
+                22,
+                w().u64(150)
+                    .u64(990)
+                    .u64(1 << 28)
+                    .u64(1 << 27)
+                    .u64(1 << 20)
+                    .u64(1 << 33)
+                    .u64(1 << 32),
+            ),
+        ),
         ("listeners", frame(kind::LISTENERS, 20, w().u8(1))),
         (
             "result-listeners",
@@ -214,7 +247,7 @@ fn all() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// Feeds the pieces one after the other; what comes out.
+/// Feeds the pieces in order; returns the events.
 fn decode<'a>(decoder: &mut Decoder, pieces: impl IntoIterator<Item = &'a [u8]>) -> Vec<Event<'static>> {
     let mut events = Vec::new();
     for piece in pieces {
@@ -244,7 +277,7 @@ fn attached() -> Decoder {
     decoder
 }
 
-/// xorshift64*: the same garbage on every run.
+/// xorshift64*: the same bytes on every run.
 struct Random(u64);
 
 impl Random {
@@ -293,7 +326,7 @@ fn golden_frames_are_complete() {
 }
 
 #[test]
-fn reads_back_what_it_writes() {
+fn reads_its_own_output() {
     let bytes = golden("resync");
     let mut reader = Reader::new(&bytes[HEADER..]);
     assert_eq!(reader.i64(), Ok(-1));
@@ -303,7 +336,9 @@ fn reads_back_what_it_writes() {
     }
     let env = vec![("FORKD".to_string(), "1".to_string())];
     assert_eq!(reader.map(), Ok(env));
-    assert!(reader.rest().is_empty());
+    assert!(!reader.is_empty());
+    assert_eq!(reader.str().unwrap(), "4d14c069-3b9c-4d98-90fd-0d45148c9033");
+    assert!(reader.is_empty());
     assert_eq!(reader.u8(), Err(Malformed));
     let lie = [0xff; 4];
     assert_eq!(Reader::new(&lie).bytes(), Err(Malformed));
@@ -336,7 +371,7 @@ fn finds_the_record_at_every_split_and_everywhere_in_a_frame() {
             let record_at = events.iter().position(|e| *e == Event::Attach(nonce()));
             let record_at = record_at.unwrap_or_else(|| panic!("cut {} split {}", cut, split));
             assert!(matches!(&events[0], Event::Frame(f) if f.kind == kind::PING));
-            // after the record there is exactly the second ping
+            // the second ping is all that follows the record
             assert_eq!(events.len(), record_at + 2);
             assert!(matches!(&events[record_at + 1], Event::Frame(f) if f.kind == kind::PING));
         }
@@ -357,7 +392,7 @@ fn finds_a_record_after_the_beginning_of_another() {
         if cut < NEEDLE {
             assert_eq!(events, [Event::Attach(nonce())], "cut {}", cut);
         } else {
-            // the first is complete up to its nonce, which then takes bytes of the second
+            // the first is complete up to its nonce, which then consumes bytes of the second
             assert!(matches!(events[0], Event::Attach(_)));
         }
     }
@@ -402,7 +437,7 @@ fn survives_garbage() {
                 let _ = (reader.list(|r| r.str()), reader.map(), reader.rest());
             }
         }
-        // whatever came before, a record is found
+        // a record is found after any bytes
         let record = record();
         let events = decode(&mut decoder, [record.as_slice()]);
         assert_eq!(events.last(), Some(&Event::Attach(nonce())), "round {}", round);

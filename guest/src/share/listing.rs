@@ -1,11 +1,11 @@
-//! An open folder: the guest kernel asks for small parts of it, the host is asked for large ones.
+//! An open folder: the guest kernel reads it in small parts, the agent requests large ones from the host.
 
 use super::nodes::Nodes;
 use super::record::Entry;
 use crate::fuse::Folder;
 use std::collections::VecDeque;
 
-/// They come before what the host lists.
+/// They precede the host's entries.
 const DOTS: [&[u8]; 2] = [b".", b".."];
 const UNKNOWN_INODE: u64 = 0xffff_ffff;
 
@@ -19,13 +19,13 @@ pub struct Reading {
 }
 
 impl Reading {
-    /// Where that is in the host's list.
+    /// The offset in the host's list.
     pub fn place(&self) -> u64 {
         self.offset.saturating_sub(DOTS.len() as u64)
     }
 }
 
-/// What the guest kernel has not asked for yet.
+/// Entries that the guest kernel has not read yet.
 #[derive(Default)]
 pub struct Listing {
     entries: VecDeque<Entry>,
@@ -43,12 +43,12 @@ impl Listing {
         }
     }
 
-    /// Whether it goes on here, or is known to end here. The beginning is always asked for anew.
+    /// Whether the next entries are here, or the end is known. The beginning is always requested again.
     pub fn has(&self, offset: u64) -> bool {
         offset > 0 && self.offset == offset && (self.complete || !self.entries.is_empty())
     }
 
-    /// As much as fits into the answer.
+    /// Fills the answer with as many entries as fit.
     pub fn fill(&mut self, reading: &Reading, nodes: &mut Nodes) -> Vec<u8> {
         let mut folder = Folder::new(reading.size, reading.plus);
         for (at, name) in DOTS.iter().enumerate().skip(reading.offset as usize) {
@@ -61,7 +61,7 @@ impl Listing {
             }
             let (found, name) = (&entry.attributes, &entry.name);
             let told = reading.plus.then(|| (nodes.tell(reading.node, name, found), found));
-            self.offset = entry.next + DOTS.len() as u64;
+            self.offset = entry.next.saturating_add(DOTS.len() as u64);
             folder.add(self.offset, name, found.inode, found.kind(), told);
             self.entries.pop_front();
         }

@@ -1,9 +1,9 @@
-//! What the guest kernel knows of a share by number: each number stands for a path, as long as it is not forgotten.
+//! The guest kernel's nodes of a share: each number stands for a path until the guest kernel forgets it.
 
 use crate::fuse::{Attributes, ROOT};
 use std::collections::HashMap;
 
-/// As long as the host takes a path.
+/// The host's limit of a path.
 const LONGEST_PATH: usize = 4096;
 const LONGEST_NAME: usize = 255;
 
@@ -12,13 +12,13 @@ struct Node {
     name: Box<[u8]>,
     inode: u64,
     kind: u32,
-    /// How often the guest kernel was told of it.
+    /// The guest kernel's lookup count of the node.
     told: u64,
 }
 
 pub struct Nodes {
     nodes: HashMap<u64, Node>,
-    /// The node that a name in a folder stands for now.
+    /// The current node of a name in a folder.
     names: HashMap<(u64, Box<[u8]>), u64>,
     last: u64,
 }
@@ -34,7 +34,7 @@ impl Default for Nodes {
 }
 
 impl Nodes {
-    /// The path of a node below the share, and its inode (0: any); an errno where there is none.
+    /// The path of a node below the share, and its inode (0: any); an errno if there is none.
     pub fn path(&self, node: u64) -> Result<(Vec<u8>, u64), i32> {
         let mut names = Vec::new();
         let mut length = 0;
@@ -65,7 +65,7 @@ impl Nodes {
         Ok(path)
     }
 
-    /// The guest kernel is told of a name once more; another file under a known name is another node.
+    /// Counts one more lookup of a name; another file under a known name is another node.
     pub fn tell(&mut self, parent: u64, name: &[u8], found: &Attributes) -> u64 {
         let key = (parent, Box::from(name));
         if let Some(known) = self.names.get(&key) {
@@ -89,7 +89,7 @@ impl Nodes {
         self.last
     }
 
-    /// Whether these are attributes of the file that the node stands for.
+    /// Whether these attributes belong to the node's file.
     pub fn is_same(&self, node: u64, found: &Attributes) -> bool {
         match self.nodes.get(&node) {
             Some(node) => node.inode == found.inode && node.kind == found.kind(),
@@ -97,7 +97,7 @@ impl Nodes {
         }
     }
 
-    /// The guest kernel forgets what it was told so many times.
+    /// The guest kernel drops this many lookups.
     pub fn forget(&mut self, number: u64, times: u64) {
         if let Some(node) = self.nodes.get_mut(&number) {
             node.told = node.told.saturating_sub(times);
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn another_file_of_the_same_name_is_another_node() {
+    fn a_replaced_file_is_another_node() {
         let mut nodes = Nodes::default();
         let first = nodes.tell(ROOT, b"a", &file(10, libc::S_IFREG));
         assert_eq!(nodes.tell(ROOT, b"a", &file(10, libc::S_IFREG)), first);
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn forgets_what_was_told_and_keeps_nothing() {
+    fn forgets_reported_changes() {
         let mut nodes = Nodes::default();
         let old = nodes.tell(ROOT, b"a", &file(10, libc::S_IFREG));
         nodes.tell(ROOT, b"a", &file(10, libc::S_IFREG));

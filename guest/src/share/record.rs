@@ -1,12 +1,12 @@
-//! What the agent and the host say to each other about a share: records inside the DATA of its stream.
+//! Queries and answers between the agent and the host about a share: records inside the DATA of its stream.
 
 use crate::fuse::Attributes;
-use crate::protocol::{Malformed, Reader, Writer};
+use forkd_wire::{Malformed, Reader, Writer};
 
-/// The largest answer: that of a read, and its head.
+/// The largest answer: that of a read, with its header.
 const LARGEST: usize = crate::fuse::LARGEST_READ as usize + 64;
 
-/// What the host is asked for.
+/// Operations of a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
     Stat = 1,
@@ -15,10 +15,10 @@ pub enum Op {
     Link = 4,
 }
 
-/// A question that stands for itself: nothing of an earlier one is needed to answer it.
+/// A query that needs no state of earlier ones.
 pub struct Question<'a> {
     pub op: Op,
-    /// The file that is meant; 0: whatever is there.
+    /// The expected file; 0: any.
     pub inode: u64,
     pub offset: u64,
     pub size: u32,
@@ -36,7 +36,7 @@ impl Question<'_> {
     }
 }
 
-/// An answer: the errno, or what was asked for.
+/// An answer: an errno or a body.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Answer<'a> {
     pub id: u64,
@@ -93,7 +93,7 @@ pub fn attributes(reader: &mut Reader) -> Result<Attributes, Malformed> {
     })
 }
 
-/// A name in a folder; `next` is where the list goes on after it.
+/// A name in a folder; `next` is the offset after it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Entry {
     pub next: u64,
@@ -129,14 +129,14 @@ mod tests {
         record
     }
 
-    /// What stands in the DATA of a golden frame.
+    /// The DATA of a golden frame.
     fn golden(name: &str) -> Vec<u8> {
         let folder = std::path::PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../spec/frames");
         std::fs::read(folder.join(format!("{}.bin", name))).unwrap()[13..].to_vec()
     }
 
     #[test]
-    fn records_are_those_of_the_spec() {
+    fn records_match_the_spec() {
         let question = Question {
             op: Op::Read,
             inode: 7,
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_come_in_any_pieces() {
+    fn answers_may_be_split_anywhere() {
         let mut sent = answer(1, 0, b"content");
         sent.extend(answer(2, 2, b""));
         sent.extend(answer(3, 0, b""));
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_no_answer() {
+    fn refuses_invalid_answers() {
         let too_long = Writer::default().u32(LARGEST as u32 + 1).0;
         let too_short = Writer::default().u32(3).u8(0).u8(0).u8(0).0;
         for bad in [too_long, too_short, answer(1, 4096, b"")] {

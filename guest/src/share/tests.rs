@@ -1,8 +1,8 @@
-//! A share between a guest kernel and a host that are played by the tests.
+//! A share between a guest kernel and a host that the tests simulate.
 
 use super::*;
-use crate::aside::Frames;
-use crate::protocol::Writer;
+use crate::child_task::Frames;
+use forkd_wire::Writer;
 use std::os::unix::io::OwnedFd;
 use std::os::unix::net::UnixDatagram;
 
@@ -31,7 +31,7 @@ impl World {
         world
     }
 
-    /// The guest kernel asks; the number of its request.
+    /// Sends a request of the guest kernel; returns its number.
     fn ask(&mut self, opcode: u32, node: u64, body: &[u8]) -> u64 {
         self.unique += 2;
         let head = Writer::default().u32(40 + body.len() as u32).u32(opcode);
@@ -44,7 +44,7 @@ impl World {
         self.unique
     }
 
-    /// What the guest kernel was answered: number, errno, body.
+    /// The answer to the guest kernel: number, errno, body.
     fn heard(&mut self) -> Option<(u64, i32, Vec<u8>)> {
         let mut bytes = [0; 65536];
         let count = self.kernel.recv(&mut bytes).ok()?;
@@ -54,7 +54,7 @@ impl World {
         Some((reader.u64().unwrap(), errno, reader.rest().to_vec()))
     }
 
-    /// What the host was sent since the last time: id, op, inode, offset, path.
+    /// Queries sent to the host since the last call: id, op, inode, offset, path.
     fn sent(&mut self) -> Vec<(u64, u8, u64, u64, Vec<u8>)> {
         let mut bytes = Vec::new();
         self.outbox.write_to(&mut bytes).unwrap();
@@ -80,7 +80,7 @@ impl World {
         found
     }
 
-    /// The host answers.
+    /// Sends an answer of the host.
     fn tell(&mut self, id: u64, errno: u32, body: &[u8]) {
         let mut record = Writer::default().u32(12 + body.len() as u32).u64(id).u32(errno).0;
         record.extend_from_slice(body);
@@ -90,7 +90,7 @@ impl World {
             .unwrap();
     }
 
-    /// Looks a name up that is there; its node.
+    /// Looks up an existing name; returns its node.
     fn look_up(&mut self, parent: u64, name: &str, inode: u64, mode: u32) -> u64 {
         let id = self.ask(op::LOOKUP, parent, format!("{}\0", name).as_bytes());
         self.tell(id, 0, &attributes(inode, mode));
@@ -118,7 +118,7 @@ fn range(handle: u64, offset: u64, size: u32) -> Vec<u8> {
 }
 
 #[test]
-fn asks_by_path_and_answers_by_number() {
+fn requests_by_path_and_answers_by_number() {
     let mut world = World::new();
     let folder = world.look_up(1, "sub", 10, FOLDER);
     let file = world.look_up(folder, "file", 11, FILE);
@@ -134,7 +134,7 @@ fn asks_by_path_and_answers_by_number() {
 }
 
 #[test]
-fn what_is_not_there_is_remembered_as_such() {
+fn missing_names_are_cached() {
     let mut world = World::new();
     let id = world.ask(op::LOOKUP, 1, b"none\0");
     world.tell(id, libc::ENOENT as u32, b"");
@@ -143,7 +143,7 @@ fn what_is_not_there_is_remembered_as_such() {
 }
 
 #[test]
-fn nothing_can_be_changed_and_nobody_is_asked() {
+fn changes_are_refused_without_a_request_to_the_host() {
     let mut world = World::new();
     let file = world.look_up(1, "file", 11, FILE);
     world.sent();
@@ -177,7 +177,7 @@ fn nothing_can_be_changed_and_nobody_is_asked() {
 }
 
 #[test]
-fn another_file_of_the_name_is_stale() {
+fn a_replaced_file_is_stale() {
     let mut world = World::new();
     let file = world.look_up(1, "file", 11, FILE);
     let id = world.ask(op::GETATTR, file, &[0; 16]);
@@ -187,7 +187,7 @@ fn another_file_of_the_name_is_stale() {
 }
 
 #[test]
-fn a_folder_is_asked_for_in_large_parts_and_handed_out_in_small_ones() {
+fn a_folder_is_requested_in_large_parts_and_returned_in_small_ones() {
     let mut world = World::new();
     let id = world.ask(op::OPENDIR, 1, &[0; 8]);
     let (_, errno, body) = world.heard().unwrap();
@@ -204,20 +204,20 @@ fn a_folder_is_asked_for_in_large_parts_and_handed_out_in_small_ones() {
     assert_eq!(world.sent(), [(id, Op::List as u8, 0, 0, Vec::new())]);
     world.tell(id, 0, &listed);
     assert_eq!(world.heard().unwrap().2.len(), 96);
-    // the other two, and then the end, without a word to the host
+    // the other two, and then the end, without a query to the host
     let id = world.ask(op::READDIR, 1, &range(handle, 3, 4096));
     let (unique, _, body) = world.heard().unwrap();
     assert_eq!((unique, body.len()), (id, 64));
     let id = world.ask(op::READDIR, 1, &range(handle, 5, 4096));
     assert_eq!(world.heard(), Some((id, 0, Vec::new())));
     assert!(world.sent().is_empty());
-    // back to the beginning: asked again
+    // back at the beginning: queried again
     let id = world.ask(op::READDIR, 1, &range(handle, 0, 4096));
     assert_eq!(world.sent(), [(id, Op::List as u8, 0, 0, Vec::new())]);
 }
 
 #[test]
-fn goes_on_with_another_host_end() {
+fn continues_with_another_host_end() {
     let mut world = World::new();
     let file = world.look_up(1, "file", 11, FILE);
     let id = world.ask(op::READ, file, &range(0, 0, 4096));
@@ -231,13 +231,13 @@ fn goes_on_with_another_host_end() {
     assert_eq!(again, [id, late]);
     world.tell(id, 0, b"x");
     assert_eq!(world.heard(), Some((id, 0, b"x".to_vec())));
-    // an answer nobody waits for
+    // an answer to a withdrawn request
     world.tell(id, 0, b"x");
     assert_eq!(world.heard(), None);
 }
 
 #[test]
-fn whoever_is_interrupted_waits_for_a_host_that_answers_and_for_no_other() {
+fn an_interrupted_read_waits_only_for_a_host_that_answers() {
     let mut world = World::new();
     let file = world.look_up(1, "file", 11, FILE);
     let id = world.ask(op::GETATTR, file, &[0; 16]);
@@ -253,11 +253,11 @@ fn whoever_is_interrupted_waits_for_a_host_that_answers_and_for_no_other() {
 }
 
 #[test]
-fn asks_no_more_than_its_credit() {
+fn requests_only_within_its_credit() {
     let mut world = World::new();
     let name = format!("{}\0", "n".repeat(255));
     let mut asked = 0;
-    // the tests' kernel cannot be read away, so it is asked a few times with much credit used up
+    // the simulated kernel's socket does not fill up, so a few requests use up most of the credit
     world.share.link.as_mut().unwrap().credit = 1000;
     for _ in 0..10 {
         world.ask(op::LOOKUP, 1, name.as_bytes());
@@ -277,7 +277,7 @@ fn asks_no_more_than_its_credit() {
 }
 
 #[test]
-fn an_answer_that_is_none_ends_the_share() {
+fn an_invalid_answer_ends_the_share() {
     let mut world = World::new();
     assert!(world.share.data(&[0xff; 8], &mut world.outbox).is_err());
     let mut world = World::new();

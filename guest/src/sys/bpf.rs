@@ -89,7 +89,7 @@ pub fn socket_map(sockets: &[&dyn AsRawFd]) -> io::Result<OwnedFd> {
     Ok(map)
 }
 
-/// Loads a program that chooses sockets, and attaches it to the network namespace; it works until the descriptor is closed.
+/// Loads an SK_LOOKUP program and attaches it to the network namespace; it is active until the descriptor is closed.
 pub fn attach_socket_lookup(instructions: &[u64]) -> io::Result<OwnedFd> {
     let license = CStr::from_bytes_with_nul(b"Apache-2.0\0").unwrap_or_default();
     let mut name = [0; 16];

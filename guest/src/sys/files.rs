@@ -1,4 +1,4 @@
-//! System calls about files that std does not offer.
+//! System calls for files that std does not have.
 
 use super::check;
 use crate::shutdown;
@@ -20,8 +20,8 @@ fn c_name(name: &[u8]) -> io::Result<CString> {
     CString::new(name).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))
 }
 
-/// Does the work with the rights to files of another user, and with new files being theirs. The guest kernel takes
-/// away root's rights to files as soon as the user for files is not root, and gives them back afterwards.
+/// Runs `work` with another user's rights to files; new files belong to that user. The guest kernel drops root's file
+/// capabilities while the file system user is not root, and restores them afterwards.
 pub fn with_file_rights<T>(uid: u32, gid: u32, groups: &[u32], work: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     set_groups(groups)?;
     // SAFETY: integers only. Both calls return the former id and cannot fail for root.
@@ -30,7 +30,7 @@ pub fn with_file_rights<T>(uid: u32, gid: u32, groups: &[u32], work: impl FnOnce
         libc::setfsuid(uid);
     }
     let result = work();
-    // SAFETY: as above; asking for an invalid id changes nothing and tells the current one.
+    // SAFETY: as above; an invalid id changes nothing and returns the current one.
     let is_root = unsafe {
         libc::setfsuid(0);
         libc::setfsgid(0);
@@ -47,7 +47,7 @@ fn set_groups(groups: &[u32]) -> io::Result<()> {
     check(unsafe { libc::setgroups(groups.len(), groups.as_ptr()) }).map(|_| ())
 }
 
-/// Becomes another user for good.
+/// Becomes another user permanently.
 pub fn become_user(uid: u32, gid: u32, groups: &[u32]) -> io::Result<()> {
     set_groups(groups)?;
     // SAFETY: integers only.
@@ -80,7 +80,7 @@ pub fn is_root() -> bool {
     unsafe { libc::geteuid() == 0 }
 }
 
-/// Renames; fails with EEXIST when there is something at the new place.
+/// Renames; fails with EEXIST if the new path exists.
 pub fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
     let (from, to) = (c_path(from)?, c_path(to)?);
     let here = libc::AT_FDCWD;
@@ -88,14 +88,14 @@ pub fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
     check(unsafe { libc::renameat2(here, from.as_ptr(), here, to.as_ptr(), libc::RENAME_NOREPLACE) }).map(|_| ())
 }
 
-/// A further name for a file of another folder. Does not follow a link.
+/// A hard link to a file of another folder. Does not follow a symbolic link.
 pub fn link(from_folder: &File, from: &Path, to: &Path) -> io::Result<()> {
     let (from, to) = (c_path(from)?, c_path(to)?);
     // SAFETY: an open descriptor and two NUL-terminated strings that outlive the call.
     check(unsafe { libc::linkat(from_folder.as_raw_fd(), from.as_ptr(), libc::AT_FDCWD, to.as_ptr(), 0) }).map(|_| ())
 }
 
-/// Makes a pipe, a socket or a device; `mode` holds the kind.
+/// Makes a pipe, a socket or a device; `mode` contains the type.
 pub fn make_node(path: &Path, mode: u32, device: u64) -> io::Result<()> {
     let path = c_path(path)?;
     // SAFETY: a NUL-terminated string that outlives the call.
@@ -114,7 +114,7 @@ pub fn device(major: u32, minor: u32) -> u64 {
     libc::makedev(major, minor)
 }
 
-/// Sets the time of the last change, of a link itself; seconds and nanoseconds.
+/// Sets the modification time, of a link itself; seconds and nanoseconds.
 pub fn set_mtime(path: &Path, seconds: i64, nanoseconds: i64) -> io::Result<()> {
     let path = c_path(path)?;
     let times = times(seconds, nanoseconds);
@@ -141,13 +141,13 @@ fn times(seconds: i64, nanoseconds: i64) -> [libc::timespec; 2] {
     [unchanged, mtime]
 }
 
-/// Goes to an open folder.
+/// Changes the working folder.
 pub fn go_to(folder: &File) -> io::Result<()> {
     // SAFETY: an open descriptor.
     check(unsafe { libc::fchdir(folder.as_raw_fd()) }).map(|_| ())
 }
 
-/// Moves bytes from a file to a pipe without copying them; how many.
+/// Moves bytes from a file to a pipe without copying them; returns their number.
 pub fn splice(file: &File, pipe: &File, most: u64) -> io::Result<u64> {
     let most = most.min(1 << 30) as usize;
     let (from, to) = (std::ptr::null_mut(), std::ptr::null_mut());
@@ -159,7 +159,7 @@ pub fn splice(file: &File, pipe: &File, most: u64) -> io::Result<u64> {
     }
 }
 
-/// Where the next data, or the next hole, of a file begins; its size when there is none.
+/// The start of the next data, or of the next hole, of a file; its size if there is none.
 pub fn next_part(file: &File, from: u64, size: u64, data: bool) -> io::Result<u64> {
     let whence = if data { libc::SEEK_DATA } else { libc::SEEK_HOLE };
     // SAFETY: an open descriptor and integers.
@@ -172,20 +172,20 @@ pub fn next_part(file: &File, from: u64, size: u64, data: bool) -> io::Result<u6
     }
 }
 
-/// Names of extended attributes, each with a NUL at its end. Follows links, as the next three do.
+/// Names of extended attributes, each with a terminating NUL. Follows links, as the next three do.
 pub fn attribute_names(path: &Path) -> io::Result<Vec<u8>> {
     let path = c_path(path)?;
     let mut names = vec![0; LARGEST_NAMES];
-    // SAFETY: a NUL-terminated string that outlives the call, and a buffer of the length that is told.
+    // SAFETY: a NUL-terminated string that outlives the call, and a buffer of the given length.
     let length = unsafe { libc::listxattr(path.as_ptr(), names.as_mut_ptr().cast(), names.len()) };
     truncated(names, length)
 }
 
-/// The value of one; fails with ERANGE when it has more bytes than `most`.
+/// The value of an attribute; fails with ERANGE if it is longer than `most`.
 pub fn attribute(path: &Path, name: &[u8], most: usize) -> io::Result<Vec<u8>> {
     let (path, name) = (c_path(path)?, c_name(name)?);
     let mut value = vec![0; most];
-    // SAFETY: two NUL-terminated strings that outlive the call, and a buffer of the length that is told.
+    // SAFETY: two NUL-terminated strings that outlive the call, and a buffer of the given length.
     let length = unsafe { libc::getxattr(path.as_ptr(), name.as_ptr(), value.as_mut_ptr().cast(), value.len()) };
     truncated(value, length)
 }
@@ -210,7 +210,21 @@ fn truncated(mut bytes: Vec<u8>, length: libc::ssize_t) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// A name in the same folder that nobody else has: what is half-made has it, and is renamed when it is complete.
+/// The size of the file system of a path, and the bytes in use.
+pub fn disk_usage(path: &Path) -> io::Result<(u64, u64)> {
+    let path = c_path(path)?;
+    // SAFETY: all zeroes is a valid structure, which the kernel fills.
+    let mut found: libc::statvfs = unsafe { std::mem::zeroed() };
+    // SAFETY: a string with a NUL at its end, and a structure that outlives the call.
+    check(unsafe { libc::statvfs(path.as_ptr(), &mut found) })?;
+    let bytes = |blocks: u64| blocks.saturating_mul(found.f_frsize);
+    Ok((
+        bytes(found.f_blocks),
+        bytes(found.f_blocks.saturating_sub(found.f_bfree)),
+    ))
+}
+
+/// A random name in the same folder for an incomplete file, which is renamed when it is complete.
 pub fn neighbour(path: &Path) -> io::Result<PathBuf> {
     let random = u64::from_le_bytes(super::random_bytes()?[..8].try_into().unwrap_or_default());
     Ok(path.with_file_name(format!(".forkd-{:016x}", random)))

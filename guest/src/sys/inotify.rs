@@ -1,4 +1,4 @@
-//! Changes of files, as the guest kernel tells them.
+//! Changes of files, reported by inotify.
 
 use super::check;
 use std::ffi::CString;
@@ -10,7 +10,7 @@ use std::path::Path;
 
 const HEADER: usize = 16;
 
-/// One change; `name` is empty when it is about the watched file itself.
+/// One change; `name` is empty if it concerns the watched file itself.
 pub struct Change {
     pub watch: i32,
     pub mask: u32,
@@ -37,11 +37,11 @@ impl Inotify {
     }
 
     pub fn forget(&self, watch: i32) {
-        // SAFETY: integers only. It fails when the watch is gone already.
+        // SAFETY: integers only. Fails if the watch no longer exists.
         unsafe { libc::inotify_rm_watch(self.0.as_raw_fd(), watch) };
     }
 
-    /// The changes that are there now; `false` when there are none.
+    /// The changes available now; `false` if there are none.
     pub fn changes(&mut self, buffer: &mut [u8], mut each: impl FnMut(Change)) -> io::Result<bool> {
         let count = match self.0.read(buffer) {
             Ok(count) => count,

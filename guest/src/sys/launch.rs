@@ -1,4 +1,4 @@
-//! Starting a program: the few steps of the child, and how a failure comes back.
+//! Starting a program: the steps of the child, and the report of a failure.
 
 use super::check;
 use std::ffi::CString;
@@ -7,7 +7,7 @@ use std::os::unix::io::RawFd;
 
 const STACK: usize = 32 * 1024;
 
-/// All that the child side needs, made before: there, nothing may allocate.
+/// Everything that the child needs, prepared in advance because it must not allocate.
 pub struct Launch {
     pub path: CString,
     pub argv: Vec<CString>,
@@ -16,13 +16,13 @@ pub struct Launch {
     pub uid: u32,
     pub gid: u32,
     pub groups: Vec<u32>,
-    /// What becomes descriptors 0, 1, 2 and, if given, 3; each must be above 3.
+    /// Become descriptors 0, 1, 2 and, if given, 3; each must be above 3.
     pub fds: Vec<RawFd>,
-    /// Descriptor 0 is a terminal that the session gets as its own.
+    /// Descriptor 0 is a terminal that becomes the session's controlling terminal.
     pub terminal: bool,
 }
 
-/// The step of starting a program that failed, in the order the child does them.
+/// The steps of the child in their order; an error names one.
 pub const LAUNCH_STEPS: [&str; 4] = ["descriptors", "user", "cwd", "exec"];
 
 fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
@@ -31,7 +31,7 @@ fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
     all
 }
 
-/// What the two sides of a launch share.
+/// Memory that both sides of a launch use.
 struct Shared<'a> {
     launch: &'a Launch,
     argv: Vec<*const libc::c_char>,
@@ -40,10 +40,10 @@ struct Shared<'a> {
     failure: Option<(usize, i32)>,
 }
 
-/// Starts a program in a session of its own; an error names the step (an index of `LAUNCH_STEPS`).
+/// Starts a program in its own session; an error names the step (an index of `LAUNCH_STEPS`).
 ///
-/// The child borrows the agent's memory, and the agent waits, until the program runs or has failed: copying the page
-/// tables and then each page that is written would take longer than all the rest.
+/// The child shares the agent's memory, and the agent is suspended, until the program runs or has failed: copying the
+/// page tables and then each written page would take longer than all other steps.
 pub fn launch(launch: &Launch) -> Result<i32, (usize, io::Error)> {
     let mut shared = Shared {
         launch,
@@ -51,10 +51,10 @@ pub fn launch(launch: &Launch) -> Result<i32, (usize, io::Error)> {
         env: pointers(&launch.env),
         failure: None,
     };
-    // the call pushes its own frames on the agent's stack, so the child has another one; it grows downwards
+    // the clone call pushes frames on the agent's stack, so the child needs another one; it grows downwards
     let mut stack: Vec<u128> = Vec::with_capacity(STACK / 16);
-    // SAFETY: the stack is aligned and larger than the few frames of the child; the agent, single-threaded, does not run
-    // before the child has left the shared memory, and both sides see `shared` through this one pointer.
+    // SAFETY: the stack is aligned and larger than the few frames of the child; the agent, single-threaded, does not
+    // run before the child has left the shared memory, and both sides see `shared` through this one pointer.
     let pid = check(unsafe {
         let top = stack.as_mut_ptr().add(STACK / 16);
         let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
@@ -82,7 +82,7 @@ extern "C" fn enter(argument: *mut libc::c_void) -> libc::c_int {
     }
 }
 
-/// The child side: returns only on failure, with the step; errno says why.
+/// The child's side: returns only on failure, with the step; errno has the cause.
 ///
 /// # Safety
 /// Only in the child of `launch`, with null-terminated arrays of live strings.
@@ -91,7 +91,7 @@ unsafe fn child(launch: &Launch, argv: &[*const libc::c_char], env: &[*const lib
     let mut set: libc::sigset_t = std::mem::zeroed();
     libc::sigemptyset(&mut set);
     libc::sigprocmask(libc::SIG_SETMASK, &set, std::ptr::null_mut());
-    // exec resets handlers, but not what is ignored, and Rust's runtime ignores SIGPIPE
+    // exec resets handlers, but not ignored signals, and Rust's runtime ignores SIGPIPE
     libc::signal(libc::SIGPIPE, libc::SIG_DFL);
     let limit = libc::rlimit {
         rlim_cur: 1024,
@@ -106,7 +106,7 @@ unsafe fn child(launch: &Launch, argv: &[*const libc::c_char], env: &[*const lib
     if launch.terminal && libc::ioctl(0, libc::TIOCSCTTY, 0) < 0 {
         return 0;
     }
-    // the calls themselves: those of the C library would change the threads of whoever owns this memory
+    // direct system calls: the C library's functions would change all threads of the process that owns this memory
     let groups = &launch.groups;
     if libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()) < 0
         || libc::syscall(libc::SYS_setgid, launch.gid) < 0

@@ -1,4 +1,4 @@
-//! Sockets that take connections and datagrams meant for others, and netlink.
+//! Sockets that accept connections and datagrams for other addresses, and netlink.
 
 use super::check;
 use std::io;
@@ -10,7 +10,7 @@ const BACKLOG: libc::c_int = 512;
 /// Room for one control message with the destination of a datagram.
 const CONTROL: usize = 64;
 
-/// Where a datagram came from, and for whom it was meant.
+/// Source and original destination of a datagram.
 #[derive(Clone, Copy)]
 pub struct Route {
     pub from: SocketAddrV6,
@@ -43,7 +43,7 @@ fn native(address: &SocketAddrV6) -> libc::sockaddr_in6 {
     }
 }
 
-/// A socket of both families that may answer in the name of any address.
+/// A socket of both families that may send from any address.
 fn transparent(kind: libc::c_int, at: &SocketAddrV6) -> io::Result<OwnedFd> {
     let (on, off): (libc::c_int, libc::c_int) = (1, 0);
     let flags = kind | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
@@ -80,11 +80,11 @@ pub fn transparent_datagrams(at: &SocketAddrV6) -> io::Result<UdpSocket> {
     Ok(UdpSocket::from(socket))
 }
 
-/// One datagram: how long it is, and its route; none without one.
+/// Receives one datagram: its length and route; None without a route.
 pub fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> io::Result<(usize, Option<Route>)> {
     let mut control = [0u64; CONTROL / 8];
-    // SAFETY: plain data for which zero is valid; all pointers and lengths are those of live buffers. The control message is
-    // read only if the guest kernel says that it is there, and is of the type that is asked for.
+    // SAFETY: plain data for which zero is valid; all pointers and lengths are those of live buffers. The control
+    // message is read only if the guest kernel says that it is there, and is of the type that is asked for.
     unsafe {
         let mut from: libc::sockaddr_in6 = zeroed();
         let mut piece = libc::iovec {
@@ -113,10 +113,11 @@ pub fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> io::Result<(usize, Opti
     }
 }
 
-/// Answers a datagram in the name of the one for whom it was meant.
+/// Answers a datagram from its original destination.
 pub fn reply(socket: &UdpSocket, bytes: &[u8], route: &Route) -> io::Result<()> {
     let mut control = [0u64; CONTROL / 8];
-    // SAFETY: as above; the control buffer has room for one in6_pktinfo, and nothing is written through the other pointers.
+    // SAFETY: as above; the control buffer has room for one in6_pktinfo, and nothing is written through the other
+    // pointers.
     unsafe {
         let mut to = native(&route.from);
         let mut piece = libc::iovec {
@@ -142,7 +143,7 @@ pub fn reply(socket: &UdpSocket, bytes: &[u8], route: &Route) -> io::Result<()> 
     }
 }
 
-/// Sends one request to the guest kernel's routing tables; its answer is an errno.
+/// Sends one request to the guest kernel's routing tables; the answer is an errno.
 pub fn netlink(request: &[u8]) -> io::Result<()> {
     let mut answer = [0u8; 1024];
     // SAFETY: the new descriptor is ours alone; pointers and lengths are those of live slices.

@@ -6,7 +6,7 @@ use std::mem::{size_of, size_of_val};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::io::{AsRawFd, FromRawFd, OwnedFd};
 
-/// Begins to connect; the socket is writable when it is decided, and then knows the error.
+/// Starts to connect; the socket is writable when it is connected or has failed.
 pub fn tcp_connect(to: &SocketAddr) -> io::Result<TcpStream> {
     let family = match to {
         SocketAddr::V4(_) => libc::AF_INET,
@@ -65,11 +65,11 @@ pub fn tcp_connect(to: &SocketAddr) -> io::Result<TcpStream> {
     }
 }
 
-/// Tells the peer at once that its bytes have come. One that writes its answer in two pieces may not send the second before it knows
-/// of the first, and would wait 40 ms; the kernel forgets this with every read.
+/// Acknowledges received bytes at once. A peer that writes its answer in two pieces may wait for the acknowledgement of
+/// the first, which would otherwise come after 40 ms; the guest kernel resets the option with every read.
 pub fn acknowledge(tcp: &TcpStream) {
     let on: libc::c_int = 1;
-    // SAFETY: a pointer to an option of this size. Without it the peer waits, no more.
+    // SAFETY: a pointer to an option of this size. Without it the peer only waits.
     unsafe {
         libc::setsockopt(
             tcp.as_raw_fd(),
@@ -81,13 +81,13 @@ pub fn acknowledge(tcp: &TcpStream) {
     }
 }
 
-/// Closing it will tell the peer that it was cut off.
+/// Makes close send a reset to the peer.
 pub fn reset_on_close(tcp: &TcpStream) {
     let linger = libc::linger {
         l_onoff: 1,
         l_linger: 0,
     };
-    // SAFETY: a pointer to an option of this size. One that cannot be reset is closed all the same.
+    // SAFETY: a pointer to an option of this size. If it fails, the socket is closed without a reset.
     unsafe {
         libc::setsockopt(
             tcp.as_raw_fd(),

@@ -1,4 +1,4 @@
-//! Pseudo-terminals: a pair of ends, its size, and the character that means "end of input".
+//! Pseudo-terminals: the pair of ends, the size, and the end-of-input character.
 
 use super::check;
 use std::fs::{File, OpenOptions};
@@ -15,8 +15,8 @@ pub fn open_terminal(uid: u32) -> io::Result<(File, OwnedFd)> {
         .open("/dev/ptmx")?;
     let unlock: libc::c_int = 0;
     let flags = libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC;
-    // SAFETY: the first request reads one int; the second gives a new descriptor that is ours alone; fchown takes integers,
-    // where a group of all ones leaves it as it is.
+    // SAFETY: the first request reads one int; the second gives a new descriptor that is ours alone; fchown takes
+    // integers, where a group of all ones leaves it as it is.
     unsafe {
         check(libc::ioctl(master.as_raw_fd(), libc::TIOCSPTLCK as _, &unlock))?;
         let slave = OwnedFd::from_raw_fd(check(libc::ioctl(master.as_raw_fd(), libc::TIOCGPTPEER as _, flags))?);
@@ -25,7 +25,7 @@ pub fn open_terminal(uid: u32) -> io::Result<(File, OwnedFd)> {
     }
 }
 
-/// Tells the programs of a terminal how large it is.
+/// Sets the size of a terminal.
 pub fn resize(master: &File, rows: u16, cols: u16) -> io::Result<()> {
     let size = libc::winsize {
         ws_row: rows,
@@ -37,7 +37,7 @@ pub fn resize(master: &File, rows: u16, cols: u16) -> io::Result<()> {
     check(unsafe { libc::ioctl(master.as_raw_fd(), libc::TIOCSWINSZ as _, &size) }).map(|_| ())
 }
 
-/// What the programs of a terminal have set as the end of input, usually ^D; none when they have switched it off.
+/// The end-of-input character of a terminal, usually ^D; None if its programs have disabled it.
 pub fn end_of_input(master: &File) -> Option<u8> {
     // SAFETY: termios is plain data for which zero is valid, and tcgetattr writes one of it.
     let settings = unsafe {
@@ -76,7 +76,7 @@ mod tests {
         slave.write_all(b"out").unwrap();
         drop(slave);
         let mut output = Vec::new();
-        // the echo, the output, and then an error that means the end
+        // the echo, the output, and then an error that marks the end
         let error = master.read_to_end(&mut output).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::EIO));
         assert_eq!(output, b"line\r\nout");

@@ -1,22 +1,22 @@
-//! Extended attributes whose names begin in the same way.
+//! Extended attributes with a common prefix of their names.
 
 use super::{check_stopped, Outcome, Problem};
-use crate::protocol::{Malformed, Reader, Writer};
 use crate::sys;
+use forkd_wire::{Malformed, Reader, Writer};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// What a request may have.
+/// Limit of a request.
 const LARGEST_INPUT: u64 = 4 << 20;
-/// What is told of one file: names and values.
+/// Limit of one file's names and values.
 const LARGEST_SET: usize = 16 << 10;
 
 type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// Tells those of each path that stdin names, in the same order. What cannot be read has none.
+/// Reports the attributes of each path on stdin, in the same order. An unreadable file has none.
 pub fn get(prefix: &[u8], input: File, mut output: File) -> Outcome {
     let request = whole(input)?;
     let paths = Reader::new(&request).list(|reader| reader.bytes()).map_err(malformed)?;
@@ -33,14 +33,14 @@ pub fn get(prefix: &[u8], input: File, mut output: File) -> Outcome {
     Ok(())
 }
 
-/// Gives the path those that stdin has, in place of all it had before.
+/// Replaces the attributes of a path by those on stdin.
 pub fn set(path: &Path, prefix: &[u8], input: File) -> Outcome {
     let request = whole(input)?;
     let wanted = Reader::new(&request)
         .list(|reader| Ok((joined(prefix, reader.bytes()?), reader.bytes()?)))
         .map_err(malformed)?;
     let old = match names(path, prefix) {
-        // where there are none, none have to go
+        // a file system without attributes has none to remove
         Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => Vec::new(),
         names => names?,
     };
@@ -60,7 +60,7 @@ fn read(path: &Path, prefix: &[u8]) -> io::Result<Pairs> {
     let mut size = 0;
     for name in names(path, prefix)? {
         let value = match sys::attribute(path, &name, LARGEST_SET) {
-            // too large, or gone meanwhile
+            // too large, or removed meanwhile
             Err(error) if matches!(error.raw_os_error(), Some(libc::ERANGE | libc::ENODATA)) => continue,
             value => value?,
         };

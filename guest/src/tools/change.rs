@@ -1,4 +1,4 @@
-//! Mode and owner of a tree. Links themselves have no mode, and what they point to is left alone.
+//! Changes mode and owner of a tree. Links have no mode, and their targets are not changed.
 
 use super::walk::{walk, Next, Step};
 use super::{check_stopped, Outcome, Problem};
@@ -9,7 +9,7 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-/// What a folder's owner needs to go through it.
+/// A folder's owner needs these bits to enter it.
 const PASSABLE: u32 = 0o500;
 
 pub fn chmod(path: &Path, mode: u32) -> Outcome {
@@ -28,7 +28,7 @@ pub fn chown(path: &Path, owner: &str, group: &str) -> Outcome {
     change(path, false, &|name, _| sys::chown_link(name, uid, gid))
 }
 
-/// Changes as much as can be changed; the first failure is told. `first`: a folder before what it holds.
+/// Changes as much as possible and returns the first failure. `first`: a folder is changed before its content.
 fn change(path: &Path, first: bool, work: &dyn Fn(&Path, bool) -> io::Result<()>) -> Outcome {
     let mut failure: Option<Problem> = None;
     walk(path, b"", &mut |step| {

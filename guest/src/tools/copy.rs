@@ -1,4 +1,4 @@
-//! Copies a file or a tree, with modes, times and links, and with owners where that is allowed.
+//! Copies a file or a tree, with modes, times and links, and with owners if permitted.
 
 use super::stage::Stage;
 use super::walk::{open_folder, walk, Entry, Next, Step};
@@ -13,16 +13,16 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{symlink, DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
-/// So much is copied before it is asked whether anybody still wants it.
+/// Bytes copied between two checks whether the result is still needed.
 const STRETCH: u64 = 16 << 20;
-/// Rights beyond those to read, write and execute are kept only together with the owner.
+/// Other bits are kept only together with the owner.
 const PLAIN_BITS: u32 = 0o777;
 
 pub fn copy(from: &Path, to: &Path, recursive: bool, overwrite: bool) -> Outcome {
     if recursive {
         return copy_to(from, to, overwrite);
     }
-    // as cp has it: alone, a link is copied as what it points to, in a tree as a link
+    // as in cp: a single link is copied as its target, a link in a tree as a link
     let from = fs::canonicalize(from)?;
     match fs::metadata(&from)?.is_dir() {
         true => Err(io::Error::from_raw_os_error(libc::EISDIR).into()),
@@ -65,9 +65,9 @@ fn copy_to(from: &Path, to: &Path, overwrite: bool) -> Outcome {
 struct Copier<'a> {
     stage: &'a Path,
     is_root: bool,
-    /// The copies of the folders from the start to the one that is being read.
+    /// The copies of the folders from the start to the current one.
     folders: Vec<File>,
-    /// Files with several names: where the first one was copied to, below the start.
+    /// Files with several names: the path of the first copy, below the start.
     links: HashMap<(u64, u64), Vec<u8>>,
 }
 
@@ -110,7 +110,7 @@ impl Copier<'_> {
             if let (Some(first), Some(root)) = (first, self.folders.first()) {
                 let first = Path::new(OsStr::from_bytes(first));
                 match self.at_copy(entry, |name| sys::link(root, first, name)) {
-                    // too long a way from the start: it becomes a file of its own
+                    // the path from the start is too long: the name becomes a separate file
                     Err(e) if e.raw_os_error() == Some(libc::ENAMETOOLONG) => {}
                     result => return result,
                 }
@@ -158,7 +158,7 @@ impl Copier<'_> {
         self.keep(&copy, &found)
     }
 
-    /// Does something with the copy's name in the copy's folder.
+    /// Runs `work` with the copy's name in the copy's folder.
     fn at_copy<T>(&self, entry: &Entry, work: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<T> {
         match self.folders.last() {
             None => work(self.stage),
@@ -184,7 +184,7 @@ impl Copier<'_> {
     }
 }
 
-/// Holes stay holes. std lets the guest kernel do the copying, by reference where the file system can.
+/// Holes stay holes. std lets the guest kernel copy, by reference if the file system supports that.
 fn copy_content(source: &mut File, copy: &mut File, found: &Metadata) -> io::Result<()> {
     let size = found.size();
     let has_holes = found.blocks() * 512 < size;
@@ -203,7 +203,7 @@ fn copy_content(source: &mut File, copy: &mut File, found: &Metadata) -> io::Res
             copy.seek(SeekFrom::Start(at))?;
             let count = io::copy(&mut source.take((end - at).min(STRETCH)), copy)?;
             if count == 0 {
-                // it became shorter meanwhile
+                // it was shortened meanwhile
                 return Ok(());
             }
             at += count;

@@ -1,4 +1,4 @@
-//! A folder that nothing leads out of: paths below it are followed name by name, and a link ends them.
+//! A folder as root of relative paths: they are followed name by name, and a link on the way is an error.
 
 use super::walk::open_folder;
 use crate::sys;
@@ -22,8 +22,8 @@ impl Folder {
         Ok(Folder { root, at: Vec::new() })
     }
 
-    /// Goes to the folder that holds an entry, making what is missing on the way; the entry's name there, or `None`
-    /// for the root itself.
+    /// Changes to the parent folder of an entry and makes missing folders on the way. Returns the entry's name there,
+    /// or `None` for the root itself.
     pub fn go_to_parent(&mut self, path: &[u8]) -> io::Result<Option<PathBuf>> {
         let mut names = names(path)?;
         let name = names.pop();
@@ -40,7 +40,7 @@ impl Folder {
         Ok(name.map(PathBuf::from))
     }
 
-    /// Opens the folder that holds an entry, and stays where it is.
+    /// Opens the parent folder of an entry without changing the working folder.
     pub fn open_parent(&self, path: &[u8]) -> io::Result<(File, PathBuf)> {
         let mut names = names(path)?;
         let name = names.pop().ok_or_else(|| io::Error::from_raw_os_error(libc::EISDIR))?;
@@ -73,7 +73,7 @@ fn open_or_make(name: &Path) -> io::Result<File> {
     }
 }
 
-/// The names of a path; a leading slash means nothing, and there is no way up.
+/// The names of a path; a leading slash is ignored, and `..` is refused.
 fn names(path: &[u8]) -> io::Result<Vec<OsString>> {
     let names = path
         .split(|byte| *byte == b'/')

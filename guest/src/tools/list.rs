@@ -1,21 +1,21 @@
-//! What a folder holds, as records on stdout: of an entry, its path below the folder and what STAT tells; of a folder
-//! whose content cannot be read, `!` and why; at the end `.` and whether there is more.
+//! The content of a folder as records on stdout: for an entry, its path below the folder and the fields of STAT; for an
+//! unreadable folder, `!` and the reason; at the end `.` and whether there is more.
 
 use super::walk::{walk, Next, Step};
 use super::{check_stopped, Outcome, Problem};
-use crate::errno;
 use crate::files;
-use crate::protocol::Writer;
 use crate::users::Names;
+use forkd_wire::errno;
+use forkd_wire::Writer;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
 
-/// A page ends here also when it has fewer entries: the host keeps it in memory.
+/// A page also ends at this size: the host keeps it in memory.
 const LARGEST_PAGE: usize = 8 << 20;
 const PIECE: usize = 1 << 16;
 
-/// Lists up to `limit` entries, those that come after the path `after` below the folder.
+/// Lists up to `limit` entries after the path `after` below the folder.
 pub fn list(folder: &Path, depth: u64, limit: u64, after: Option<&[u8]>, mut output: File) -> Outcome {
     let after = after.unwrap_or_default();
     let names = Names::load();

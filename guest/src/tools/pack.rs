@@ -1,4 +1,4 @@
-//! A folder's content, or one file, as a tar archive on stdout: GNU format, numeric owners, holes left out.
+//! A folder's content, or one file, as a tar archive on stdout: GNU format, numeric owners, sparse files.
 
 use super::walk::{walk, Entry, Next, Step};
 use super::{check_stopped, problem_below, Outcome};
@@ -12,10 +12,10 @@ use std::path::Path;
 use tar::{EntryType, GnuExtSparseHeader, GnuSparseHeader, Header};
 
 const BLOCK: u64 = 512;
-/// What is gathered before it is written; no name is as long.
+/// Bytes gathered before a write; longer than any name.
 const PIECE: usize = 1 << 18;
 const SPLICED: u64 = 1 << 16;
-/// The name of an entry that holds the name of the next one.
+/// The name of an entry that contains the next entry's name.
 const LONG_NAME: &[u8] = b"././@LongLink";
 
 /// `plain`: only files, folders and links.
@@ -58,7 +58,7 @@ struct Packer {
     plain: bool,
     /// Files with several names: the first one.
     links: HashMap<(u64, u64), Vec<u8>>,
-    /// The name of a start that is no folder.
+    /// The name of a start that is not a folder.
     single: Vec<u8>,
 }
 
@@ -77,7 +77,7 @@ impl Packer {
         }
         let is_plain = file_type.is_file() || file_type.is_symlink();
         if file_type.is_socket() || (self.plain && !is_plain) {
-            // of a socket an archive has no form, and without its process it is nothing
+            // an archive cannot contain a socket, which is useless without its process
             return Ok(());
         }
         if found.nlink() > 1 {
@@ -110,7 +110,7 @@ impl Packer {
             .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
             .open(entry.name);
         let mut file = match opened {
-            // removed since it was looked at
+            // removed since it was listed
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
             result => result?,
         };
@@ -132,7 +132,8 @@ impl Packer {
         self.pad(parts.iter().map(|(_, length)| length).sum())
     }
 
-    /// Exactly so many bytes of a file: what it has become shorter by is filled up, as its length is told already.
+    /// Writes exactly this many bytes of a file; a file that was shortened is padded, because the header already has
+    /// its length.
     fn content(&mut self, file: &mut File, length: u64) -> io::Result<()> {
         let mut left = length;
         while left >= SPLICED {
@@ -205,7 +206,7 @@ impl Packer {
         Ok(())
     }
 
-    /// An entry that holds what has no room in a header.
+    /// An entry for text that does not fit into a header.
     fn long(&mut self, kind: u8, text: &[u8]) -> io::Result<()> {
         let mut header = Header::new_gnu();
         if text.len() < header.as_old().name.len() {
@@ -256,7 +257,7 @@ impl Packer {
     }
 }
 
-/// Where a file has data: pairs of offset and length, the last one at its end.
+/// The data of a file: pairs of offset and length, the last one at its end.
 fn parts(file: &File, size: u64) -> io::Result<Vec<(u64, u64)>> {
     let mut parts = Vec::new();
     let mut at = sys::next_part(file, 0, size, true)?;

@@ -7,7 +7,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Removes as much as can be removed; the first failure is told.
+/// Removes as much as possible and returns the first failure.
 pub fn remove(path: &Path) -> Outcome {
     let identity = |path: &Path| fs::symlink_metadata(path).map(|found| (found.dev(), found.ino()));
     if identity(path)? == identity(Path::new("/"))? {
@@ -16,7 +16,7 @@ pub fn remove(path: &Path) -> Outcome {
     remove_all(path, check_stopped)
 }
 
-/// The same for what is known not to be everything; `check` may end it.
+/// The same for an incomplete tree; `check` may stop it.
 pub fn remove_all(path: &Path, check: fn() -> io::Result<()>) -> Outcome {
     let mut failure: Option<Problem> = None;
     walk(path, b"", &mut |step| {
@@ -24,7 +24,7 @@ pub fn remove_all(path: &Path, check: fn() -> io::Result<()>) -> Outcome {
         let (entry, result) = match step {
             Step::Enter(_) => return Ok(Next::Descend),
             Step::Leaf(entry) => (entry.path.to_vec(), fs::remove_file(entry.name)),
-            // an empty folder can be removed without being read
+            // an empty folder can be removed without reading it
             Step::Leave(entry) | Step::Closed(entry, _) => (entry.path.to_vec(), fs::remove_dir(entry.name)),
         };
         match result {

@@ -1,4 +1,4 @@
-//! Something half-made: it lies beside its place under another name, and gets there whole or not at all.
+//! Staging: new content is made beside its final path under another name, and then renamed.
 
 use super::remove;
 use crate::files;
@@ -15,7 +15,7 @@ pub struct Stage {
 
 impl Stage {
     pub fn beside(place: &Path) -> io::Result<Stage> {
-        // the same folder under its real name: what is above it may be moved meanwhile
+        // the same folder under its canonical path: a link in the path may change meanwhile
         let name = place
             .file_name()
             .ok_or_else(|| io::Error::from_raw_os_error(libc::EEXIST))?;
@@ -31,7 +31,7 @@ impl Stage {
         })
     }
 
-    /// Puts it into its place.
+    /// Moves it to its final path.
     pub fn finish(mut self, overwrite: bool) -> io::Result<()> {
         files::rename(&self.path, &self.place, overwrite)?;
         self.is_done = true;
@@ -42,13 +42,13 @@ impl Stage {
 impl Drop for Stage {
     fn drop(&mut self) {
         if !self.is_done && fs::symlink_metadata(&self.path).is_ok() {
-            // also when we were told to stop; the failure that brought us here is the one that is told
+            // also after a request to stop; the caller reports the failure that led here
             let _ = remove::remove_all(&self.path, || Ok(()));
         }
     }
 }
 
-/// A new entry of the working folder, in place of what may be there: that stays until the new one is complete.
+/// A new entry of the working folder that replaces an old one, which stays until the new one is complete.
 pub struct Place<'a> {
     name: &'a Path,
     made: PathBuf,

@@ -1,8 +1,8 @@
 //! The tools on real folders.
 
 use super::*;
-use crate::protocol::{Malformed, Writer};
 use crate::scratch::Folder;
+use forkd_wire::{Malformed, Writer};
 use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
 use std::io::{Seek, SeekFrom};
@@ -27,7 +27,7 @@ fn put(path: &Path, text: &str) {
     fs::write(path, text).unwrap();
 }
 
-/// Names that tend to break things.
+/// Names that are hard to handle.
 fn odd_names() -> Vec<OsString> {
     let long = "n".repeat(255);
     let names: [&[u8]; 8] = [
@@ -77,7 +77,7 @@ fn list_page(folder: &Folder, depth: u64, limit: u64, after: &[u8]) -> (Vec<Vec<
     list_of(folder, "tree", depth, limit, after)
 }
 
-/// Everything that can be seen of a tree.
+/// All visible properties of a tree.
 fn seen(root: &Path) -> BTreeMap<PathBuf, String> {
     let mut all = BTreeMap::new();
     let mut waiting = vec![PathBuf::new()];
@@ -106,7 +106,7 @@ fn seen(root: &Path) -> BTreeMap<PathBuf, String> {
     all
 }
 
-/// A tree with everything in it.
+/// A tree with every kind of entry.
 fn make_tree(root: &Path) {
     for (i, name) in odd_names().iter().enumerate() {
         put(&root.join(name), &"x".repeat(i * 1000));
@@ -147,7 +147,7 @@ fn lists_in_order_and_to_a_depth() {
 }
 
 #[test]
-fn pages_of_any_size_make_the_same_list() {
+fn pages_of_any_size_give_the_same_list() {
     let folder = Folder::new("pages");
     make_tree(&folder.path("tree"));
     let (whole, _) = list_page(&folder, 100, 1000, b"");
@@ -205,7 +205,7 @@ fn a_tree_deeper_than_any_path_is_copied_packed_listed_and_removed() {
 }
 
 #[test]
-fn a_copy_is_the_same() {
+fn a_copy_is_equal_to_its_source() {
     let folder = Folder::new("copy");
     make_tree(&folder.path("tree"));
     succeeds(copy::copy(&folder.path("tree"), &folder.path("copy"), true, false));
@@ -217,7 +217,7 @@ fn a_copy_is_the_same() {
 }
 
 #[test]
-fn a_copy_overwrites_only_when_asked_and_never_a_full_folder() {
+fn a_copy_overwrites_only_on_request_and_never_a_full_folder() {
     let folder = Folder::new("overwrite");
     put(&folder.path("a"), "a");
     put(&folder.path("b"), "b");
@@ -240,13 +240,13 @@ fn a_copy_overwrites_only_when_asked_and_never_a_full_folder() {
     assert_eq!(
         fs::read_dir(folder.path("full")).unwrap().count(),
         1,
-        "nothing half-made is left"
+        "an incomplete file is left"
     );
     assert_eq!(fs::read_dir(folder.path("")).unwrap().count(), 3);
 }
 
 #[test]
-fn a_move_to_elsewhere_leaves_nothing() {
+fn a_move_to_another_file_system_leaves_no_source() {
     let folder = Folder::new("move");
     make_tree(&folder.path("tree"));
     let before = seen(&folder.path("tree"));
@@ -271,7 +271,7 @@ fn a_removal_does_not_follow_links() {
 }
 
 #[test]
-fn modes_of_a_tree_change_and_links_do_not_lead_out() {
+fn modes_of_a_tree_change_and_links_are_not_followed() {
     let folder = Folder::new("change");
     put(&folder.path("outside"), "x");
     fs::set_permissions(folder.path("outside"), Permissions::from_mode(0o600)).unwrap();
@@ -290,7 +290,7 @@ fn modes_of_a_tree_change_and_links_do_not_lead_out() {
     );
 }
 
-/// Packs a path and gives the archive.
+/// Packs a path and returns the archive.
 fn packed(folder: &Folder, path: &str) -> Vec<u8> {
     let output = folder.output();
     succeeds(pack::pack(&folder.path(path), false, output));
@@ -308,7 +308,7 @@ fn unpacked(folder: &Folder, archive: &[u8], to: &str) -> Outcome {
 }
 
 #[test]
-fn what_is_packed_unpacks_the_same() {
+fn packing_and_unpacking_changes_nothing() {
     let folder = Folder::new("pack");
     make_tree(&folder.path("tree"));
     let archive = packed(&folder, "tree");
@@ -322,7 +322,7 @@ fn what_is_packed_unpacks_the_same() {
     let inode = |name: &str| fs::metadata(folder.path("new/one").join(name)).unwrap().ino();
     assert_eq!(inode("script"), inode("second name"));
     assert!(fs::metadata(folder.path("new/one/sparse")).unwrap().blocks() * 512 < 1 << 20);
-    // once more over what is there; folders stay, and have changed
+    // again over existing files; folders stay, and have changed
     succeeds(unpacked(&folder, &archive, "new/one"));
     let files = |tree: &str| -> BTreeMap<PathBuf, String> {
         let all = seen(&folder.path(tree)).into_iter();
@@ -372,7 +372,7 @@ fn archive_of(entries: &[(u8, &str, &str, &str)]) -> Vec<u8> {
 }
 
 #[test]
-fn an_archive_cannot_lead_out_of_its_folder() {
+fn an_archive_cannot_write_outside_its_folder() {
     let folder = Folder::new("hostile");
     let outside = folder.path("outside");
     put(&outside.join("kept"), "kept");
@@ -423,7 +423,7 @@ fn an_archive_cannot_lead_out_of_its_folder() {
 }
 
 #[test]
-fn an_absolute_name_means_below_the_folder_and_a_link_is_replaced() {
+fn an_absolute_name_is_relative_to_the_folder_and_a_link_is_replaced() {
     let folder = Folder::new("absolute");
     put(&folder.path("outside"), "kept");
     let target = folder.path("outside");
@@ -439,7 +439,7 @@ fn an_absolute_name_means_below_the_folder_and_a_link_is_replaced() {
 }
 
 #[test]
-fn the_tar_program_and_the_tools_understand_each_other() {
+fn archives_are_compatible_with_the_tar_program() {
     let folder = Folder::new("gnu");
     make_tree(&folder.path("tree"));
     fs::write(folder.path("archive"), packed(&folder, "tree")).unwrap();
@@ -488,20 +488,14 @@ fn attributes_of(folder: &Folder, names: &[&str]) -> Vec<BTreeMap<String, String
     let mut reader = Reader::new(&written);
     let maps = names
         .iter()
-        .map(|_| {
-            reader
-                .list(|pair| Ok((pair.str()?, pair.str()?)))
-                .unwrap()
-                .into_iter()
-                .collect()
-        })
+        .map(|_| reader.map().unwrap().into_iter().collect())
         .collect();
     assert!(reader.rest().is_empty());
     maps
 }
 
 #[test]
-fn attributes_replace_those_with_the_same_beginning_and_no_others() {
+fn attributes_replace_those_with_the_same_prefix_and_no_others() {
     let folder = Folder::new("attributes");
     put(&folder.path("file"), "");
     put(&folder.path("other"), "");
@@ -526,7 +520,7 @@ fn attributes_replace_those_with_the_same_beginning_and_no_others() {
 }
 
 #[test]
-fn attributes_are_refused_where_there_is_no_file_and_when_they_are_malformed() {
+fn attributes_of_a_missing_file_and_malformed_ones_are_refused() {
     let folder = Folder::new("attributes-bad");
     put(&folder.path("file"), "");
     assert_eq!(fails(set_attributes(&folder, "missing", &[("a", "1")])), "ENOENT");

@@ -1,13 +1,13 @@
-//! Extracts a tar archive from stdin below a folder: never above it and never through a link, whoever put it there.
+//! Extracts a tar archive from stdin below a folder: never above it, and never through a link.
 
 use super::folder::Folder;
 use super::stage::{Place, Stage};
 use super::walk::open_folder;
 use super::{check_stopped, Outcome, Problem};
-use crate::errno;
 use crate::files::MODE_BITS;
-use crate::protocol::Writer;
 use crate::sys;
+use forkd_wire::errno;
+use forkd_wire::Writer;
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
@@ -17,10 +17,10 @@ use std::path::Path;
 use tar::{Archive, EntryType, Header};
 
 const PIECE: usize = 1 << 17;
-/// Rights beyond these come only with the owner, whom only root can set.
+/// Other bits are set only together with the owner, which only root can set.
 const PLAIN_BITS: u32 = 0o777;
 
-/// Extracts, and tells how many entries and bytes there were. A folder that is not there appears when it is complete.
+/// Extracts, and reports the number of entries and bytes. A new folder gets its name when it is complete.
 pub fn unpack(place: &Path, input: File, mut output: File) -> Outcome {
     sys::set_umask(0);
     let stage = match fs::metadata(place) {
@@ -56,7 +56,7 @@ fn make_stage(place: &Path) -> io::Result<Stage> {
     Ok(stage)
 }
 
-/// What an archive says about an entry.
+/// Metadata of an entry.
 struct Facts {
     path: Vec<u8>,
     kind: EntryType,
@@ -69,10 +69,10 @@ struct Facts {
 
 struct Unpacker {
     folder: Folder,
-    /// The folder itself was made for this, so it becomes what the archive says about it.
+    /// The target folder was made by this extraction, so the archive's metadata applies to it.
     is_new: bool,
     is_root: bool,
-    /// Folders that were made: their modes and times are set when all that they hold is there.
+    /// New folders: their modes and times are set after their content is complete.
     later: Vec<Facts>,
     buffer: Vec<u8>,
     entries: u64,
@@ -100,13 +100,13 @@ impl Unpacker {
                 self.later.push(facts);
             }
         }
-        // what follows the end of an archive is only there to fill a tape
+        // bytes after the end of an archive only pad it to a tape block
         let mut rest = archive.into_inner();
         while rest.read(&mut self.buffer)? > 0 {}
         self.finish_folders()
     }
 
-    /// Whether a folder was made, which is not finished before all that it holds is there.
+    /// Whether a folder was made; it is finished after its content is complete.
     fn entry(&mut self, facts: &Facts, content: &mut dyn Read, size: u64) -> io::Result<bool> {
         let name = match (self.folder.go_to_parent(&facts.path)?, facts.kind) {
             (Some(name), _) => name,
@@ -150,7 +150,7 @@ impl Unpacker {
         place.finish()
     }
 
-    /// What has no content: links, pipes, devices.
+    /// Entries without content: links, pipes, devices.
     fn node(&self, name: &Path, facts: &Facts, make: impl Fn(&Path) -> io::Result<()>) -> io::Result<()> {
         let (place, ()) = Place::make(name, make)?;
         if self.is_root && facts.owner != (0, 0) {
@@ -192,7 +192,7 @@ impl Unpacker {
         self.keep(file, facts, facts.mode & !PLAIN_BITS != 0)
     }
 
-    /// Owner, mode and time of a file or folder that is complete.
+    /// Sets owner, mode and time of a complete file or folder.
     fn keep(&self, file: &File, facts: &Facts, sets_mode: bool) -> io::Result<()> {
         if self.is_root && facts.owner != (0, 0) {
             sys::chown_file(file, facts.owner.0, facts.owner.1)?;
@@ -230,7 +230,7 @@ impl Facts {
         let part = |part: io::Result<Option<u32>>| part.map(Option::unwrap_or_default);
         Ok(Facts {
             path,
-            // older archives mark a folder only by its name's end
+            // older archives mark a folder only by a slash at the end of its name
             kind: match header.entry_type() {
                 EntryType::Regular if header.path_bytes().ends_with(b"/") => EntryType::Directory,
                 kind => kind,
@@ -249,7 +249,7 @@ impl Facts {
     }
 }
 
-/// Whether it was not there; one that is there stays as it is.
+/// Makes a folder; whether it is new. An existing one is not changed.
 fn make_directory(name: &Path) -> io::Result<bool> {
     match DirBuilder::new().mode(0o700).create(name) {
         Ok(()) => Ok(true),
@@ -268,7 +268,7 @@ fn problem(path: &[u8], error: &io::Error) -> Problem {
             code: errno::name(error),
             message: format!("{}{}", at, errno::text(error)),
         },
-        // of the archive, not of the system
+        // an error in the archive, not of a system call
         None => Problem {
             code: "bad_archive".to_string(),
             message: format!("{}the archive is broken: {}", at, error),

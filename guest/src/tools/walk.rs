@@ -1,5 +1,5 @@
-//! Goes through a tree without following a link and without long paths: the working folder is always the one that
-//! holds the entry, so a tree may be as deep as it likes and nobody can lead the walk elsewhere.
+//! Walks a tree without following links and without long paths: the working folder is always the parent of the entry,
+//! so the depth is not limited and no link can lead the walk out of the tree.
 
 use crate::sys;
 use std::ffi::{OsStr, OsString};
@@ -12,7 +12,7 @@ use std::path::Path;
 /// An entry of the tree; `name` is valid in the working folder.
 pub struct Entry<'a> {
     pub name: &'a Path,
-    /// Below the start, which itself is the empty path.
+    /// Below the start, whose path is empty.
     pub path: &'a [u8],
     pub depth: u64,
     pub found: &'a Metadata,
@@ -21,11 +21,11 @@ pub struct Entry<'a> {
 }
 
 pub enum Step<'a> {
-    /// A folder, before what it holds.
+    /// A folder, before its content.
     Enter(Entry<'a>),
-    /// The same after it.
+    /// The same folder after its content.
     Leave(Entry<'a>),
-    /// Anything else.
+    /// Any other entry.
     Leaf(Entry<'a>),
     /// A folder that cannot be opened, after its Enter and in place of its Leave.
     Closed(Entry<'a>, io::Error),
@@ -39,7 +39,7 @@ impl<'a> Step<'a> {
     }
 }
 
-/// What to do with a folder that was entered.
+/// How to proceed with an entered folder.
 #[derive(PartialEq, Eq)]
 pub enum Next {
     Descend,
@@ -48,17 +48,17 @@ pub enum Next {
 
 struct Level {
     folder: File,
-    /// Names that are still to come, the next one last.
+    /// Names that are still to be visited, the next one last.
     names: Vec<OsString>,
-    /// The folder itself, as its parent knows it.
+    /// The folder's name in its parent.
     name: OsString,
     found: Metadata,
-    /// Where its name begins in the path.
+    /// Position of its name in the path.
     path_length: usize,
 }
 
-/// Visits a path and all below it, each folder's names in the order of their bytes. With `from`, a path below the start,
-/// what comes before it is left out, except the folders on the way to it.
+/// Visits a path and everything below it, each folder's names in the order of their bytes. With `from`, a path below
+/// the start, earlier entries are skipped, except the folders on the way to it.
 pub fn walk(start: &Path, from: &[u8], visit: &mut dyn FnMut(Step) -> io::Result<Next>) -> io::Result<()> {
     let root = OpenOptions::new()
         .read(true)
@@ -138,7 +138,7 @@ pub fn walk(start: &Path, from: &[u8], visit: &mut dyn FnMut(Step) -> io::Result
     }
 }
 
-/// Goes into a folder, never through a link, and reads its names; stays in `back` when that fails.
+/// Enters a folder, never through a link, and reads its names; stays in `back` if that fails.
 fn enter(name: &Path, back: &File) -> io::Result<(File, Vec<OsString>)> {
     let folder = open_folder(name)?;
     sys::go_to(&folder)?;

@@ -1,16 +1,18 @@
-// What every command is given.
+// Context of every command.
 
 export type Cli = {
   /** aborted by the first Ctrl-C, SIGTERM or SIGHUP */
   readonly signal: AbortSignal;
-  /** whether the running command was asked for JSON */
+  /** whether the running command prints JSON */
   json: boolean;
   /** exit code of a command that ended without throwing */
   exitCode: number;
-  /** address of a daemon somewhere else; undefined: this user's own, through its socket */
+  /** Ctrl-C is the usual end of the running command, which creates nothing */
+  isViewer?: boolean;
+  /** address of a remote daemon; undefined: this user's own, through its socket */
   daemonUrl: string | undefined;
   /** never printed, and never passed to another process */
   daemonToken: string | undefined;
-  /** whether a daemon that does not run is started */
+  /** whether a daemon is started when none is running */
   autostart: boolean;
 };

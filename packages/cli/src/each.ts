@@ -1,8 +1,8 @@
-// One action for several names: all are tried, each has its result, one failure makes the exit code 1.
+// One action for several names: all are tried, each has its result, and one failure makes the exit code 1.
 
 import { EXIT_FAILURE, printProblem, problemOf } from "./exit.ts";
-import { printJson, printLine } from "./output.ts";
-import { working } from "./progress.ts";
+import { printJson, printLine } from "./terminal/output.ts";
+import { working } from "./terminal/progress.ts";
 
 import type { Cli } from "./cli.ts";
 import type { Problem } from "./exit.ts";
@@ -12,9 +12,9 @@ const AT_A_TIME = 16;
 type Outcome = { id: string; ok: true } | ({ id: string; ok: false } & Problem);
 
 export type EachOptions = {
-  /** what the progress says, such as "Pausing" */
+  /** progress text, such as "Pausing" */
   step: string;
-  /** how a success is told, with the name where %s is */
+  /** message of a success; %s is the name */
   done: string;
   quiet?: boolean | undefined;
   atATime?: number;

@@ -1,20 +1,21 @@
-// The only place that ends the process, and the one form of every error message.
+// Ends the process and formats every error message; no other module does either.
 
 import { constants } from "node:os";
-import { printJson, printNote } from "./output.ts";
+import { inOwnWords } from "./hints.ts";
+import { printJson, printNote } from "./terminal/output.ts";
 
 export const EXIT_FAILURE = 1;
 const EXIT_USAGE = 2;
-/** Of `forkd status` only, as systemctl has it */
+/** Only for `forkd status`, as in systemctl */
 export const EXIT_NOT_RUNNING = 3;
-/** How long a command may clean up after a signal; VMs end with the process in any case */
+/** Time for clean-up after a signal; VMs end with the process in any case */
 const CLEAN_UP_MS = 15_000;
 
 export type Problem = { error: string; code: string; hint: string };
 
 let taker: ((name: NodeJS.Signals) => void) | undefined;
 
-/** Signals are somebody else's until it is disposed: a program that runs for this command gets them */
+/** Disables signal handling until it is disposed: the program that this command runs gets the signals */
 export function takeSignals(handler: (name: NodeJS.Signals) => void): Disposable {
   const before = taker;
   taker = handler;
@@ -44,18 +45,33 @@ export function installSignals(): { signal: AbortSignal; receivedSignal: () => N
   return { signal: controller.signal, receivedSignal: () => received };
 }
 
-/** Prints a failed command and returns the exit code */
-export function reportFailure(error: unknown, opts: { json: boolean; interruptedBy: NodeJS.Signals | undefined }): number {
+/** Prints the error of a failed command and returns the exit code */
+export function reportFailure(
+  error: unknown,
+  opts: { json: boolean; interruptedBy: NodeJS.Signals | undefined; isViewer?: boolean | undefined },
+): number {
+  if (opts.interruptedBy && opts.isViewer) {
+    // the terminal shows ^C, and the shell's prompt would follow on the same line
+    if (process.stderr.isTTY) printNote("");
+    return signalExitCode(opts.interruptedBy);
+  }
   if (opts.interruptedBy) {
-    report({ error: "Interrupted.", code: "CANCELLED", hint: "What was half-made is removed; run the command again." }, opts.json);
+    report({ error: "Interrupted.", code: "CANCELLED", hint: "Incomplete results are removed; run the command again." }, opts.json);
     return signalExitCode(opts.interruptedBy);
   }
   report(problemOf(error), opts.json);
   if (process.env["FORKD_DEBUG"] && error instanceof Error) printNote(error.stack ?? error.message);
-  return EXIT_FAILURE;
+  return failureExitCode(error);
 }
 
-/** Prints a command line that could not be understood and returns the exit code */
+/** As in a shell, for a program that could not be started: 127 when it does not exist, 126 when it cannot be run */
+function failureExitCode(error: unknown): number {
+  const { code, details } = error as { code?: unknown; details?: Record<string, unknown> };
+  const given = code === "EXEC_FAILED" ? details?.["exit_code"] : undefined;
+  return typeof given === "number" ? given : EXIT_FAILURE;
+}
+
+/** Prints the error of an invalid command line and returns the exit code */
 export function reportUsage(error: Error & { code: string }, opts: { json: boolean; hint: string }): number {
   // Commander prints the help itself when a group is called without a verb.
   if (error.code === "commander.help") return EXIT_USAGE;
@@ -65,13 +81,13 @@ export function reportUsage(error: Error & { code: string }, opts: { json: boole
   return EXIT_USAGE;
 }
 
-/** Becomes another program, which keeps the process id and the standard streams */
+/** Replaces this process by another program, which keeps the process id and the standard streams */
 export function becomeProgram(file: string, args: string[], env: NodeJS.ProcessEnv): never {
   if (!process.execve) throw new Error("This Node cannot replace itself: process.execve is missing.");
   return process.execve(file, [file, ...args], env);
 }
 
-/** Ends the process once everything printed has been handed over */
+/** Ends the process when all output is written */
 export function exit(code: number): void {
   process.exitCode = code;
   process.stdout.write("", () => process.stderr.write("", () => process.exit(code)));
@@ -82,17 +98,17 @@ function report(problem: Problem, json: boolean): void {
   else printProblem(problem);
 }
 
-/** The one form of a failure for people */
+/** The format of an error message */
 export function printProblem(problem: Problem): void {
   printNote(`forkd: ${problem.error}`);
   printNote(`${problem.hint} [${problem.code}]`);
 }
 
-/** Recognised by shape, not by class: the daemon's, the SDK's and the CLI's own errors have it */
+/** Recognised by shape, not by class: errors of the daemon, the SDK and the CLI have it */
 export function problemOf(error: unknown): Problem {
   if (!(error instanceof Error)) return { error: sentence(String(error)), code: "INTERNAL", hint: INTERNAL_HINT };
   const { code, hint } = error as Error & { code?: unknown; hint?: unknown };
-  if (typeof code === "string" && typeof hint === "string") return { error: sentence(error.message), code, hint };
+  if (typeof code === "string" && typeof hint === "string") return { error: sentence(error.message), code, hint: inOwnWords(hint) };
   if (typeof code === "string" && /^E[A-Z]+$/.test(code))
     return {
       error: sentence(error.message),
@@ -102,7 +118,7 @@ export function problemOf(error: unknown): Problem {
   return { error: sentence(error.message || error.name), code: "INTERNAL", hint: INTERNAL_HINT };
 }
 
-/** Errors of the operating system that mostly mean a mistyped path */
+/** Errors of the operating system that usually mean a mistyped path */
 const PATH_CODES = new Set(["ENOENT", "EACCES", "EISDIR", "ENOTDIR"]);
 const INTERNAL_HINT = "This is a fault in forkd. Set FORKD_DEBUG=1 to see where, and report it.";
 

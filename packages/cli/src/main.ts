@@ -1,16 +1,16 @@
-// One run of the CLI: parse, act, report, end.
+// One run of the CLI: parses, acts, reports, ends.
 
 import { CommanderError } from "commander";
 import { exit, installSignals, reportFailure, reportUsage } from "./exit.ts";
-import { ignoreBrokenPipes } from "./output.ts";
+import { ignoreBrokenPipes } from "./terminal/output.ts";
 import { buildProgram, verbOf } from "./program.ts";
 
 import type { Cli } from "./cli.ts";
 
-/** Verbs whose last part is somebody else's command line */
-const WITH_COMMAND_LINE = new Set(["exec", "run", "eval", "sh"]);
+/** Verbs whose last arguments are a command line for the guest */
+const WITH_COMMAND_LINE = new Set(["exec", "run", "eval", "sh", "shell"]);
 
-/** Never returns normally: it ends the process with the exit code */
+/** Never returns normally: ends the process with the exit code */
 export async function main(argv: string[]): Promise<void> {
   ignoreBrokenPipes();
   const signals = installSignals();
@@ -31,12 +31,12 @@ export async function main(argv: string[]): Promise<void> {
     if (error instanceof CommanderError) {
       exit(error.exitCode === 0 ? 0 : reportUsage(error, { json: wantsJson(argv), hint: usageHint(error, verb, argv) }));
     } else {
-      exit(reportFailure(error, { json: cli.json, interruptedBy: signals.receivedSignal() }));
+      exit(reportFailure(error, { json: cli.json, interruptedBy: signals.receivedSignal(), isViewer: cli.isViewer }));
     }
   }
 }
 
-/** Usage errors come before any command has parsed its options */
+/** Usage errors can occur before a command has parsed its options */
 function wantsJson(argv: string[]): boolean {
   const end = argv.indexOf("--");
   return (end === -1 ? argv : argv.slice(0, end)).includes("--json");

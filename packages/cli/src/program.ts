@@ -1,13 +1,14 @@
-// The program: the verb that was called with its module, all others by name only.
+// The program: loads the module of the called verb, and declares all others by name only.
 
 import { Command, Option } from "commander";
+import { EXAMPLES } from "./examples.ts";
 import { VERB_GROUPS } from "./verbs.ts";
-import { VERSION } from "./version.ts";
+import { VERSION } from "./installation.ts";
 
 import type { Cli } from "./cli.ts";
 import type { Verb } from "./verbs.ts";
 
-/** Options that hold for every verb, before it or after it */
+/** Global options, accepted before and after the verb */
 const GLOBAL_OPTIONS: [flags: string, about: string][] = [
   ["--daemon-url <address>", "use the daemon at this address (default: FORKD_URL, else your own, which is started when needed)"],
   ["--daemon-token <token>", "token for that daemon; FORKD_TOKEN is better, as others cannot see it"],
@@ -23,6 +24,7 @@ export async function buildProgram(cli: Cli, load: { verb: string | undefined } 
     .helpOption("-h, --help", "print this help")
     .addHelpCommand(new Command("help").argument("[command]").description("print the help of a command").helpGroup("More:"))
     .enablePositionalOptions()
+    .addHelpText("after", examplesOf(""))
     .showSuggestionAfterError()
     .hook("preAction", (_program, command) => applyGlobalOptions(cli, command));
   for (const [flags, about] of GLOBAL_OPTIONS) program.option(flags, about);
@@ -36,7 +38,7 @@ export async function buildProgram(cli: Cli, load: { verb: string | undefined } 
   return program;
 }
 
-/** The first word that is no option: the verb, or the one that help is asked for */
+/** The first word that is not an option: the verb, or the topic of help */
 export function verbOf(args: readonly string[]): string | undefined {
   const takesValue = new Set(GLOBAL_OPTIONS.flatMap(([flags]) => (flags.includes("<") ? [flags.split(" ")[0]] : [])));
   const words: string[] = [];
@@ -51,10 +53,20 @@ export function verbOf(args: readonly string[]): string | undefined {
 async function loadVerb(cli: Cli, { load }: Verb): Promise<Command> {
   const command = (await load())(cli);
   acceptGlobalOptions(command);
+  addExamples(command, command.name());
   return command;
 }
 
-/** After the verb as well, where the help does not repeat them */
+function examplesOf(path: string): string {
+  return `\nExamples:\n${(EXAMPLES[path] ?? []).map((line) => `  ${line}`).join("\n")}`;
+}
+
+function addExamples(command: Command, path: string): void {
+  command.addHelpText("after", examplesOf(path));
+  for (const child of command.commands) addExamples(child, `${path} ${child.name()}`);
+}
+
+/** Also accepted after the verb, where the help does not list them */
 function acceptGlobalOptions(command: Command): void {
   command.enablePositionalOptions();
   for (const [flags, about] of GLOBAL_OPTIONS) command.addOption(new Option(flags, about).hideHelp());
@@ -77,7 +89,7 @@ function applyGlobalOptions(cli: Cli, command: Command): void {
   if (typeof guestKernel === "string") process.env["FORKD_GUEST_KERNEL"] = guestKernel;
 }
 
-/** addCommand does not inherit these settings, and a command must never end the process by itself */
+/** addCommand does not inherit these settings, and commander must not end the process */
 function throwInsteadOfExit(command: Command): void {
   command.exitOverride().configureOutput({ outputError: () => {} });
   for (const child of command.commands) throwInsteadOfExit(child);

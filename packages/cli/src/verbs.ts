@@ -1,4 +1,4 @@
-// Every verb: what the help says about it, and where it is. Its module is loaded when it is called, so the help stays fast.
+// All verbs: their help text and module. A module is loaded when its verb is called, which keeps the help fast.
 
 import type { Command } from "commander";
 import type { Cli } from "./cli.ts";
@@ -9,30 +9,19 @@ export const VERB_GROUPS: { title: string; verbs: Verb[] }[] = [
   {
     title: "Start here:",
     verbs: [
-      verb(
-        "demo",
-        "the whole idea in one run: fork 10, branch one in its work, fork 3",
-        async () => (await import("./commands/demo.ts")).demoCommand,
-      ),
-      verb(
-        "quickstart",
-        "make a snapshot and fork it: sandboxes to play with",
-        async () => (await import("./commands/quickstart.ts")).quickstartCommand,
-      ),
-      verb("run", "run one command in a new VM and leave nothing behind", async () => (await import("./commands/run.ts")).runCommand),
-      verb(
-        "doctor",
-        "check this host, and how to mend what does not work",
-        async () => (await import("./commands/doctor.ts")).doctorCommand,
-      ),
+      verb("demo", "boot a VM, fork 10, branch one at work, fork 3", async () => (await import("./commands/demo.ts")).demoCommand),
+      verb("quickstart", "make a snapshot and fork it", async () => (await import("./commands/quickstart.ts")).quickstartCommand),
+      verb("run", "run one command in a new VM, which is then removed", async () => (await import("./commands/run.ts")).runCommand),
+      verb("doctor", "check this host, and print how to fix failures", async () => (await import("./commands/doctor.ts")).doctorCommand),
     ],
   },
   {
     title: "Sandboxes:",
     verbs: [
-      verb("fork", "fork a snapshot: n sandboxes that run at once", async () => (await import("./commands/fork.ts")).forkCommand),
+      verb("fork", "fork a snapshot into n running sandboxes", async () => (await import("./commands/fork.ts")).forkCommand),
       verb("ls", "list the sandboxes", async () => (await import("./commands/ls.ts")).lsCommand),
       verb("tree", "draw the lineage of snapshots and sandboxes", async () => (await import("./commands/tree.ts")).treeCommand),
+      verb("top", "the tree, live, with usage and keys; of one sandbox: ps", async () => (await import("./commands/top.ts")).topCommand),
       verb("inspect", "everything about one sandbox", async () => (await import("./commands/inspect.ts")).inspectCommand),
       verb("exec", "run a program in a sandbox", async () => (await import("./commands/exec.ts")).execCommand),
       verb("sh", "a shell in a sandbox, at this terminal", async () => (await import("./commands/sh.ts")).shCommand),
@@ -49,33 +38,33 @@ export const VERB_GROUPS: { title: string; verbs: Verb[] }[] = [
       verb("cp", "copy files and folders into a sandbox or out of it", async () => (await import("./commands/cp.ts")).cpCommand),
       verb(
         "files",
-        "the files of a sandbox: list, make, move, remove, watch",
+        "the files of a sandbox: list, create, move, remove, watch",
         async () => (await import("./commands/files.ts")).filesCommand,
       ),
-      verb("ports", "list what listens in a sandbox", async () => (await import("./commands/ports.ts")).portsCommand),
-      verb("port", "make ports of a sandbox ports of this machine", async () => (await import("./commands/port.ts")).portCommand),
+      verb("ports", "list the listening ports of a sandbox", async () => (await import("./commands/ports.ts")).portsCommand),
+      verb("port", "forward local ports to a sandbox", async () => (await import("./commands/port.ts")).portCommand),
       verb(
         "preview",
         "a link that opens a server in a sandbox with any browser",
         async () => (await import("./commands/preview.ts")).previewCommand,
       ),
-      verb("logs", "what the guest's console, the agent or the VMM wrote", async () => (await import("./commands/logs.ts")).logsCommand),
-      verb("stats", "what every sandbox uses", async () => (await import("./commands/stats.ts")).statsCommand),
-      verb("network", "what a sandbox may connect to, and what it did", async () => (await import("./commands/network.ts")).networkCommand),
+      verb("logs", "print the log of the console, the agent or the VMM", async () => (await import("./commands/logs.ts")).logsCommand),
+      verb("stats", "resource usage of the sandboxes", async () => (await import("./commands/stats.ts")).statsCommand),
+      verb("network", "network policy and connections of a sandbox", async () => (await import("./commands/network.ts")).networkCommand),
       verb(
         "branch",
-        "take a snapshot of a running sandbox, which goes on",
+        "take a snapshot of a running sandbox, which continues",
         async () => (await import("./commands/branch.ts")).branchCommand,
       ),
       verb("pause", "stop the CPUs of sandboxes; their memory stays", async () => (await import("./commands/pause.ts")).pauseCommand),
-      verb("suspend", "put sandboxes to sleep: all of them on disk", async () => (await import("./commands/pause.ts")).suspendCommand),
-      verb("resume", "let paused or suspended sandboxes go on", async () => (await import("./commands/pause.ts")).resumeCommand),
+      verb("suspend", "save sandboxes to disk and free their memory", async () => (await import("./commands/pause.ts")).suspendCommand),
+      verb("resume", "continue paused or suspended sandboxes", async () => (await import("./commands/pause.ts")).resumeCommand),
       verb("rename", "give a sandbox a name", async () => (await import("./commands/rename.ts")).renameCommand),
-      verb("extend", "let a sandbox live longer", async () => (await import("./commands/extend.ts")).extendCommand),
+      verb("extend", "change the time to live of a sandbox", async () => (await import("./commands/extend.ts")).extendCommand),
       verb("kill", "end sandboxes", async () => (await import("./commands/kill.ts")).killCommand),
       verb(
         "workspace",
-        "sandboxes with a name that sleep and go on",
+        "named sandboxes that can be suspended and resumed",
         async () => (await import("./commands/workspace.ts")).workspaceCommand,
       ),
       verb("events", "follow every change of state", async () => (await import("./commands/events.ts")).eventsCommand),
@@ -85,15 +74,15 @@ export const VERB_GROUPS: { title: string; verbs: Verb[] }[] = [
     title: "Snapshots and images:",
     verbs: [
       verb("build", "build a recipe: a snapshot from a few lines of YAML", async () => (await import("./commands/build.ts")).buildCommand),
-      verb("recipes", "what there is to build, and its tests", async () => (await import("./commands/recipes.ts")).recipesCommand),
+      verb("recipes", "list recipes, and run their tests", async () => (await import("./commands/recipes.ts")).recipesCommand),
       verb(
         "snapshot",
         "frozen warm VMs: create, list, remove, compact",
         async () => (await import("./commands/snapshot.ts")).snapshotCommand,
       ),
-      verb("pack", "make one file of a snapshot, for another machine", async () => (await import("./commands/pack.ts")).packCommand),
-      verb("unpack", "take in a snapshot from such a file", async () => (await import("./commands/unpack.ts")).unpackCommand),
-      verb("key", "who signs packs, and whose are trusted", async () => (await import("./commands/key.ts")).keyCommand),
+      verb("pack", "write a snapshot to one file, for another machine", async () => (await import("./commands/pack.ts")).packCommand),
+      verb("unpack", "read a snapshot from such a file", async () => (await import("./commands/unpack.ts")).unpackCommand),
+      verb("key", "keys that sign packs, and trusted keys", async () => (await import("./commands/key.ts")).keyCommand),
       verb("push", "send a snapshot to a registry, a web server or a file", async () => (await import("./commands/push.ts")).pushCommand),
       verb(
         "pull",
@@ -109,10 +98,11 @@ export const VERB_GROUPS: { title: string; verbs: Verb[] }[] = [
     verbs: [
       verb("up", "start the daemon", async () => (await import("./commands/up.ts")).upCommand),
       verb("down", "stop the daemon", async () => (await import("./commands/down.ts")).downCommand),
-      verb("status", "whether it runs, and on what", async () => (await import("./commands/status.ts")).statusCommand),
-      verb("config", "settings, and where each one comes from", async () => (await import("./commands/config.ts")).configCommand),
-      verb("token", "who may use it over the network", async () => (await import("./commands/token.ts")).tokenCommand),
-      verb("gc", "remove what nothing refers to", async () => (await import("./commands/gc.ts")).gcCommand),
+      verb("ui", "open the dashboard in a browser", async () => (await import("./commands/ui.ts")).uiCommand),
+      verb("status", "state and limits of the daemon and its host", async () => (await import("./commands/status.ts")).statusCommand),
+      verb("config", "settings, and the source of each", async () => (await import("./commands/config.ts")).configCommand),
+      verb("token", "tokens for access over the network", async () => (await import("./commands/token.ts")).tokenCommand),
+      verb("gc", "remove unreferenced files", async () => (await import("./commands/gc.ts")).gcCommand),
     ],
   },
   {
@@ -128,23 +118,29 @@ export const VERB_GROUPS: { title: string; verbs: Verb[] }[] = [
         "measure this machine: fan-out, branch pause, call latency",
         async () => (await import("./commands/bench.ts")).benchCommand,
       ),
+      verb(
+        "uninstall",
+        "remove all your data of forkd on this machine",
+        async () => (await import("./commands/uninstall.ts")).uninstallCommand,
+      ),
       verb("where", "print the paths that forkd uses", async () => (await import("./commands/where.ts")).whereCommand),
       verb(
         "completion",
         "print a completion script for your shell",
         async () => (await import("./commands/completion.ts")).completionCommand,
       ),
-      verb(
-        "version",
-        "print the versions of forkd and of what it runs on",
-        async () => (await import("./commands/version.ts")).versionCommand,
-      ),
+      verb("version", "print the versions of forkd and Node", async () => (await import("./commands/version.ts")).versionCommand),
     ],
   },
   {
     title: "Other forms of the above:",
     verbs: [
       verb("spawn", "fork", async () => (await import("./commands/fork.ts")).spawnCommand),
+      verb("rm", "kill", async () => (await import("./commands/kill.ts")).rmCommand),
+      verb("delete", "kill", async () => (await import("./commands/kill.ts")).deleteCommand),
+      verb("stop", "suspend", async () => (await import("./commands/pause.ts")).stopCommand),
+      verb("start", "resume", async () => (await import("./commands/pause.ts")).startCommand),
+      verb("shell", "sh", async () => (await import("./commands/sh.ts")).shellCommand),
       verb("images", "snapshot ls", async () => (await import("./commands/snapshot/ls.ts")).imagesCommand),
       verb("rmi", "snapshot rm", async () => (await import("./commands/snapshot/rm.ts")).rmiCommand),
       verb("snapshot-info", "snapshot info", async () => (await import("./commands/snapshot/info.ts")).snapshotInfoCommand),

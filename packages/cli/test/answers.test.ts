@@ -1,35 +1,38 @@
-// What becomes of the daemon's answers: tables, JSON, ids, exit codes, errors.
+// How answers of the daemon are printed: tables, JSON, ids, exit codes, errors.
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
-import { once } from "node:events";
 import { mkdtemp, readFile, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
 import { Controller } from "forkd";
-import { stopIfIdle } from "../src/temporary.ts";
+import { stopIfIdle } from "../src/guest/temporary.ts";
 import { fakeDaemon, problem } from "./fake-daemon.ts";
-import { FORKD, forkd } from "./helpers.ts";
+import { patience } from "../../../tests/helpers/patience.ts";
+import { until } from "../../../tests/helpers/until.ts";
+import { forkd, startForkd } from "./helpers.ts";
 import * as samples from "./samples.ts";
 
 const TWO = [
   samples.sandbox("sb-1", { name: "web", metadata: { a: "1" } }),
-  samples.sandbox("sb-2", { state: "paused", idle_timeout_secs: 60 }),
+  samples.sandbox("sb-2", { state: "paused", idle_timeout_secs: 7200 }),
 ];
+/** Longer than any test, but bounded */
+const SLEEP_SECS = String(patience() / 1000);
 const EXEC = { stdout: "", stderr: "", exit_code: 0, signal: null, timed_out: false, truncated: false };
 
 test("ls prints a table, JSON or ids", async () => {
   await using daemon = await fakeDaemon({ "GET /v1/sandboxes": { json: TWO } });
   const table = (await forkd(["ls"], daemon.env)).stdout.split("\n");
   assert.match(table[0] ?? "", /^ID +NAME +SNAPSHOT +STATE +AGE +ENDS IN +METADATA$/);
-  assert.match(table[1] ?? "", /^sb-1 +web +python +running +1m +never +a=1$/);
-  assert.match(table[2] ?? "", /^sb-2 +- +python +paused +1m +(\d+s|1m) +-$/);
+  assert.match(table[1] ?? "", /^sb-1 +web +python +running +1h +never +a=1$/);
+  assert.match(table[2] ?? "", /^sb-2 +- +python +paused +1h +(1h|2h) +-$/);
   assert.deepEqual(JSON.parse((await forkd(["ls", "--json"], daemon.env)).stdout), TWO);
   assert.equal((await forkd(["ls", "-q"], daemon.env)).stdout, "sb-1\nsb-2\n");
 });
 
-test("ports have an owner where it is known, and nothing a guest chose steers the terminal", async () => {
+test("ports show a known owner, and text of a guest cannot control the terminal", async () => {
   const port = { port: 80, address: "0.0.0.0", family: "ipv4", protocol: "tcp", process: { pid: 7, name: "ngi\u001b[2Jnx" } };
   await using daemon = await fakeDaemon({ "GET /v1/sandboxes/web/ports": { json: [port, { ...port, port: 8080, process: null }] } });
   assert.equal(
@@ -40,7 +43,7 @@ test("ports have an owner where it is known, and nothing a guest chose steers th
   assert.equal((await forkd(["ports", "web"], daemon.env)).stdout, "Nothing listens there.\n");
 });
 
-test("a link is alone on standard output", async () => {
+test("stdout has only the link", async () => {
   await using daemon = await fakeDaemon({ "POST /v1/sandboxes/web/ports/8000/preview": { status: 201, json: samples.preview() } });
   const { stdout, stderr } = await forkd(["preview", "web", "8000"], daemon.env);
   assert.equal(stdout, `${samples.preview().url}\n`);
@@ -49,13 +52,13 @@ test("a link is alone on standard output", async () => {
   assert.deepEqual(JSON.parse((await forkd(["preview", "web", "8000", "--json"], daemon.env)).stdout), samples.preview());
 });
 
-test("an empty list says what to do, and is empty for scripts", async () => {
+test("an empty list prints a hint, and nothing for scripts", async () => {
   await using daemon = await fakeDaemon({ "GET /v1/sandboxes": { json: [] } });
   assert.match((await forkd(["ls"], daemon.env)).stdout, /^There are no sandboxes\. .*forkd fork/);
   assert.equal((await forkd(["ls", "-q"], daemon.env)).stdout, "");
 });
 
-test("what a guest or another user chose cannot steer the terminal", async () => {
+test("text of a guest or another user cannot control the terminal", async () => {
   await using daemon = await fakeDaemon({ "GET /v1/sandboxes": { json: [samples.sandbox("sb-1", { metadata: { a: "\u001b[2J\nx" } })] } });
   assert.match((await forkd(["ls"], daemon.env)).stdout, /a= \[2J x\n$/);
 });
@@ -107,7 +110,7 @@ test("exec --json prints the whole result", async () => {
   assert.deepEqual(JSON.parse(stdout), { ...EXEC, stdout: "hi\n", exit_code: 3 });
 });
 
-test("exec of the older form says that a sandbox id is needed", async () => {
+test("the older form of exec fails with a hint to the sandbox id", async () => {
   for (const option of ["--target", "--child"]) {
     const { code, stderr } = await forkd(["exec", option, "10.42.0.2:8888", "--", "ls"]);
     assert.equal(code, 2);
@@ -115,7 +118,7 @@ test("exec of the older form says that a sandbox id is needed", async () => {
   }
 });
 
-test("eval prints what was printed, then the value; an error goes to stderr with exit code 1", async () => {
+test("eval prints the output, then the value; an error is printed on stderr with exit code 1", async () => {
   const good = {
     result: "[1, 2]",
     error: null,
@@ -139,7 +142,7 @@ test("eval prints what was printed, then the value; an error goes to stderr with
   });
 });
 
-test("what code displays is named, and written to files where that is wanted", async () => {
+test("displayed objects are listed, and written to files with --save", async () => {
   const shown = { "text/plain": "<Figure>", "image/png": Buffer.from("png").toString("base64"), "text/html": "<b>" };
   const value = { is_main: true, data: { "application/json": { a: 1 } }, omitted: { "text/html": 9_000_000 } };
   const good = { result: "A", error: null, error_type: null, traceback: null, exit_code: 0, stdout: "hi\n", stderr: "", truncated: false };
@@ -160,7 +163,7 @@ test("what code displays is named, and written to files where that is wanted", a
   }
 });
 
-test("a new token is alone on stdout", async () => {
+test("stdout has only the new token", async () => {
   await using daemon = await fakeDaemon({ "POST /v1/tokens": { status: 201, json: { ...samples.token("ci"), token: "abc-secret" } } });
   const { stdout, stderr } = await forkd(["token", "create", "ci"], daemon.env);
   assert.equal(stdout, "abc-secret\n");
@@ -168,7 +171,7 @@ test("a new token is alone on stdout", async () => {
   assert.doesNotMatch(stderr, /abc-secret/);
 });
 
-test("status is 0 when it runs and 3 when it does not, also for an address", async () => {
+test("the exit code of status is 0 when the daemon runs and 3 when it does not, also for an address", async () => {
   await using daemon = await fakeDaemon({ "GET /v1/status": { json: samples.status({ sandboxes: 2 }) } });
   const up = await forkd(["status"], daemon.env);
   assert.equal(up.code, 0);
@@ -186,26 +189,26 @@ test("down of a daemon that does not run says so", async () => {
   assert.deepEqual([code, stdout], [0, "The daemon is not running.\n"]);
 });
 
-test("down stops the daemon and waits until its process is gone", async () => {
-  const process = spawn("sleep", ["30"]);
+test("down stops the daemon and waits for the end of its process", async () => {
+  const process = spawn("sleep", [SLEEP_SECS]);
   const status = samples.status({ pid: process.pid ?? 0, sandboxes: 2 });
   await using daemon = await fakeDaemon({
     "GET /v1/status": { json: status },
     "GET /v1/config": { json: { drain_secs: { value: 1, source: "default" } } },
     "POST /v1/stop": (_asked, response) => {
-      setTimeout(() => process.kill(), 300);
+      setTimeout(() => process.kill(), 100);
       response.writeHead(202).end();
     },
   });
   const { code, stdout } = await forkd(["down"], daemon.env);
-  assert.deepEqual([code, stdout], [0, "The daemon is stopped. 2 sandboxes go on; the next daemon has them again.\n"]);
+  assert.deepEqual([code, stdout], [0, "The daemon is stopped. 2 sandboxes continue to run; the next daemon takes them over.\n"]);
   assert.equal(process.killed, true);
   assert.deepEqual(daemon.asked.at(-1)?.body, { kill_sandboxes: false });
 });
 
-test("a daemon of one's own is stopped only if nobody else uses it, which the daemon decides", async () => {
+test("a daemon that a command started is stopped only if the daemon has no other users", async () => {
   for (const isUsed of [true, false]) {
-    const process = spawn("sleep", ["30"]);
+    const process = spawn("sleep", [SLEEP_SECS]);
     await using daemon = await fakeDaemon({
       "GET /v1/status": { json: samples.status({ pid: process.pid ?? 0, sandboxes: 0 }) },
       "GET /v1/config": { json: { drain_secs: { value: 1, source: "default" } } },
@@ -226,7 +229,7 @@ test("a daemon of one's own is stopped only if nobody else uses it, which the da
   }
 });
 
-test("up of a daemon that runs says so, and that options have no effect", async () => {
+test("up of a running daemon prints that it runs and that options have no effect", async () => {
   await using daemon = await fakeDaemon({ "GET /v1/status": { json: samples.status({ bind: "127.0.0.1:8889" }) } });
   const { code, stdout, stderr } = await forkd(["up", "--max-sandboxes", "5"], daemon.env);
   assert.equal(code, 0);
@@ -234,7 +237,7 @@ test("up of a daemon that runs says so, and that options have no effect", async 
   assert.match(stderr, /^Note: .*'forkd down' first\.\n$/);
 });
 
-test("quickstart makes what is missing and says what to do next", async () => {
+test("quickstart makes missing images and snapshots and prints next steps", async () => {
   await using daemon = await fakeDaemon({
     "POST /v1/images": { status: 201, json: {} },
     "POST /v1/snapshots": { status: 201, json: samples.snapshot("quickstart") },
@@ -253,24 +256,27 @@ test("quickstart makes what is missing and says what to do next", async () => {
 });
 
 test("progress of long work is shown, and its error is the command's", async () => {
+  const shown = Promise.withResolvers<void>();
   await using daemon = await fakeDaemon({
     "POST /v1/snapshots": (_asked, response) => {
       response.writeHead(200, { "content-type": "application/x-ndjson" });
       response.write(`${JSON.stringify({ progress: { step: "Warming up" } })}\n`);
-      const error = { error: "The warm-up failed.", code: "WARMUP_FAILED", hint: "Mend it.", request_id: "r" };
-      setTimeout(() => response.end(`${JSON.stringify({ error })}\n`), 1500);
+      const error = { error: "The warm-up failed.", code: "WARMUP_FAILED", hint: "Correct it.", request_id: "r" };
+      void shown.promise.then(() => response.end(`${JSON.stringify({ error })}\n`));
     },
   });
-  const { code, stderr } = await forkd(["snapshot", "create", "t"], daemon.env);
-  assert.equal(code, 1);
-  assert.match(stderr, /^Warming up \(1 s\)\nforkd: The warm-up failed\.\nMend it\. \[WARMUP_FAILED\]\n$/);
+  const { output, closed } = startForkd(["snapshot", "create", "t"], daemon.env);
+  await until(() => output() !== "");
+  shown.resolve();
+  assert.equal((await closed)[0], 1);
+  assert.match(output(), /^(Warming up \(\d+ s\)\n)+forkd: The warm-up failed\.\nCorrect it\. \[WARMUP_FAILED\]\n$/);
 });
 
 test("bench --tag removes everything it made", async () => {
   await using daemon = await fakeDaemon({
     "POST /v1/sandboxes": { status: 201, json: [samples.sandbox("sb-1")] },
     "POST /v1/sandboxes/sb-1/exec": { json: EXEC },
-    "POST /v1/sandboxes/sb-1/branch": { status: 201, json: samples.snapshot("bench-x", { pause_ms: 3 }) },
+    "POST /v1/sandboxes/sb-1/branch": { status: 201, json: samples.snapshot("bench-x", { pause_ms: 3, pause_us: 3000 }) },
   });
   const { code, stdout } = await forkd(["bench", "--tag", "python", "--n", "1", "--per-child-netns", "true", "--json"], daemon.env);
   assert.equal(code, 0);
@@ -281,7 +287,7 @@ test("bench --tag removes everything it made", async () => {
   assert.ok(ends.some((line) => /^DELETE \/v1\/snapshots\/bench-[0-9a-f]+\?force=true$/.test(line)));
 });
 
-test("events are printed as they come, one JSON value per line", async () => {
+test("events are printed as they arrive, one JSON value per line", async () => {
   const events = [1, 2].map((id) => ({
     id,
     time: "2026-01-02T03:04:05Z",
@@ -313,17 +319,14 @@ test("events are printed as they come, one JSON value per line", async () => {
 
 test("Ctrl-C ends a request that has no answer, with 130", async () => {
   await using daemon = await fakeDaemon({ "POST /v1/sandboxes": () => {} });
-  const child = spawn(FORKD, ["fork", "python"], { env: { ...process.env, ...daemon.env }, stdio: ["ignore", "pipe", "pipe"] });
-  let stderr = "";
-  child.stderr.on("data", (chunk) => (stderr += String(chunk)));
-  while (daemon.asked.length === 0) await new Promise((done) => setTimeout(done, 20));
+  const { child, output, closed } = startForkd(["fork", "python"], daemon.env);
+  await until(() => daemon.asked.length > 0);
   child.kill("SIGINT");
-  const [code] = (await once(child, "close")) as [number];
-  assert.equal(code, 130);
-  assert.match(stderr, /^forkd: Interrupted\.\n.*\[CANCELLED\]\n$/);
+  assert.equal((await closed)[0], 130);
+  assert.match(output(), /^forkd: Interrupted\.\n.*\[CANCELLED\]\n$/);
 });
 
-test("run makes image, snapshot and sandbox, passes the program on, and removes them", async () => {
+test("run makes image, snapshot and sandbox, runs the program, and removes them", async () => {
   await using daemon = await fakeDaemon({
     "POST /v1/images": { status: 201, json: {} },
     "POST /v1/snapshots": { status: 201, json: samples.snapshot("run-x") },
@@ -365,7 +368,7 @@ test("snapshot-diff runs the command, branches and ends the fork", async () => {
   await using daemon = await fakeDaemon({
     "POST /v1/sandboxes": { status: 201, json: [samples.sandbox("sb-1")] },
     "POST /v1/sandboxes/sb-1/exec": { json: EXEC },
-    "POST /v1/sandboxes/sb-1/branch": { status: 201, json: samples.snapshot("b", { pause_ms: 1 }) },
+    "POST /v1/sandboxes/sb-1/branch": { status: 201, json: samples.snapshot("b", { pause_ms: 1, pause_us: 1000 }) },
   });
   const { code, stdout } = await forkd(["snapshot-diff", "--from", "a", "--tag", "b", "--exec", "touch x && y", "-q"], daemon.env);
   assert.deepEqual([code, stdout], [0, "b\n"]);
@@ -373,7 +376,7 @@ test("snapshot-diff runs the command, branches and ends the fork", async () => {
   assert.match(daemon.lines().at(-1) ?? "", /^DELETE \/v1\/sandboxes\/run-/);
 });
 
-test("cleanup without -y asks nobody in a pipe and removes nothing", async () => {
+test("cleanup without -y in a pipe does not ask and removes nothing", async () => {
   const found = { removed: [{ kind: "staging", name: "x", bytes: 10 }], bytes: 10, dry_run: true };
   await using daemon = await fakeDaemon({ "POST /v1/gc": { json: found } });
   const { code, stderr } = await forkd(["cleanup"], daemon.env);
@@ -385,7 +388,7 @@ test("cleanup without -y asks nobody in a pipe and removes nothing", async () =>
   );
 });
 
-test("an address has its token in the header and nowhere else", async () => {
+test("the token of an address is only in the header", async () => {
   await using daemon = await fakeDaemon({ "GET /v1/sandboxes": { json: [] } });
   const env = { FORKD_URL: `unix://${daemon.folder}/forkd.sock`, FORKD_TOKEN: "a-very-secret-token" };
   const { stdout, stderr } = await forkd(["ls"], env);

@@ -1,4 +1,4 @@
-// Archives made by hand, as no honest program would make them.
+// Hand-made archives, as only a malicious guest would send them.
 
 export type Entry = {
   name: string;
@@ -7,7 +7,7 @@ export type Entry = {
   target?: string;
   content?: string;
   mode?: number;
-  /** what the header says, where that is a lie */
+  /** the size in the header, where it is false */
   size?: number;
 };
 

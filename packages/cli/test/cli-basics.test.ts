@@ -28,7 +28,7 @@ test("the help lists every verb", async () => {
 });
 
 for (const verb of VERBS) {
-  test(`${verb.join(" ")} --help says how it is called`, async () => {
+  test(`${verb.join(" ")} --help prints its usage`, async () => {
     const { code, stdout } = await forkd([...verb, "--help"]);
     assert.equal(code, 0);
     assert.match(stdout, new RegExp(`^Usage: forkd ${verb.join(" ")}`));
@@ -50,7 +50,7 @@ test("an unknown verb is a usage error and suggests the right one", async () => 
   assert.equal(stderr, "forkd: unknown command 'docter'.\nDid you mean doctor? Run 'forkd --help'. [USAGE]\n");
 });
 
-test("usage errors are JSON when JSON was asked for", async () => {
+test("usage errors are JSON with --json", async () => {
   const { code, stdout, stderr } = await forkd(["image", "ls", "--json", "--nonsense"]);
   assert.equal(code, 2);
   assert.equal(stderr, "");
@@ -63,7 +63,7 @@ test("a group without a verb prints its help and is a usage error", async () => 
   assert.match(stderr, /^Usage: forkd image/);
 });
 
-test("the bash completion is valid and knows verbs, nested verbs and options", async () => {
+test("the bash completion is valid and has verbs, nested verbs and options", async () => {
   await using folder = await temporaryFolder();
   const script = join(folder.path, "completion.bash");
   await writeFile(script, (await forkd(["completion", "bash"])).stdout);
@@ -87,7 +87,7 @@ test("the zsh and fish completions name every verb", async () => {
   }
 });
 
-test("a shell nobody knows is a usage error", async () => {
+test("an unknown shell is a usage error", async () => {
   assert.equal((await forkd(["completion", "tcsh"])).code, 2);
 });
 
@@ -99,7 +99,7 @@ test("runs through a symbolic link from another folder", async () => {
   assert.match(stdout, /^forkd /);
 });
 
-test("a reader that goes away is no error", async () => {
+test("a reader that closes the pipe is no error", async () => {
   const child = spawn(FORKD, ["completion", "zsh"], { stdio: ["ignore", "pipe", "pipe"] });
   child.stdout.destroy();
   let stderr = "";

@@ -23,7 +23,7 @@ test("doctor --json has a verdict, a reason for each check, and the isolation", 
     assert.notEqual(check.reason, "");
   }
   assert.ok(report.summary.length > 0);
-  // This home has no guest kernel, so nothing can have been probed
+  // This home has no guest kernel, so nothing was probed
   assert.equal(report.accelerator, null);
   assert.equal(report.isolation, null);
   assert.deepEqual(await readdir(folder.path), []);

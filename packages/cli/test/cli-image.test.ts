@@ -1,11 +1,10 @@
 import assert from "node:assert/strict";
-import { spawn } from "node:child_process";
-import { once } from "node:events";
 import { chmod, mkdir, readdir } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
 import { fakeDaemon, problem } from "./fake-daemon.ts";
-import { FORKD, forkd, temporaryFolder } from "./helpers.ts";
+import { until } from "../../../tests/helpers/until.ts";
+import { forkd, startForkd, temporaryFolder } from "./helpers.ts";
 import * as samples from "./samples.ts";
 
 import type { Answer } from "./fake-daemon.ts";
@@ -55,59 +54,71 @@ for (const { args, env, body } of CREATIONS) {
     const text = await forkd(args, { ...daemon.env, ...env });
     assert.deepEqual([text.code, text.stdout, text.stderr], [0, STORED, ""]);
     assert.deepEqual(daemon.asked[0]?.body, body);
-    assert.equal(daemon.asked[0]?.headers["idempotency-key"], undefined, "with a key, Ctrl-C would leave the work going on");
+    assert.equal(daemon.asked[0]?.headers["idempotency-key"], undefined, "with a key, the work would continue after Ctrl-C");
     const json = await forkd([...args, "--json"], { ...daemon.env, ...env });
     assert.deepEqual(JSON.parse(json.stdout), { ...PY, reused: false });
   });
 }
 
-test("an unchanged build is told as such", async () => {
+test("an unchanged build is reported as unchanged", async () => {
   await using daemon = await fakeDaemon({ "POST /v1/images": { status: 201, json: { ...PY, reused: true } } });
   const { stdout } = await forkd(["image", "build", "py", "--packages", "python3"], daemon.env);
   assert.equal(stdout, STORED.replace("Stored", "Unchanged"));
 });
 
-test("progress of an image is shown, and the password of its registry nowhere", async () => {
+test("progress of an image is shown, without the password of its registry", async () => {
+  const shown = Promise.withResolvers<void>();
   const failing: Answer = (_asked, response) => {
     response.writeHead(200, { "content-type": "application/x-ndjson" });
     response.write(`${JSON.stringify({ progress: { step: "Downloading", done: 1024, total: 4096, unit: "bytes" } })}\n`);
     const error = { error: "The registry answered 500.", code: "REGISTRY_FAILED", hint: "Try again.", request_id: "r" };
-    setTimeout(() => response.end(`${JSON.stringify({ error })}\n`), 1500);
+    void shown.promise.then(() => response.end(`${JSON.stringify({ error })}\n`));
   };
   await using daemon = await fakeDaemon({ "POST /v1/images": failing });
   const login = { FORKD_REGISTRY_USER: "me", FORKD_REGISTRY_PASSWORD: "hunter2" };
-  const { code, stdout, stderr } = await forkd(["image", "pull", "owner/py"], { ...daemon.env, ...login });
-  assert.equal(code, 1);
-  assert.match(stderr, /^Downloading 25% of 4\.0 KiB \(1 s\)\nforkd: The registry answered 500\.\n.*\[REGISTRY_FAILED\]\n$/);
-  assert.doesNotMatch(stdout + stderr, /hunter2/);
+  const { output, closed } = startForkd(["image", "pull", "owner/py"], { ...daemon.env, ...login });
+  await until(() => output() !== "");
+  shown.resolve();
+  assert.equal((await closed)[0], 1);
+  assert.match(output(), /^(Downloading 25% of 4\.0 KiB \(\d+ s\)\n)+forkd: The registry answered 500\.\n.*\[REGISTRY_FAILED\]\n$/);
+  assert.doesNotMatch(output(), /hunter2/);
 });
 
-test("Ctrl-C while an image is made ends the request, with 130", async () => {
+test("Ctrl-C during the build of an image ends the request, with 130", async () => {
   const gone = Promise.withResolvers<void>();
   await using daemon = await fakeDaemon({ "POST /v1/images": (_asked, response) => void response.once("close", gone.resolve) });
-  const env = { ...process.env, ...daemon.env };
-  const child = spawn(FORKD, ["image", "build", "py", "--packages", "python3"], { env, stdio: ["ignore", "ignore", "ignore"] });
-  while (daemon.asked.length === 0) await new Promise((done) => setTimeout(done, 20));
+  const { child, closed } = startForkd(["image", "build", "py", "--packages", "python3"], daemon.env);
+  await until(() => daemon.asked.length > 0);
   child.kill("SIGINT");
-  assert.deepEqual(await once(child, "close"), [130, null]);
+  assert.deepEqual(await closed, [130, null]);
   await gone.promise;
 });
 
-test("what the daemon refuses is the command's error", async () => {
+test("an error of the daemon is the command's error", async () => {
   await using daemon = await fakeDaemon({ "POST /v1/images": problem(403, "FORBIDDEN", "Cannot use file: it is not yours.") });
   const { code, stderr } = await forkd(["image", "import", "x.tar", "--name", "x"], daemon.env);
   assert.equal(code, 1);
   assert.match(stderr, /^forkd: Cannot use file: it is not yours\.\n.*\[FORBIDDEN\]\n$/);
 });
 
-test("image ls is a table, or what the daemon says", async () => {
+test("image ls prints a table or JSON", async () => {
   const images = [
     PY,
     samples.image("pulled", { source: { kind: "oci", reference: "docker.io/library/x:1", digest: "sha256:00" } }),
     samples.image("mine", { names: [], source: { kind: "import", file: "mine.tar", format: "rootfs" } }),
   ];
   await using daemon = await fakeDaemon({ "GET /v1/images": { json: images } });
-  const { stdout } = await forkd(["image", "ls"], daemon.env);
+  const short = (await forkd(["image", "ls"], daemon.env)).stdout;
+  assert.deepEqual(
+    short.split("\n").map((line) => line.split(/ {2,}/)),
+    [
+      ["NAME", "SIZE", "CREATED", "SOURCE"],
+      ["py", "1.5 MiB", "2026-01-02 03:04", "debian trixie: python3, python3-numpy"],
+      ["pulled", "1.5 MiB", "2026-01-02 03:04", "docker.io/library/x:1"],
+      [""],
+    ],
+  );
+  const { stdout } = await forkd(["image", "ls", "-a"], daemon.env);
   assert.deepEqual(
     stdout.split("\n").map((line) => line.split(/ {2,}/)),
     [
@@ -123,7 +134,7 @@ test("image ls is a table, or what the daemon says", async () => {
   assert.match((await forkd(["image", "ls"], daemon.env)).stdout, /^There are no images\./);
 });
 
-test("image inspect is a list of facts, or what the daemon says", async () => {
+test("image inspect prints a list of facts or JSON", async () => {
   await using daemon = await fakeDaemon({ "GET /v1/images/py": { json: PY } });
   const { stdout } = await forkd(["image", "inspect", "py"], daemon.env);
   assert.match(stdout, /^id +sha256:0123456789abcdef\nnames +py\n/);
@@ -131,7 +142,7 @@ test("image inspect is a list of facts, or what the daemon says", async () => {
   assert.deepEqual(JSON.parse((await forkd(["image", "inspect", "py", "--json"], daemon.env)).stdout), PY);
 });
 
-test("what does not exist is NOT_FOUND, as text and as JSON", async () => {
+test("a missing image is NOT_FOUND, as text and as JSON", async () => {
   const missing = problem(404, "NOT_FOUND", 'There is no image "nothing".');
   await using daemon = await fakeDaemon({ "GET /v1/images/nothing": missing, "DELETE /v1/images/nothing": missing });
   for (const verb of ["inspect", "rm"]) {
@@ -153,7 +164,7 @@ test("image rm tries every name", async () => {
   assert.match(stderr, /\[IN_USE\]/);
 });
 
-test("an image verb for another daemon leaves this machine's alone", async () => {
+test("an image verb for a remote daemon does not start a local one", async () => {
   await using daemon = await fakeDaemon({ "DELETE /v1/images/foo": {} });
   await using folder = await temporaryFolder();
   const env = { FORKD_HOME: join(folder.path, "home"), FORKD_RUN: join(folder.path, "run"), FORKD_NO_AUTOSTART: "" };
@@ -164,7 +175,7 @@ test("an image verb for another daemon leaves this machine's alone", async () =>
   assert.deepEqual(await readdir(folder.path), []);
 });
 
-test("image verbs start a daemon when none runs, and make nothing when they may not", async () => {
+test("image verbs start a daemon when none runs, and create nothing with --no-autostart", async () => {
   await using folder = await temporaryFolder();
   const home = join(folder.path, "home");
   const env = { FORKD_HOME: home, FORKD_RUN: join(folder.path, "run") };
@@ -173,7 +184,7 @@ test("image verbs start a daemon when none runs, and make nothing when they may 
   assert.match(refused.stderr, /\[DAEMON_UNREACHABLE\]/);
   assert.deepEqual(await readdir(folder.path), []);
 
-  // one that cannot start: it says why, and nothing is left running
+  // a daemon that cannot start reports the reason, and leaves no process running
   await mkdir(home);
   await chmod(home, 0o777);
   const started = await forkd(["image", "import", "/nonexistent.tar", "--name", "x"], { ...env, FORKD_NO_AUTOSTART: "" });

@@ -3,9 +3,9 @@ import { randomBytes } from "node:crypto";
 import { chmod, lstat, mkdir, readdir, readFile, stat, symlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
-import { parsePlace } from "../src/copy.ts";
+import { parsePlace } from "../src/copy/stream.ts";
 import { fakeDaemon, problem } from "./fake-daemon.ts";
-import { forkd, forkdBytes, temporaryFolder } from "./helpers.ts";
+import { forkd, forkdProcess, temporaryFolder } from "./helpers.ts";
 
 const BYTES = randomBytes(300_000);
 const FILE = { kind: "file", mode: "755", uid: 0, gid: 0, size: BYTES.length, mtime_ms: 0 };
@@ -13,12 +13,12 @@ const STAT = "GET /v1/sandboxes/sb-1/files/stat";
 const READ = "GET /v1/sandboxes/sb-1/files";
 const WRITE = "PUT /v1/sandboxes/sb-1/files";
 
-test("ID:/path is in a sandbox, everything else is here", () => {
+test("ID:/path is in a sandbox, every other path is local", () => {
   assert.deepEqual(parsePlace("sb-1:/a:b"), { sandbox: "sb-1", path: "/a:b" });
   for (const path of ["-", "/a", "a", "./sb:/x", "sb-1:relative", "C:x"]) assert.deepEqual(parsePlace(path), { sandbox: undefined, path });
 });
 
-test("a file goes in with its mode", async () => {
+test("a file is copied in with its mode", async () => {
   await using folder = await temporaryFolder();
   const file = join(folder.path, "tool");
   await writeFile(file, BYTES);
@@ -33,7 +33,7 @@ test("a file goes in with its mode", async () => {
   assert.deepEqual(daemon.asked.at(-1)?.bytes, BYTES);
 });
 
-test("a folder of the guest takes the file's name", async () => {
+test("a file is copied into a folder of the guest under its name", async () => {
   await using folder = await temporaryFolder();
   const file = join(folder.path, "a.txt");
   await writeFile(file, "a");
@@ -44,7 +44,7 @@ test("a folder of the guest takes the file's name", async () => {
   assert.match(daemon.lines().at(-1) ?? "", /path=%2Fsrv%2Fa\.txt/);
 });
 
-test("standard input goes in", async () => {
+test("standard input is copied in", async () => {
   await using daemon = await fakeDaemon({ [STAT]: problem(404, "FILE_NOT_FOUND", "No such file."), [WRITE]: { json: { bytes: 5 } } });
   const { code } = await forkd(["cp", "-", "sb-1:/tmp/x"], daemon.env, "hello");
   assert.equal(code, 0);
@@ -52,7 +52,7 @@ test("standard input goes in", async () => {
   assert.equal(daemon.asked.at(-1)?.bytes.toString(), "hello");
 });
 
-test("a file comes out with its mode, also into a folder", async () => {
+test("a file is copied out with its mode, also into a folder", async () => {
   await using folder = await temporaryFolder();
   await using daemon = await fakeDaemon({ [STAT]: { json: FILE }, [READ]: (_asked, response) => response.end(BYTES) });
   await mkdir(join(folder.path, "into"));
@@ -62,14 +62,14 @@ test("a file comes out with its mode, also into a folder", async () => {
   assert.equal((await stat(file)).mode & 0o777, 0o755);
 });
 
-test("a file comes out to standard output", async () => {
+test("a file is copied out to standard output", async () => {
   await using daemon = await fakeDaemon({ [STAT]: { json: FILE }, [READ]: (_asked, response) => response.end(BYTES) });
-  const { code, stdout, stderr } = await forkdBytes(["cp", "sb-1:/x", "-"], daemon.env);
-  assert.deepEqual([code, stderr.toString()], [0, ""]);
-  assert.deepEqual(stdout, BYTES);
+  const { code, bytes, stderr } = await forkdProcess(["cp", "sb-1:/x", "-"], daemon.env);
+  assert.deepEqual([code, stderr], [0, ""]);
+  assert.ok(bytes.equals(BYTES));
 });
 
-test("a copy that breaks leaves nothing, and what was there stays", async () => {
+test("a failed copy leaves nothing, and an existing file is unchanged", async () => {
   await using folder = await temporaryFolder();
   const file = join(folder.path, "out");
   await writeFile(file, "before");
@@ -85,7 +85,7 @@ test("a copy that breaks leaves nothing, and what was there stays", async () => 
   assert.deepEqual(await readdir(folder.path), ["out"]);
 });
 
-test("folders are refused in both directions with the way that works", async () => {
+test("folders are refused in both directions with a hint to -r", async () => {
   await using folder = await temporaryFolder();
   await using daemon = await fakeDaemon({ [STAT]: { json: { ...FILE, kind: "directory" } } });
   for (const args of [
@@ -94,11 +94,11 @@ test("folders are refused in both directions with the way that works", async () 
   ]) {
     const { code, stderr } = await forkd(["cp", ...args], daemon.env);
     assert.equal(code, 1);
-    assert.match(stderr, /it is a folder\.\nCopy it with all it holds: forkd cp -r\. \[BAD_REQUEST\]\n$/s);
+    assert.match(stderr, /it is a folder\.\nCopy it with its contents: forkd cp -r\. \[BAD_REQUEST\]\n$/s);
   }
 });
 
-test("a name that the guest chose replaces a link, and what is named here is gone through", async () => {
+test("a name that the guest chose replaces a link, and a link named by the user is followed", async () => {
   await using folder = await temporaryFolder();
   const outside = join(folder.path, "outside");
   await writeFile(outside, "kept");

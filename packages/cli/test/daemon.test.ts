@@ -1,13 +1,16 @@
-// The way to a daemon that may not run yet, with a stub in its place.
+// Start of and connection to a daemon, with a stub in its place.
 
 import assert from "node:assert/strict";
+import { existsSync, readFileSync } from "node:fs";
 import { chmod, mkdir, readFile, stat } from "node:fs/promises";
 import { createServer } from "node:http";
 import { join } from "node:path";
 import { test } from "node:test";
-import { resolveHome } from "@forkd/daemon";
-import { connect, connectOrStart } from "../src/daemon.ts";
-import { paths } from "../src/paths.ts";
+import { resolveHome } from "@forkd/runtime";
+import { patience } from "../../../tests/helpers/patience.ts";
+import { until } from "../../../tests/helpers/until.ts";
+import { connect, connectOrStart } from "../src/daemon/connect.ts";
+import { paths } from "../src/daemon/paths.ts";
 import { forkd, temporaryFolder } from "./helpers.ts";
 
 import type { Cli } from "../src/cli.ts";
@@ -28,7 +31,7 @@ function cli(over: Partial<Cli> = {}): Cli {
   };
 }
 
-/** A run folder of its own, and the environment that names it, as long as the test takes */
+/** A run folder and its environment, for the duration of the test */
 async function place(env: Record<string, string> = {}): Promise<AsyncDisposable & { run: string; seen: () => Promise<Seen> }> {
   const folder = await temporaryFolder();
   const run = join(folder.path, "run");
@@ -53,7 +56,10 @@ async function place(env: Record<string, string> = {}): Promise<AsyncDisposable 
   };
 }
 
-test("the paths are the daemon's own", () => {
+/** Output of the daemon so far; "" before it was started */
+const logOf = (run: string): string => (existsSync(join(run, "daemon.log")) ? readFileSync(join(run, "daemon.log"), "utf8") : "");
+
+test("the paths are those of the daemon", () => {
   for (const env of [{}, { FORKD_HOME: "/h", FORKD_RUN: "/r" }, { XDG_RUNTIME_DIR: "/x", XDG_DATA_HOME: "/d" }]) {
     const home = resolveHome(env);
     const own = paths(env);
@@ -82,7 +88,7 @@ test("its own error is passed on, with code and hint", async () => {
   await assert.rejects(here.seen(), { code: "ENOENT" });
 });
 
-test("one that ends without a word is shown by the end of its log", async () => {
+test("the error of a daemon that ends silently has the end of its log", async () => {
   await using here = await place({ STUB_MODE: "crash" });
   const log = new RegExp(`Its log is ${here.run}/daemon\\.log`);
   await assert.rejects(connect(cli(), { program: STUB }), { code: "DAEMON_FAILED", message: /first line\nTypeError: it broke/, hint: log });
@@ -91,21 +97,24 @@ test("one that ends without a word is shown by the end of its log", async () => 
 test("the loser of two that start at once waits for the winner's daemon", async () => {
   await using here = await place({ STUB_MODE: "rival" });
   const winner = createServer((_request, response) => response.end("[]"));
-  setTimeout(() => winner.listen(join(here.run, "forkd.sock")), 600);
-  const { controller, started } = await connectOrStart(cli(), { program: STUB });
+  const connecting = connectOrStart(cli(), { program: STUB, rivalMs: patience() });
+  const loser = join(here.run, "loser.pid");
+  await until(() => existsSync(loser) && readFileSync(loser, "utf8") !== "" && !existsSync(`/proc/${readFileSync(loser, "utf8")}`));
+  winner.listen(join(here.run, "forkd.sock"));
+  const { controller, started } = await connecting;
   assert.equal(started, false);
   assert.deepEqual(await controller.listSandboxes(), []);
   winner.closeAllConnections();
   winner.close();
 });
 
-test("a winner that never answers is told as the error of the loser", async () => {
+test("when the winner never answers, the error is that of the loser", async () => {
   await using here = await place({ STUB_MODE: "rival" });
   await assert.rejects(connect(cli(), { program: STUB, rivalMs: 200 }), { code: "DAEMON_RUNNING" });
   await assert.rejects(here.seen(), { code: "ENOENT" });
 });
 
-test("nothing is started when that is not wanted, or for an address", async () => {
+test("no daemon is started with --no-autostart, or for an address", async () => {
   await using here = await place();
   await assert.rejects(connect(cli({ autostart: false }), { program: STUB }), { code: "DAEMON_UNREACHABLE" });
   const remote = await connect(cli({ daemonUrl: "http://127.0.0.1:9" }), { program: STUB });
@@ -120,12 +129,13 @@ test("Ctrl-C while it starts ends it", async () => {
   await using here = await place();
   const controller = new AbortController();
   const connecting = connect(cli({ signal: controller.signal }), { program: join(import.meta.dirname, "fixtures", "waiting-command.ts") });
-  setTimeout(() => controller.abort(new Error("stop")), 300);
+  await until(() => logOf(here.run) === "working\n");
+  controller.abort(new Error("stop"));
   await assert.rejects(connecting, /stop/);
-  await assert.rejects(here.seen(), { code: "ENOENT" });
+  await until(() => logOf(here.run).includes("cleaned up"));
 });
 
-test("a run folder that others can write is refused: anybody could listen there", async () => {
+test("a run folder that others can write is refused: another user could listen there", async () => {
   await using here = await place();
   await mkdir(here.run);
   await chmod(here.run, 0o777);

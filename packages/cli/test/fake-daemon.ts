@@ -1,4 +1,4 @@
-// A daemon that answers from a table and remembers what it was asked.
+// A daemon that answers from a table and records requests.
 
 import { createServer } from "node:http";
 import { join } from "node:path";
@@ -9,17 +9,17 @@ import type { IncomingHttpHeaders, ServerResponse } from "node:http";
 
 export type Asked = { method: string; path: string; body: unknown; bytes: Buffer; headers: IncomingHttpHeaders };
 
-/** Status and JSON, or whatever the function writes */
+/** Status and JSON, or a function that writes the response */
 export type Answer = { status?: number; json?: unknown } | ((asked: Asked, response: ServerResponse) => void);
 
 export type FakeDaemon = AsyncDisposable & {
-  /** environment that leads the CLI to it */
+  /** environment that points the CLI to it */
   env: Record<string, string>;
   folder: string;
   asked: Asked[];
   /** `METHOD /path` without the query */
   answers: Record<string, Answer>;
-  /** what was asked, as `METHOD /path?query` */
+  /** requests, as `METHOD /path?query` */
   lines: () => string[];
 };
 

@@ -2,6 +2,7 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { EXAMPLES } from "../src/examples.ts";
 import { buildProgram, verbOf } from "../src/program.ts";
 import { VERB_GROUPS } from "../src/verbs.ts";
 import { forkd } from "./helpers.ts";
@@ -46,6 +47,7 @@ test("the help lists every verb in its group", async () => {
     for (const verb of verbs) assert.match(stdout, new RegExp(`^  ${verb.name}  +\\S`, "m"));
   }
   assert.doesNotMatch(stdout, /a-secret-token/);
+  assert.match(stdout, /\nExamples:\n {2}forkd quickstart /);
 });
 
 test("only the verb that was called is loaded", async () => {
@@ -72,11 +74,49 @@ test("--help of every verb prints and ends with 0, without the token", { concurr
   }
 });
 
-test("the completion knows every verb, nested verb and option", async () => {
+test("the help of every verb has examples, which name it and only options that it has", async () => {
+  const program = await buildProgram(CLI, "all");
+  const all = everyCommand(program);
+  for (const { path, command } of all) {
+    let help = "";
+    command.configureOutput({ writeOut: (text) => (help += text) }).outputHelp();
+    const [, text = ""] = help.split("\nExamples:\n");
+    const lines = text.trim().split("\n");
+    assert.ok(lines.some((line) => line.includes(`forkd ${path.join(" ")}`)) || command.commands.length > 0, `${path.join(" ")}: ${text}`);
+    for (const line of lines) for (const part of line.split("forkd ").slice(1)) assertParses(part, all, line);
+  }
+  const known = new Set(all.map(({ path }) => path.join(" ")));
+  assert.deepEqual(
+    Object.keys(EXAMPLES).filter((path) => !known.has(path)),
+    [""],
+  );
+});
+
+/** A command line without its first word: what comes before -- is the verb, its options and its arguments */
+function assertParses(text: string, all: { path: string[]; command: Command }[], line: string): void {
+  const words = (text.split(/ -- | \| |\)/)[0] ?? "").split(/ (?=(?:[^']*'[^']*')*[^']*$)/).filter(Boolean);
+  const found = all.findLast(({ path }) => path.every((word, i) => words[i] === word));
+  assert.ok(found, line);
+  for (const word of words.slice(found.path.length).filter((each) => /^-./.test(each))) {
+    const flags = word.startsWith("--")
+      ? [word]
+      : word
+          .slice(1)
+          .split("")
+          .map((letter) => `-${letter}`);
+    for (const flag of flags)
+      assert.ok(
+        found.command.options.some(({ short, long }) => short === flag || long === flag),
+        `${line}: ${flag}`,
+      );
+  }
+}
+
+test("the completion has every verb, nested verb and option", async () => {
   const program = await buildProgram(CLI, "all");
   const { stdout } = await forkd(["completion", "bash"]);
   for (const { path, command } of everyCommand(program)) {
-    if (path.includes("kernel")) continue;
+    if (path.includes("kernel") || path.includes("candidates")) continue;
     const line = stdout.split("\n").find((text) => text.trimStart().startsWith(`"${path.join(" ")}") words=`));
     assert.ok(line, path.join(" "));
     for (const option of command.options)
@@ -84,7 +124,7 @@ test("the completion knows every verb, nested verb and option", async () => {
   }
 });
 
-test("what is missing is a usage error that names the verb's help", async () => {
+test("a missing argument is a usage error that names the verb's help", async () => {
   for (const args of [
     ["fork"],
     ["kill"],
@@ -93,6 +133,9 @@ test("what is missing is a usage error that names the verb's help", async () => 
     ["exec", "a"],
     ["exec", "-it", "a", "--", "sh"],
     ["sh", "a"],
+    ["shell", "a"],
+    ["rm"],
+    ["stop"],
     ["ps"],
     ["attach", "a"],
     ["signal", "a"],
@@ -113,7 +156,7 @@ test("a program's options without -- are explained", async () => {
   assert.match(stderr, /^forkd: unknown option '-l'\.\nPut '--' before what is to be run: forkd exec … -- ls -l\. \[USAGE\]\n$/);
 });
 
-test("options that hold for every verb are taken before it and after it", async () => {
+test("global options are accepted before and after the verb", async () => {
   for (const args of [
     ["--daemon-url", "http://127.0.0.1:9", "ls"],
     ["ls", "--daemon-url", "http://127.0.0.1:9"],

@@ -8,7 +8,7 @@ import * as samples from "./samples.ts";
 
 const SUM = "ab".repeat(32);
 const LOGIN = { FORKD_REGISTRY_USER: "me", FORKD_REGISTRY_PASSWORD: "hunter2" };
-/** Nobody's logins */
+/** A folder without logins */
 const NO_DOCKER = { DOCKER_CONFIG: "/nowhere" };
 
 function pushed(to: string, sent: number): object {
@@ -18,17 +18,17 @@ function pushed(to: string, sent: number): object {
 
 const UNPACKED = { snapshot: samples.snapshot("py"), added: ["sn-0", "sn-1"], replaced: null, signed_by: null, warnings: [] };
 
-test("push says where it is and what was sent, and the login is in the request alone", async () => {
+test("push prints the address and the bytes sent, and the login is only in the request", async () => {
   const to = "oci://r.example/team/py:v1";
   await using daemon = await fakeDaemon({ "POST /v1/snapshots/py/push": { status: 201, json: pushed(to, 1024) } });
   const { code, stdout, stderr } = await forkd(["push", "py", to, "--sign", "k", "--level", "9"], { ...daemon.env, ...LOGIN });
   assert.deepEqual([code, stderr], [0, ""]);
   assert.equal(stdout, `Snapshot py is at ${to}: 4.0 KiB, of which 1.0 KiB were sent.\nsha256:${SUM}\n`);
   assert.deepEqual(daemon.asked[0]?.body, { to, level: 9, sign: "k", username: "me", password: "hunter2" });
-  assert.equal(daemon.asked[0]?.headers["idempotency-key"], undefined, "with a key, Ctrl-C would leave the work going on");
+  assert.equal(daemon.asked[0]?.headers["idempotency-key"], undefined, "with a key, the work would continue after Ctrl-C");
 });
 
-test("a signed address comes from standard input, with its query", async () => {
+test("a signed address is read from standard input, with its query", async () => {
   await using daemon = await fakeDaemon({
     "POST /v1/snapshots/py/push": { status: 201, json: pushed("https://s.example/x", 4096) },
     "POST /v1/snapshots/pull": { status: 201, json: UNPACKED },
@@ -46,7 +46,7 @@ test("a signed address comes from standard input, with its query", async () => {
   assert.doesNotMatch(push.stdout + push.stderr + pull.stdout + pull.stderr, /s3cret/);
 });
 
-test("a name is looked up in the index that is named, or that of the environment, and has the login of its own host alone", async () => {
+test("a name is looked up in the index of the option or the environment, with only the login of its own host", async () => {
   const none = { sha256: SUM, manifest_sha256: null, key: null, size_bytes: null, memory_mib: null, base_image: null, created_at: null };
   const versions = [{ version: "v1", url: "oci://r.example/acme/py:1", ...none }];
   const packages = [{ name: "acme/py", description: null, latest: null, versions }];
@@ -75,13 +75,16 @@ test("a name is looked up in the index that is named, or that of the environment
   );
 });
 
-test("push to a file packs it, and asks for nothing else", async () => {
+test("push to a file packs the snapshot, with no other request", async () => {
   const info = {
     tag: "py",
     id: "sn-1",
     manifest_digest: `sha256:${SUM}`,
     level: 3,
     signed_by: [],
+    isolation: "emulated",
+    cpu: "Nehalem-v1",
+    cpu_vendor: null,
     snapshots: ["sn-1"],
     bytes: 4,
     content_bytes: 9,
@@ -97,14 +100,14 @@ test("push to a file packs it, and asks for nothing else", async () => {
     ["pack", "py", "-o", file],
   ] as const) {
     const { code, stdout, stderr } = await forkd([verb, ...rest, "--level", "9"], daemon.env);
-    assert.deepEqual([code, stdout, stderr], [0, `${file}: 4 B, 9 B when unpacked.\n`, ""]);
+    assert.deepEqual([code, stdout, stderr], [0, `${file}: 4 B, 9 B when unpacked. It runs emulated, on any x86-64 machine.\n`, ""]);
     assert.equal(await readFile(file, "utf8"), "pack");
     assert.deepEqual(daemon.asked.at(-2)?.body, { level: 9 });
     assert.equal(daemon.asked.at(-1)?.path, "/v1/snapshots/py/pack?level=9");
   }
 });
 
-test("a file is unpacked, whichever way it is named", async () => {
+test("a file is unpacked, in every form of its name", async () => {
   await using daemon = await fakeDaemon({ "POST /v1/packs": { status: 201, json: UNPACKED } });
   const file = join(daemon.folder, "py.forkd");
   await writeFile(file, "pack");
@@ -115,7 +118,7 @@ test("a file is unpacked, whichever way it is named", async () => {
   assert.equal(nowhere.code, 2);
 });
 
-test("hub ls is a table, or what the daemon says", async () => {
+test("hub ls prints a table or JSON", async () => {
   const version = { sha256: SUM, manifest_sha256: null, key: null, size_bytes: 2048, memory_mib: null, base_image: null, created_at: null };
   const listing = {
     hub: "https://h.example/r.json",

@@ -1,14 +1,12 @@
-// A live process at the command line: output as it comes, input piece by piece, signals passed on.
+// A process attached to the command line: streamed output, input in pieces, forwarded signals.
 
 import assert from "node:assert/strict";
-import { spawn } from "node:child_process";
-import { once } from "node:events";
 import { test } from "node:test";
-import { LeaveKeys } from "../src/raw-terminal.ts";
+import { LeaveKeys } from "../src/terminal/raw-terminal.ts";
 import { fakeDaemon, type Answer, type FakeDaemon } from "./fake-daemon.ts";
-import { FORKD, forkd, forkdBytes } from "./helpers.ts";
+import { until } from "../../../tests/helpers/until.ts";
+import { forkd, forkdProcess, startForkd, type Started } from "./helpers.ts";
 import { processEvents, processInfo } from "./samples.ts";
-import type { ChildProcess } from "node:child_process";
 import type { ServerResponse } from "node:http";
 
 const START = "POST /v1/sandboxes/sb-1/processes";
@@ -35,34 +33,37 @@ class Running {
   }
 }
 
-function run(daemon: FakeDaemon, args: string[]): { child: ChildProcess; output: () => string; closed: Promise<unknown[]> } {
-  const child = spawn(FORKD, args, { env: { ...process.env, ...daemon.env, FORKD_NO_AUTOSTART: "1" }, stdio: ["pipe", "pipe", "pipe"] });
-  let output = "";
-  for (const stream of [child.stdout, child.stderr]) stream.on("data", (chunk) => (output += String(chunk)));
-  return { child, output: () => output, closed: once(child, "close") };
-}
+const run = (daemon: FakeDaemon, args: string[]): Started => startForkd(args, daemon.env);
 
-async function until(isSo: () => boolean): Promise<void> {
-  while (!isSo()) await new Promise((done) => setTimeout(done, 10));
-}
-
-test("exec passes bytes and the exit code on", async () => {
+test("exec forwards bytes and the exit code", async () => {
   const bytes = Buffer.from([0, 255, 10, 27, 200]);
   await using daemon = await fakeDaemon({ [START]: ended({ stdout: bytes, stderr: "oops\n", exit: { exit_code: 7 } }) });
-  const result = await forkdBytes(["exec", "sb-1", "--", "x"], daemon.env);
+  const result = await forkdProcess(["exec", "sb-1", "--", "x"], daemon.env);
   assert.equal(result.code, 7);
-  assert.deepEqual(result.stdout, bytes);
-  assert.equal(result.stderr.toString(), "oops\n");
+  assert.deepEqual(result.bytes, bytes);
+  assert.equal(result.stderr, "oops\n");
 });
 
-test("exec that took too long ends with 124 and says which option to raise", async () => {
+test("a program that does not exist ends with 127, one that cannot be run with 126, as in a shell", async () => {
+  await using daemon = await fakeDaemon();
+  for (const exitCode of [127, 126]) {
+    const details = { errno: "ENOENT", exit_code: exitCode };
+    const json = { error: "Cannot start.", code: "EXEC_FAILED", hint: "Check it.", request_id: "r", details };
+    daemon.answers["POST /v1/sandboxes/sb-1/processes"] = { status: 422, json };
+    daemon.answers["POST /v1/sandboxes/sb-1/exec"] = { status: 422, json };
+    for (const options of [[], ["-d"], ["--json"]])
+      assert.equal((await forkd(["exec", "sb-1", ...options, "--", "x"], daemon.env)).code, exitCode, options.join(" "));
+  }
+});
+
+test("exec that timed out ends with 124 and names the option to raise", async () => {
   await using daemon = await fakeDaemon({ [START]: ended({ stdout: "part\n", exit: { exit_code: 124, timed_out: true } }) });
   const { code, stdout, stderr } = await forkd(["exec", "sb-1", "--timeout-secs", "1", "--", "x"], daemon.env);
   assert.deepEqual([code, stdout], [124, "part\n"]);
   assert.match(stderr, /after 1 s; raise --timeout-secs/);
 });
 
-test("output comes before the end, and what is lost is said", async () => {
+test("output is printed before the end, and lost output is reported", async () => {
   const live = new Running();
   await using daemon = await fakeDaemon({ [START]: live.answer });
   const { output, closed } = run(daemon, ["exec", "sb-1", "--", "x"]);
@@ -73,10 +74,10 @@ test("output comes before the end, and what is lost is said", async () => {
   await using other = await fakeDaemon({
     [START]: (_asked, response) => response.end(processEvents() + lost + processEvents({ exit: {} })),
   });
-  assert.match((await forkd(["exec", "sb-1", "--", "x"], other.env)).stderr, /^Note: 4 bytes of stdout are lost/);
+  assert.match((await forkd(["exec", "sb-1", "--", "x"], other.env)).stderr, /^Note: 4 bytes of stdout were dropped/);
 });
 
-test("-i passes standard input on as it comes, and its end", async () => {
+test("-i forwards standard input as it arrives, and its end", async () => {
   const live = new Running();
   await using daemon = await fakeDaemon({ [START]: live.answer, "POST /v1/sandboxes/sb-1/processes/7/stdin": {} });
   const { child, closed } = run(daemon, ["exec", "-i", "sb-1", "--", "cat"]);
@@ -85,29 +86,29 @@ test("-i passes standard input on as it comes, and its end", async () => {
       .filter(({ path }) => path.includes("/stdin"))
       .map(({ bytes, path }) => `${bytes.toString()}${path.endsWith("close=true") ? "." : ""}`)
       .join("|");
-  child.stdin?.write("one");
+  child.stdin.write("one");
   await until(() => written() === "one");
-  child.stdin?.write("two");
+  child.stdin.write("two");
   await until(() => written() === "one|two");
-  child.stdin?.end();
+  child.stdin.end();
   await until(() => written() === "one|two|.");
   live.exit(0);
   assert.equal((await closed)[0], 0);
 });
 
-test("a program that reads no more is no failure of the command", async () => {
+test("a program that does not read its input is no failure of the command", async () => {
   const live = new Running();
   const refuse = { status: 409, json: { error: "Closed.", code: "STDIN_CLOSED", hint: "h", request_id: "r" } };
   await using daemon = await fakeDaemon({ [START]: live.answer, "POST /v1/sandboxes/sb-1/processes/7/stdin": refuse });
   const { child, output, closed } = run(daemon, ["exec", "-i", "sb-1", "--", "head"]);
-  child.stdin?.write("one");
+  child.stdin.write("one");
   await until(() => daemon.asked.length === 2);
   live.exit(0);
   assert.equal((await closed)[0], 0);
   assert.equal(output(), "up\n");
 });
 
-test("the first Ctrl-C is the program's, the second kills it", async () => {
+test("the first Ctrl-C is sent to the program, the second kills it", async () => {
   const live = new Running();
   await using daemon = await fakeDaemon({
     [START]: live.answer,
@@ -130,7 +131,7 @@ test("the first Ctrl-C is the program's, the second kills it", async () => {
   );
 });
 
-test("a command that is ended takes its program along", async () => {
+test("a command that is terminated kills its program", async () => {
   const live = new Running();
   await using daemon = await fakeDaemon({
     [START]: live.answer,
@@ -146,7 +147,7 @@ test("a command that is ended takes its program along", async () => {
   assert.equal(daemon.asked.at(-1)?.method, "DELETE");
 });
 
-test("a program whose output nobody reads is ended, as in a pipeline", async () => {
+test("a program whose output is not read is ended, as in a pipeline", async () => {
   const endless: Answer = (_asked, response) => {
     response.write(processEvents());
     const piece = `id: 1-1\nevent: stdout\ndata: ${JSON.stringify({ offset: 0, base64: Buffer.alloc(30_000, "y\n").toString("base64") })}\n\n`;
@@ -156,19 +157,19 @@ test("a program whose output nobody reads is ended, as in a pipeline", async () 
   await using daemon = await fakeDaemon({ [START]: endless, "DELETE /v1/sandboxes/sb-1/processes/7": {} });
   const { child, output, closed } = run(daemon, ["exec", "sb-1", "--", "yes"]);
   await until(() => output() !== "");
-  child.stdout?.destroy();
+  child.stdout.destroy();
   assert.equal((await closed)[0], 141);
   assert.equal(daemon.asked.at(-1)?.method, "DELETE");
 });
 
-test("attach leaves on Ctrl-C, says how to come back, and ends nothing", async () => {
+test("attach detaches on Ctrl-C, prints how to attach again, and does not end the process", async () => {
   const live = new Running();
   await using daemon = await fakeDaemon({ "GET /v1/sandboxes/sb-1/processes/web/output": live.answer });
   const { child, output, closed } = run(daemon, ["attach", "sb-1", "web"]);
   await until(() => output() === "up\n");
   child.kill("SIGINT");
   assert.equal((await closed)[0], 130);
-  assert.match(output(), /Left process 7, which goes on\. To come back: forkd attach sb-1 7 --from 1-1\n$/);
+  assert.match(output(), /Left process 7 running\. To attach again: forkd attach sb-1 7 --from 1-1\n$/);
   assert.deepEqual(
     daemon.asked.map(({ method }) => method),
     ["GET"],
@@ -192,15 +193,15 @@ test("ps prints a table, JSON or ids; those that have ended with -a", async () =
   await using daemon = await fakeDaemon({ "GET /v1/sandboxes/sb-1/processes": { json: known } });
   const all = (await forkd(["ps", "-a", "sb-1"], daemon.env)).stdout.split("\n");
   assert.match(all[0] ?? "", /^ID +PID +TAG +USER +STATE +AGE +TTY +COMMAND$/);
-  assert.match(all[1] ?? "", /^ 2 +102 +- +root +exit 3 +1m +- +sleep 9$/);
-  assert.match(all[2] ?? "", /^ 3 +103 +web +root +running +1m +yes +sh -c echo {2}\[2J$/);
+  assert.match(all[1] ?? "", /^ 2 +102 +- +root +exit 3 +1h +- +sleep 9$/);
+  assert.match(all[2] ?? "", /^ 3 +103 +web +root +running +1h +yes +sh -c echo {2}\[2J$/);
   assert.match(all[3] ?? "", / SIGKILL /);
   assert.match(all[4] ?? "", / timed out /);
   assert.equal((await forkd(["ps", "-q", "sb-1"], daemon.env)).stdout, "3\n");
   assert.deepEqual(JSON.parse((await forkd(["ps", "--json", "sb-1"], daemon.env)).stdout), [known[1]]);
 });
 
-test("Ctrl-] three times within a second leaves; fewer are keys like any other", (t) => {
+test("Ctrl-] three times within a second detaches; fewer are forwarded", (t) => {
   t.mock.timers.enable({ apis: ["setTimeout"] });
   const released: string[] = [];
   const keys = new LeaveKeys((held) => void released.push(Buffer.from(held).toString()));

@@ -1,13 +1,13 @@
-// forkd mcp install: shown first, asked for, a backup, and nothing of the file destroyed.
+// forkd mcp install: shows the change, asks, makes a backup, and keeps the rest of the file.
 
 import assert from "node:assert/strict";
 import { chmod, lstat, mkdir, readdir, readFile, stat, symlink, writeFile } from "node:fs/promises";
 import { homedir } from "node:os";
 import { dirname, join } from "node:path";
 import { test } from "node:test";
-import { configFile, MCP_CLIENTS } from "../src/mcp-clients.ts";
-import { ConfigEdit } from "../src/mcp-config.ts";
-import { FORKD, forkd, temporaryFolder, type Result } from "./helpers.ts";
+import { configFile, MCP_CLIENTS } from "../src/mcp/clients.ts";
+import { ConfigEdit } from "../src/mcp/config.ts";
+import { FORKD, forkdProcess, temporaryFolder, type Result } from "./helpers.ts";
 
 const OTHERS = `{
     "theme":   "dark", "big": 12345678901234567890,
@@ -16,11 +16,11 @@ const OTHERS = `{
     }
 }`;
 
-/** Compiled code, which is nobody's configuration */
+/** Compile cache, which is not configuration */
 const CACHE = process.env["XDG_CACHE_HOME"] || join(homedir(), ".cache");
 
 async function install(home: string, args: string[], env: Record<string, string> = {}): Promise<Result> {
-  return forkd(["mcp", "install", ...args], {
+  return forkdProcess(["mcp", "install", ...args], {
     XDG_CACHE_HOME: CACHE,
     HOME: home,
     XDG_CONFIG_HOME: "",
@@ -31,7 +31,7 @@ async function install(home: string, args: string[], env: Record<string, string>
   });
 }
 
-test("each client's file is where that client looks", () => {
+test("the paths of the clients' files", () => {
   const where = { env: {}, home: "/home/me", cwd: "/work" };
   assert.deepEqual(
     MCP_CLIENTS.map((client) => configFile(client, where)),
@@ -66,7 +66,7 @@ test("a client without a configuration gets one, and the second time nothing cha
   }
 });
 
-test("every other byte of a file stays, and what was there is kept beside it", async () => {
+test("every other byte of a file is unchanged, and a backup is made", async () => {
   await using home = await temporaryFolder();
   const file = join(home.path, ".cursor", "mcp.json");
   await mkdir(dirname(file));
@@ -93,21 +93,35 @@ test("every other byte of a file stays, and what was there is kept beside it", a
   assert.equal(await readFile(`${file}.forkd-backup`, "utf8"), OTHERS);
 });
 
-test("without --yes it is asked, and --print only shows", async () => {
+test("without --yes it asks, and --print only shows the change", async () => {
   await using home = await temporaryFolder();
   const printed = await install(home.path, ["--client", "claude-code", "--print"]);
   assert.equal(printed.code, 0);
   assert.match(printed.stdout, /\+ {3}"mcpServers"/);
   const asked = await install(home.path, ["--client", "claude-code"]);
   assert.equal(asked.code, 2);
-  assert.match(asked.stderr, /nobody to ask/);
+  assert.match(asked.stderr, /no terminal to ask at/);
   assert.deepEqual(await readdir(home.path), []);
 });
 
-test("what is no JSON, or not the JSON that is expected, is not touched", async () => {
+test("comments and trailing commas are kept", async () => {
+  await using home = await temporaryFolder();
+  const file = join(home.path, ".cursor", "mcp.json");
+  await mkdir(dirname(file));
+  const text = '{\n  // servers of the team\n  "mcpServers": {\n    "other": { "command": "x" }, /* keep */\n  },\n}\n';
+  await writeFile(file, text);
+  assert.equal((await install(home.path, ["--client", "cursor", "--yes"])).code, 0);
+  const after = await readFile(file, "utf8");
+  assert.equal(after.replace(/,\n {4}"forkd": \{[^}]*\}/, ""), text);
+  assert.match(after, /"forkd": \{/);
+  const again = await install(home.path, ["--client", "cursor"]);
+  assert.deepEqual([again.code, again.stdout], [0, `${file} has it already.\n`]);
+});
+
+test("a file that is not JSON, or has an unexpected structure, is not changed", async () => {
   await using home = await temporaryFolder();
   const file = join(home.path, ".claude.json");
-  for (const text of ['{"a": 1,}', "// settings\n{}", "[]", '{"mcpServers": []}', '{"mcpServers": {"forkd": 1, "forkd": 2}}', '"text"']) {
+  for (const text of ['{"a" 1}', "{", "[]", '{"mcpServers": []}', '{"mcpServers": {"forkd": 1, "forkd": 2}}', '"text"']) {
     await writeFile(file, text);
     const { code, stderr } = await install(home.path, ["--client", "claude-code", "--yes"]);
     assert.equal(code, 1, text);
@@ -117,7 +131,7 @@ test("what is no JSON, or not the JSON that is expected, is not touched", async 
   assert.deepEqual(await readdir(home.path), [".claude.json"]);
 });
 
-test("a link stays a link, and an empty file is as good as none", async () => {
+test("a link stays a link, and an empty file counts as missing", async () => {
   await using home = await temporaryFolder();
   await writeFile(join(home.path, "dotfile"), "\n");
   await symlink("dotfile", join(home.path, ".claude.json"));
@@ -126,7 +140,7 @@ test("a link stays a link, and an empty file is as good as none", async () => {
   assert.match(await readFile(join(home.path, "dotfile"), "utf8"), /"forkd"/);
 });
 
-test("a file that somebody else changed meanwhile is not overwritten", async () => {
+test("a file that changed meanwhile is not overwritten", async () => {
   await using home = await temporaryFolder();
   const file = join(home.path, "config.json");
   await writeFile(file, "{}");
@@ -137,7 +151,7 @@ test("a file that somebody else changed meanwhile is not overwritten", async () 
   assert.deepEqual(await readdir(home.path), ["config.json"]);
 });
 
-test("the token of a daemon elsewhere is never written", async () => {
+test("the token of a remote daemon is never written", async () => {
   await using home = await temporaryFolder();
   const { code, stderr } = await install(home.path, ["--client", "cursor", "--yes"], {
     FORKD_URL: "https://forkd.example",

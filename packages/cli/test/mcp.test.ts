@@ -1,4 +1,4 @@
-// forkd mcp: what it refuses to serve.
+// forkd mcp: refusals.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -11,7 +11,7 @@ test("an address that others can reach needs TLS", async () => {
   assert.match(stderr, /others could read the tokens.*\n.*--tls-cert.*\[BAD_CONFIG\]/);
 });
 
-test("over HTTP it needs a daemon that asks for tokens", async () => {
+test("over HTTP it needs a daemon that checks tokens", async () => {
   await using daemon = await fakeDaemon({ "GET /v1/status": { json: { bind: null, tls: false } } });
   for (const env of [daemon.env, { ...daemon.env, FORKD_URL: `unix://${daemon.folder}/forkd.sock` }, { FORKD_RUN: "/nonexistent/x" }]) {
     const { code, stderr } = await forkd(["mcp", "--http", "127.0.0.1:0"], env);
@@ -20,7 +20,7 @@ test("over HTTP it needs a daemon that asks for tokens", async () => {
   }
 });
 
-test("what is no address, and half a certificate, are usage errors", async () => {
+test("an invalid address, and a certificate without its key, are usage errors", async () => {
   for (const args of [
     ["--http", "localhost"],
     ["--http", "127.0.0.1:99999"],
@@ -33,7 +33,7 @@ test("what is no address, and half a certificate, are usage errors", async () =>
   }
 });
 
-test("a client that goes at once leaves nothing to do", async () => {
+test("a client that disconnects at once is no error", async () => {
   const { code, stdout, stderr } = await forkd(["mcp"], { FORKD_RUN: "/nonexistent/x" }, "");
   assert.deepEqual([code, stdout, stderr], [0, "", ""]);
 });

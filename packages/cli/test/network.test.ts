@@ -1,4 +1,4 @@
-// What a sandbox may connect to, on the command line: what is asked, and what is printed.
+// Network policy on the command line: requests and output.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -29,6 +29,11 @@ const CASES: [string[], string, unknown?][] = [
     { n: 1, network: { mode: "allow", allow: ["a.example"] } },
   ],
   [["snapshot", "create", "t", "--network", "open"], "POST /v1/snapshots", { tag: "t", network: { mode: "open" } }],
+  [
+    ["fork", "python", "--network", "open", "--deny", "203.0.113.7", "--deny", "198.51.100.0/24:25"],
+    "POST /v1/sandboxes",
+    { snapshot_tag: "python", n: 1, network: { mode: "open", deny: ["203.0.113.7", "198.51.100.0/24:25"] } },
+  ],
   [["network", "sb-1"], "GET /v1/sandboxes/sb-1/network"],
   [["network", "sb-1", "--set", "none"], "PUT /v1/sandboxes/sb-1/network", { mode: "none" }],
   [
@@ -50,9 +55,15 @@ for (const [args, line, body] of CASES) {
   });
 }
 
-test("what cannot be meant is a mistake of the command line", async () => {
+test("contradictory options are usage errors", async () => {
   await using daemon = await fakeDaemon(ANSWERS);
-  for (const options of [["--egress-limit", "9"], ["--network", "some"], ["--allow"], ["--network", "open", "--egress-limit", "-1"]])
+  for (const options of [
+    ["--egress-limit", "9"],
+    ["--deny", "203.0.113.7"],
+    ["--network", "some"],
+    ["--allow"],
+    ["--network", "open", "--egress-limit", "-1"],
+  ])
     assert.equal((await forkd(["fork", "python", ...options], daemon.env)).code, 2, options.join(" "));
   assert.deepEqual(daemon.asked, []);
 });

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { resolve } from "node:path";
 import { test } from "node:test";
-import { addPair, addShare, addWords, duration, durationOrNever, positiveInteger, splitWords, wholeNumber } from "../src/options.ts";
+import { addPair, addShare, addWords, duration, durationOrNever, positiveInteger, splitWords, wholeNumber } from "../src/options/values.ts";
 
 test("durations have units, and seconds without one", () => {
   assert.deepEqual(["90", "90s", "10m", "2h", "1d", "1.5m", "0.5h"].map(duration), [90, 90, 600, 7200, 86_400, 90, 1800]);

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { showProgress } from "../src/progress.ts";
+import { showProgress } from "../src/terminal/progress.ts";
 
 function fakeSink(isTTY: boolean): { written: string[]; sink: { write: (text: string) => void; isTTY: boolean } } {
   const written: string[] = [];
@@ -16,6 +16,19 @@ test("work that ends within a second shows nothing", (t) => {
     t.mock.timers.tick(900);
     display[Symbol.dispose]();
     assert.deepEqual(written, []);
+  }
+});
+
+test("a note is printed at once, on a terminal and elsewhere, and is not a step", (t) => {
+  t.mock.timers.enable({ apis: ["setInterval", "Date"] });
+  for (const isTTY of [true, false]) {
+    const { written, sink } = fakeSink(isTTY);
+    const display = showProgress({ sink });
+    display.onEvent({ step: "The build is not confined:\x1b[2J no ids.", note: true });
+    t.mock.timers.tick(5000);
+    display[Symbol.dispose]();
+    assert.equal(written.length, 1);
+    assert.equal(written[0], `${isTTY ? "\r\x1b[2K" : ""}Warning: The build is not confined: [2J no ids.\n`);
   }
 });
 

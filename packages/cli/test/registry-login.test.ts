@@ -3,7 +3,7 @@ import { chmod, mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test, type TestContext } from "node:test";
-import { registryLogin, registryOf } from "../src/registry-login.ts";
+import { registryLogin, registryOf } from "../src/options/registry-login.ts";
 
 async function dockerEnv(t: TestContext, config: unknown): Promise<NodeJS.ProcessEnv> {
   const dir = await mkdtemp(join(tmpdir(), "forkd-test-"));
@@ -14,7 +14,7 @@ async function dockerEnv(t: TestContext, config: unknown): Promise<NodeJS.Proces
 
 const encoded = (login: string): { auth: string } => ({ auth: Buffer.from(login).toString("base64") });
 
-test("the environment wins, then what Docker keeps for this host and no other", async (t) => {
+test("the environment takes precedence over Docker's login for this host", async (t) => {
   const env = await dockerEnv(t, { auths: { "r.example:5000": encoded("me:pa:ss"), "https://index.docker.io/v1/": encoded("hub:x") } });
   assert.deepEqual(await registryLogin("r.example:5000", env), { username: "me", password: "pa:ss" });
   assert.deepEqual(await registryLogin(registryOf("python:3.13"), env), { username: "hub", password: "x" });
@@ -34,7 +34,7 @@ test("a credential helper is asked on its standard input", async (t) => {
   assert.deepEqual(await registryLogin("none.example", env), {});
 });
 
-test("no settings are no login; settings that cannot be read, and a helper that is not there, are said", async (t) => {
+test("missing settings are no login; unreadable settings and a missing helper are errors", async (t) => {
   assert.deepEqual(await registryLogin("r.example", { DOCKER_CONFIG: "/nowhere" }), {});
   await assert.rejects(registryLogin("r.example", await dockerEnv(t, "{")), { code: "BAD_CONFIG" });
   await assert.rejects(registryLogin("r.example", await dockerEnv(t, { credsStore: "not-installed" })), { code: "HOST_TOOL_MISSING" });

@@ -1,4 +1,4 @@
-// What a daemon answers to the command line, whatever it is asked.
+// Answers of a daemon to any request of the command line.
 
 import * as samples from "./samples.ts";
 
@@ -11,7 +11,7 @@ const RAN = { result: "2", error: null, error_type: null, traceback: null, exit_
 const EVAL = { ...RAN, results: [], execution_count: 1 };
 const CONTEXT = { id: "bash-1", language: "bash", cwd: "/", state: "running" };
 
-/** Every route that a case may use, with an answer of the right shape */
+/** All routes that a case may use, with a valid answer */
 export const ANSWERS: Record<string, Answer> = {
   "GET /v1/sandboxes": { json: [SB] },
   "POST /v1/sandboxes": { status: 201, json: [SB] },
@@ -38,7 +38,7 @@ export const ANSWERS: Record<string, Answer> = {
   "POST /v1/sandboxes/sb-1/contexts/bash-1/interrupt": {},
   "POST /v1/sandboxes/sb-1/branch": {
     status: 201,
-    json: samples.snapshot("b", { branched_from: "sb-1", pause_ms: 4.2, delta_bytes: 4096 }),
+    json: samples.snapshot("b", { branched_from: "sb-1", pause_ms: 5, pause_us: 4200, delta_bytes: 4096 }),
   },
   "POST /v1/sandboxes/sb-1/pause": { json: SB },
   "POST /v1/sandboxes/sb-1/suspend": { json: SB },

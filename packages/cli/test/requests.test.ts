@@ -97,6 +97,10 @@ const CASES: Case[] = [
       ],
     ],
   },
+  {
+    args: ["fork", "python", "--isolation", "any"],
+    requests: [["POST /v1/sandboxes", { snapshot_tag: "python", n: 1, isolation: "any" }]],
+  },
   { args: ["fork", "python", "--no-shares"], requests: [["POST /v1/sandboxes", { snapshot_tag: "python", n: 1, shares: [] }]] },
   { args: ["fork", "python", "--no-shares", "--share", "/srv/a:/a"], requests: [], code: 2 },
   {
@@ -202,12 +206,19 @@ const CASES: Case[] = [
   { args: ["pause", "sb-1"], requests: [["POST /v1/sandboxes/sb-1/pause"]] },
   { args: ["resume", "sb-1"], requests: [["POST /v1/sandboxes/sb-1/resume"]] },
   { args: ["rename", "sb-1", "web"], requests: [["PATCH /v1/sandboxes/sb-1", { name: "web" }]] },
+  { args: ["extend", "sb-1", "--rotate-access"], requests: [["PATCH /v1/sandboxes/sb-1", { rotate_access: true }]] },
   { args: ["extend", "sb-1", "--ttl", "2h"], requests: [["PATCH /v1/sandboxes/sb-1", { ttl_secs: 7200 }]] },
   {
     args: ["extend", "sb-1", "--ttl", "never", "--idle-timeout", "1d"],
     requests: [["PATCH /v1/sandboxes/sb-1", { ttl_secs: null, idle_timeout_secs: 86_400 }]],
   },
   { args: ["kill", "sb-1"], requests: [["DELETE /v1/sandboxes/sb-1"]] },
+  { args: ["rm", "-f", "sb-1"], requests: [["DELETE /v1/sandboxes/sb-1"]] },
+  { args: ["delete", "sb-1"], requests: [["DELETE /v1/sandboxes/sb-1"]] },
+  { args: ["stop", "sb-1"], requests: [["POST /v1/sandboxes/sb-1/suspend"]] },
+  { args: ["start", "sb-1"], requests: [["POST /v1/sandboxes/sb-1/resume"]] },
+  { args: ["top"], requests: [["GET /v1/tree"], ["GET /v1/sandboxes"], ["GET /v1/stats"]] },
+  { args: ["top", "sb-1"], requests: [["GET /v1/sandboxes/sb-1/processes"]] },
   { args: ["kill", "--all"], requests: [["DELETE /v1/sandboxes?all=true"]] },
   { args: ["kill", "--tag", "python"], requests: [["DELETE /v1/sandboxes?tag=python"]] },
   { args: ["snapshot", "ls"], requests: [["GET /v1/snapshots"]] },
@@ -226,6 +237,9 @@ const CASES: Case[] = [
       "512",
       "--vcpus",
       "2",
+      "--cpu",
+      "baseline",
+      "--hugepages",
       "--disk-mib",
       "1024",
       "-c",
@@ -241,6 +255,8 @@ const CASES: Case[] = [
           image: "i",
           memory_mib: 512,
           vcpus: 2,
+          cpu: "baseline",
+          hugepages: true,
           disk_mib: 1024,
           warm_up: { exec: [], kernels: [{ language: "python", code: "import numpy" }] },
           env: { A: "1" },
@@ -285,11 +301,11 @@ const CASES: Case[] = [
     args: ["snapshot", "create", "t", "--warm-sh", "true", "--warm-nothing"],
     requests: [["POST /v1/snapshots", { tag: "t", warm_up: { exec: [["sh", "-c", "true"]], kernels: [] } }]],
   },
-  { args: ["snapshot", "rm", "t"], requests: [["DELETE /v1/snapshots/t"], [layersOf("t")]] },
-  { args: ["snapshot", "rm", "t", "--cascade"], requests: [["DELETE /v1/snapshots/t?cascade=true"], [layersOf("t")]] },
+  { args: ["snapshot", "rm", "t"], requests: [["DELETE /v1/snapshots/t"]] },
+  { args: ["snapshot", "rm", "t", "--cascade"], requests: [["DELETE /v1/snapshots/t?cascade=true"]] },
   {
     args: ["rmi", "t", "u", "--force"],
-    requests: [["DELETE /v1/snapshots/t?force=true"], [layersOf("t")], ["DELETE /v1/snapshots/u?force=true"], [layersOf("u")]],
+    requests: [["DELETE /v1/snapshots/t?force=true"], ["DELETE /v1/snapshots/u?force=true"]],
   },
   { args: ["snapshot", "compact", "t", "to"], requests: [["POST /v1/snapshots/t/compact", { to: "to" }]] },
   { args: ["snapshot", "compact", "--from", "t", "--to", "to"], requests: [["POST /v1/snapshots/t/compact", { to: "to" }]] },
@@ -313,7 +329,7 @@ const CASES: Case[] = [
       "--mem-size-mib",
       "300",
     ],
-    requests: [["POST /v1/snapshots", { tag: "t", memory_mib: 300 }]],
+    requests: [["POST /v1/snapshots", { tag: "t", memory_mib: 300, kernel: "k", rootfs: "r" }]],
   },
   {
     args: ["snapshot", "--tag", "b", "--from-sandbox", "sb-1", "--live", "--no-wait"],
@@ -370,9 +386,4 @@ for (const { args, requests, answers, stdin, code } of CASES) {
       requests.map(([line, body]) => [line, ...(body === undefined ? [] : [body])]),
     );
   });
-}
-
-/** What builds of a recipe keep goes with its snapshot */
-function layersOf(tag: string): string {
-  return `GET /v1/snapshots?metadata=forkd.build%3D${tag}`;
 }

@@ -1,5 +1,6 @@
-// Answers of a daemon, complete.
+// Complete answers of a daemon.
 
+import { sampleOf } from "../../../tests/helpers/sample.ts";
 import type {
   ImageInfo,
   Preview,
@@ -16,23 +17,21 @@ import type {
 
 export function sandbox(id: string, over: Partial<SandboxInfo> = {}): SandboxInfo {
   return {
+    ...(sampleOf("Sandbox") as SandboxInfo),
     id,
-    name: null,
     snapshot_tag: "python",
     snapshot_id: "sn-1",
     state: "running",
-    reason: null,
     isolation: "kvm",
     confinement: "namespaces",
+    started_by: "restore",
     memory_mib: 256,
     vcpus: 1,
-    disk_mib: null,
     kernels: ["python"],
     metadata: {},
-    created_at_unix: Math.floor(Date.now() / 1000) - 90,
+    created_at_unix: Math.floor(Date.now() / 1000) - 5400,
+    created_at_unix_ms: Date.now() - 5_400_000,
     last_active_unix: Math.floor(Date.now() / 1000),
-    expires_at_unix: null,
-    idle_timeout_secs: null,
     on_timeout: "end",
     auto_resume: false,
     created_by: "local",
@@ -40,25 +39,20 @@ export function sandbox(id: string, over: Partial<SandboxInfo> = {}): SandboxInf
     fork_ms: 12.34,
     certificate: {
       clock_skew_ms: 1,
+      clock_drift_ppm: 12,
+      clock_measured: "snapshot",
       guest_rng: "reseeded",
+      ran_before_ms: 0,
+      not_reseeded: [],
       kernels: { python: { state: "reseeded", generators: ["random"] } },
       identity: { hostname: id, machine_id: "m", boot_id: "b" },
       disk: "private-overlay",
       memory: "private-copy-on-write",
     },
-    shares: [],
     branch_count: 0,
     has_branched: false,
-    memory_limit_mib: null,
     network: { mode: "none", allow: [], egress_limit_bytes: null },
-    cpu_limit: null,
-    cpu_weight: null,
-    pids_limit: null,
-    io_limit_mbps: null,
-    netns: null,
     guest_addr: "",
-    last_branch_memory_path: null,
-    warnings: [],
     ...over,
   };
 }
@@ -78,38 +72,29 @@ export function image(name: string, over: Partial<ImageInfo> = {}): ImageInfo {
 
 export function snapshot(tag: string, over: Partial<SnapshotInfo> = {}): SnapshotInfo {
   return {
+    ...(sampleOf("Snapshot") as SnapshotInfo),
     tag,
     id: `sn-${tag}`,
     dir: `/home/snapshots/sn-${tag}`,
     status: "ready",
     bootable: true,
-    created_at_unix: Math.floor(Date.now() / 1000) - 3700,
+    created_at_unix: Math.floor(Date.now() / 1000) - 5400,
     image: "python-numpy",
     memory_mib: 256,
     vcpus: 1,
-    disk_mib: null,
     kernels: ["python"],
     depth: 0,
-    parent_tag: null,
-    branched_from: null,
-    pause_ms: null,
-    delta_bytes: null,
-    diff_ms: null,
-    diff_physical_bytes: null,
-    diff_logical_bytes: null,
     ephemeral: false,
     pool: 0,
     network: { mode: "none", allow: [], egress_limit_bytes: null },
     metadata: {},
-    error: null,
-    warning: null,
-    warnings: [],
     ...over,
   };
 }
 
 export function details(tag: string): SnapshotDetails {
   return {
+    ...(sampleOf("SnapshotDetails") as SnapshotDetails),
     tag,
     id: `sn-${tag}`,
     dir: `/home/snapshots/sn-${tag}`,
@@ -117,12 +102,11 @@ export function details(tag: string): SnapshotDetails {
     memory_logical_bytes: 268_435_456,
     memory_physical_bytes: 1_048_576,
     vmstate_bytes: 2048,
-    disk_mib: null,
+    isolation: "emulated",
+    cpu: "Nehalem-v1",
     disk_layers: 0,
     disk_physical_bytes: 0,
     disk_own_bytes: 0,
-    parent_tag: null,
-    parent_content_hash: null,
     chain_depth: 1,
     ancestors: ["base"],
     dependents: ["child"],
@@ -132,20 +116,19 @@ export function details(tag: string): SnapshotDetails {
 
 export function status(over: Partial<Status> = {}): Status {
   return {
+    ...(sampleOf("Status") as Status),
     version: "0.1.0",
     pid: 4242,
     uptime_secs: 75,
     home: "/home",
     socket: "/run/forkd.sock",
-    bind: null,
     tls: false,
-    proxy_url: null,
     accelerator: "kvm",
     accelerator_reason: "a guest booted with it",
     isolation: "kvm",
     confinement: "namespaces",
     confinement_policy: "preferred",
-    confinement_reason: null,
+    isolation_policy: "any",
     engine: "qemu",
     sandboxes: 0,
     snapshots: 1,
@@ -161,16 +144,14 @@ export function status(over: Partial<Status> = {}): Status {
 
 export function workspace(name: string, over: Partial<WorkspaceInfo> = {}): WorkspaceInfo {
   return {
+    ...(sampleOf("Workspace") as WorkspaceInfo),
     id: `ws-${name}`,
     name,
     source_snapshot_tag: "python",
-    current_state_tag: null,
     status: "running",
     live_sandbox_id: "sb-1",
     created_at_unix: 1_700_000_000,
     last_active_unix: 1_700_000_000,
-    last_branch_memory_path: null,
-    warnings: [],
     ...over,
   };
 }
@@ -181,18 +162,16 @@ export function token(name: string): TokenInfo {
 
 export function processInfo(id: number, fields: Partial<ProcessInfo> = {}): ProcessInfo {
   return {
+    ...(sampleOf("Process") as ProcessInfo),
     id,
     pid: 100 + id,
-    tag: null,
     args: ["sleep", "9"],
     cwd: "/",
     user: "root",
     terminal: false,
     stdin_open: false,
-    started_at_ms: Date.now() - 65_000,
+    started_at_ms: Date.now() - 5_400_000,
     state: "running",
-    exit_code: null,
-    signal: null,
     timed_out: false,
     stdout_bytes: 0,
     stderr_bytes: 0,
@@ -202,7 +181,7 @@ export function processInfo(id: number, fields: Partial<ProcessInfo> = {}): Proc
 
 type Said = { stdout?: string | Buffer; stderr?: string; exit?: Partial<ProcessExit> };
 
-/** The events of process 7, up to its end where there is one */
+/** Events of process 7, up to its end if it has one */
 export function processEvents(said: Said = {}, started: object = {}): string {
   const event = (type: string, data: object): string => `id: 1-1\nevent: ${type}\ndata: ${JSON.stringify(data)}\n\n`;
   const output = (type: "stdout" | "stderr"): string =>
@@ -218,9 +197,9 @@ export function preview(): Preview {
 
 export function network(over: Partial<NetworkInfo> = {}): NetworkInfo {
   return {
+    ...(sampleOf("Network") as NetworkInfo),
     mode: "allow",
     allow: ["a.example"],
-    egress_limit_bytes: null,
     egress_used_bytes: 0,
     connections_open: 0,
     connections_total: 0,

@@ -1,15 +1,17 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { isUtf8, treeLines } from "../src/tree-lines.ts";
+import { isUtf8, treeLines } from "../src/terminal/tree-lines.ts";
 
 import type { Tree, TreeNode, TreeSandbox } from "forkd";
 
 function node(tag: string | null, sandboxes: TreeSandbox[], snapshots: TreeNode[], over: Partial<TreeNode> = {}): TreeNode {
-  return { id: "sn-0123456789abcdef", tag, status: "ready", branched_from: null, sandboxes, snapshots, ...over };
+  const facts = { memory_mib: 256, created_at_unix: 1 };
+  return { id: "sn-0123456789abcdef", tag, status: "ready", branched_from: null, ...facts, sandboxes, snapshots, ...over };
 }
 
 function running(id: string, name: string | null = null): TreeSandbox {
-  return { id, name, state: "running", metadata: {} };
+  const facts = { memory_mib: 256, network_mode: "none", created_at_unix: 1, expires_at_unix: null } as const;
+  return { id, name, state: "running", metadata: {}, ...facts };
 }
 
 const TREE: Tree = {
@@ -26,7 +28,7 @@ const TREE: Tree = {
   ],
 };
 
-test("a tree has its sandboxes first, then what was branched off", () => {
+test("a tree has its sandboxes first, then its branches", () => {
   assert.deepEqual(treeLines(TREE, { utf8: true }), [
     "[python]",
     "├── sb-1 (web)  running",
@@ -44,7 +46,7 @@ test("without UTF-8 it is drawn with ASCII", () => {
   const lines = treeLines(TREE, { utf8: false });
   assert.equal(lines[3], "|-- [login]  from sb-1");
   assert.equal(lines.at(-2), "`-- [half]  from sb-2, writing");
-  // oxlint-disable-next-line no-control-regex -- everything but ASCII is looked for
+  // oxlint-disable-next-line no-control-regex -- matches everything but ASCII
   assert.ok(lines.every((line) => /^[\x00-\x7f]*$/.test(line)));
 });
 

@@ -10,7 +10,7 @@ import { join } from "node:path";
 // Not the default folder: /tmp is shared with other users, and what lies in the cache is executed.
 enableCompileCache(join(process.env["XDG_CACHE_HOME"] || join(homedir(), ".cache"), "forkd", "node"));
 
-const { runDaemon } = await import("../src/run.ts");
+const { runDaemon } = await import("../src/main.ts");
 
 // oxlint-disable-next-line unicorn/no-process-exit -- the one place where this process ends, whatever is still open
 process.exit(await runDaemon(process.argv.slice(2)));

@@ -1,65 +1,75 @@
-// Settings of the daemon: from options, the environment, a file and defaults, each checked and with its source.
+// Daemon configuration from options, environment, file and defaults, validated, with the source of each setting.
 
 import { readFile } from "node:fs/promises";
 import { isIP } from "node:net";
 import { dirname, join, resolve } from "node:path";
-import { NAME_PATTERN } from "./api/common.ts";
-import { ForkdError, messageOf } from "./errors.ts";
-import { TRUST } from "./pack/signature.ts";
-import { DEFAULT_PARALLELISM } from "./util/parallelism.ts";
+import { NAME } from "@forkd/runtime/util/name";
+import { ForkdError, messageOf } from "@forkd/runtime/errors";
+import { DEFAULT_HUGEPAGES_DIR } from "@forkd/runtime/host/huge-pages";
+import { ACCELERATORS, ISOLATIONS, type AcceleratorPolicy, type IsolationPolicy } from "@forkd/runtime/host/accelerators";
+import { TRUST } from "@forkd/runtime/pack/signature";
+import { IGNORED_OPTIONS, optionOf, SETTINGS, variableOf } from "./settings.ts";
+import { DEFAULT_PARALLELISM } from "@forkd/runtime/util/parallelism";
 import type { ParseArgsOptionDescriptor } from "node:util";
 import type { Config as ConfigAnswer } from "./api/daemon.ts";
-import type { Home } from "./home.ts";
+import type { Home } from "@forkd/runtime/home";
+import type { SettingText } from "./settings.ts";
 
 const CONFINEMENT = ["required", "preferred"] as const;
 const LOG_LEVELS = ["trace", "debug", "info", "warn", "error", "fatal", "silent"] as const;
 
-const BIND_DEFAULT = "127.0.0.1:8889";
-/** Options of the older controller that mean nothing here */
-const IGNORED_OPTIONS = ["state", "snapshot-root", "prewarm-scratch-dir"];
-
 export type LogLevel = (typeof LOG_LEVELS)[number];
 
-/** Never holds a secret: GET /v1/config shows all of it */
+/** Must not contain secrets: GET /v1/config shows all of it */
 export type Config = Readonly<{
   /** HOST:PORT of the TCP listener; null: none */
   bind: string | null;
   tlsCert: string | null;
   tlsKey: string | null;
-  /** plain HTTP on an address that others can reach */
+  /** allows plain HTTP on a non-loopback address */
   insecure: boolean;
-  /** origins of pages whose scripts may ask over TCP, separated by commas, or `*`; null: none */
+  /** CORS origins, separated by commas, or `*`; null: none */
   corsOrigins: string | null;
-  /** below this name every server in a sandbox has a host name of its own; with a scheme, as browsers find it behind another proxy; null: none */
+  /** additional Host names without TLS, separated by commas, or `*`; null: none */
+  allowedHosts: string | null;
+  /** domain below which each guest server has a host name; with a scheme if a reverse proxy is in front; null: none */
   proxyDomain: string | null;
-  /** folders below which a token of scope admin may share others with guests, separated by commas; null: none */
+  /** folders below which a token of scope admin may share with guests, separated by commas; null: none */
   shareRoots: string | null;
   /** file with one admin token */
   tokenFile: string | null;
   auditLog: string | null;
   branchConcurrency: number;
   maxSandboxes: number;
-  /** limit of the sum of guest RAM; null: none */
+  maxSuspended: number;
+  maxSnapshots: number;
+  /** limit of the total guest memory; null: none */
   maxMemoryMiB: number | null;
-  /** limit of the sum of the disks of running sandboxes; null: none */
+  /** limit of the total disk size of running sandboxes; null: none */
   maxDiskMiB: number | null;
-  /** what the host keeps free */
+  /** memory that must stay free on the host */
   minFreeMiB: number;
-  /** whether VMs may run where the host does not let VMMs be confined */
+  /** whether VMs may run on a host that cannot confine VMMs */
   confinement: (typeof CONFINEMENT)[number];
+  /** whether guests may be emulated */
+  isolation: IsolationPolicy;
+  /** KVM or emulation */
+  accelerator: AcceleratorPolicy;
+  /** folder on a tmpfs with huge pages */
+  hugepagesDir: string;
   defaultImage: string;
-  /** whose packs are taken in */
+  /** signature policy for received packs */
   packTrust: (typeof TRUST)[number];
-  /** limit of the compressed blobs that are kept */
+  /** limit of the cache of compressed pack blobs */
   packCacheMiB: number;
   drainSecs: number;
   /** 0: never */
   exitWhenIdleSecs: number;
   logLevel: LogLevel;
   parallelism: number;
-  /** index in which aliases of snapshots are looked up; null: none */
+  /** index for snapshot aliases; null: none */
   hubUrl: string | null;
-  /** name servers for sandboxes, separated by commas; null: those of the host */
+  /** DNS servers for sandboxes, separated by commas; null: those of the host */
   dnsServers: string | null;
 }>;
 
@@ -70,64 +80,71 @@ type Given = { raw: unknown; source: Source; where: string; folder: string };
 
 export type ResolvedConfig = Readonly<{
   values: Config;
-  /** each setting with where it comes from, by its name outside, as the API and `forkd config` show it */
+  /** settings with their source, by external name, as the API and `forkd config` show them */
   entries: Readonly<ConfigAnswer>;
-  /** what to say in the log at the start */
+  /** logged at start */
   warnings: readonly string[];
 }>;
 
 export type ConfigInput = {
-  /** by the option's name without dashes (`tls-cert`) */
+  /** by option name without dashes (`tls-cert`) */
   options?: Readonly<Record<string, string | boolean | undefined>>;
   env?: NodeJS.ProcessEnv;
   home: Home;
 };
 
 type Parser = (raw: unknown, folder: string) => Value;
-type Setting<V> = { name: string; parse: (raw: unknown, folder: string) => V; fallback: (home: Home) => V };
+type Rules<V> = { parse: (raw: unknown, folder: string) => V; fallback: (home: Home) => V };
 
-const SETTINGS: { [K in Key]: Setting<Config[K]> } = {
-  bind: { name: "bind", parse: orNone(bind), fallback: () => BIND_DEFAULT },
-  tlsCert: { name: "tls_cert", parse: orNone(path), fallback: () => null },
-  tlsKey: { name: "tls_key", parse: orNone(path), fallback: () => null },
-  insecure: { name: "insecure", parse: bool, fallback: () => false },
-  corsOrigins: { name: "cors_origins", parse: orNone(origins), fallback: () => null },
-  proxyDomain: { name: "proxy_domain", parse: orNone(proxyDomain), fallback: () => "localhost" },
-  shareRoots: { name: "share_roots", parse: orNone(folders), fallback: () => null },
-  tokenFile: { name: "token_file", parse: orNone(path), fallback: () => null },
-  auditLog: { name: "audit_log", parse: orNone(path), fallback: (home) => join(home.root, "audit.log") },
-  branchConcurrency: { name: "branch_concurrency", parse: integer(1, 1024), fallback: () => 4 },
-  maxSandboxes: { name: "max_sandboxes", parse: integer(1, 1_000_000), fallback: () => 1000 },
-  maxMemoryMiB: { name: "max_memory_mib", parse: orNone(integer(1, 1 << 30)), fallback: () => null },
-  maxDiskMiB: { name: "max_disk_mib", parse: orNone(integer(1, 1 << 30)), fallback: () => null },
-  minFreeMiB: { name: "min_free_mib", parse: integer(0, 1 << 30), fallback: () => 512 },
-  confinement: { name: "confinement", parse: oneOf(CONFINEMENT), fallback: () => "preferred" },
-  defaultImage: { name: "default_image", parse: imageName, fallback: () => "python-numpy" },
-  packTrust: { name: "pack_trust", parse: oneOf(TRUST), fallback: () => "any" },
-  packCacheMiB: { name: "pack_cache_mib", parse: integer(0, 1 << 30), fallback: () => 4096 },
-  drainSecs: { name: "drain_secs", parse: integer(0, 3600), fallback: () => 30 },
-  exitWhenIdleSecs: { name: "exit_when_idle_secs", parse: integer(0, 31_536_000), fallback: () => 0 },
-  logLevel: { name: "log_level", parse: oneOf(LOG_LEVELS), fallback: () => "info" },
-  parallelism: { name: "parallelism", parse: integer(1, 1024), fallback: () => DEFAULT_PARALLELISM },
-  hubUrl: { name: "hub_url", parse: orNone(hubUrl), fallback: () => null },
-  dnsServers: { name: "dns_servers", parse: orNone(servers), fallback: () => null },
+const RULES: { [K in Key]: Rules<Config[K]> } = {
+  bind: { parse: orNone(bind), fallback: () => SETTINGS.bind.fallback },
+  tlsCert: { parse: orNone(path), fallback: () => null },
+  tlsKey: { parse: orNone(path), fallback: () => null },
+  insecure: { parse: bool, fallback: () => false },
+  corsOrigins: { parse: orNone(origins), fallback: () => null },
+  allowedHosts: { parse: orNone(hosts), fallback: () => null },
+  proxyDomain: { parse: orNone(proxyDomain), fallback: () => "localhost" },
+  shareRoots: { parse: orNone(folders), fallback: () => null },
+  tokenFile: { parse: orNone(path), fallback: () => null },
+  auditLog: { parse: orNone(path), fallback: (home) => join(home.root, "audit.log") },
+  branchConcurrency: { parse: integer(1, 1024), fallback: () => 4 },
+  maxSandboxes: { parse: integer(1, 1_000_000), fallback: () => 1000 },
+  maxSuspended: { parse: integer(0, 1_000_000), fallback: () => 1000 },
+  maxSnapshots: { parse: integer(0, 1_000_000), fallback: () => 1000 },
+  maxMemoryMiB: { parse: orNone(integer(1, 1 << 30)), fallback: () => null },
+  maxDiskMiB: { parse: orNone(integer(1, 1 << 30)), fallback: () => null },
+  minFreeMiB: { parse: integer(0, 1 << 30), fallback: () => 512 },
+  confinement: { parse: oneOf(CONFINEMENT), fallback: () => "preferred" },
+  isolation: { parse: oneOf(ISOLATIONS), fallback: () => "auto" },
+  accelerator: { parse: oneOf(ACCELERATORS), fallback: () => "auto" },
+  hugepagesDir: { parse: path, fallback: () => DEFAULT_HUGEPAGES_DIR },
+  defaultImage: { parse: imageName, fallback: () => "python-numpy" },
+  packTrust: { parse: oneOf(TRUST), fallback: () => "any" },
+  packCacheMiB: { parse: integer(0, 1 << 30), fallback: () => 4096 },
+  drainSecs: { parse: integer(0, 3600), fallback: () => 30 },
+  exitWhenIdleSecs: { parse: integer(0, 31_536_000), fallback: () => 0 },
+  logLevel: { parse: oneOf(LOG_LEVELS), fallback: () => "info" },
+  parallelism: { parse: integer(1, 1024), fallback: () => DEFAULT_PARALLELISM },
+  hubUrl: { parse: orNone(hubUrl), fallback: () => null },
+  dnsServers: { parse: orNone(servers), fallback: () => null },
 };
 
-const NAMES = Object.values(SETTINGS).map(({ name }) => name);
+const NAMES: string[] = Object.values(SETTINGS).map(({ name }) => name);
 
-/** For `parseArgs` of node:util */
+/** Option descriptors for `parseArgs` of node:util */
 export const CONFIG_OPTIONS: Record<string, ParseArgsOptionDescriptor> = Object.fromEntries([
-  ...NAMES.map((name) => [optionName(name), { type: name === "insecure" ? "boolean" : "string" }]),
+  ...Object.values<SettingText>(SETTINGS).map(({ name, value }) => [optionOf(name), { type: value === undefined ? "boolean" : "string" }]),
   ...IGNORED_OPTIONS.map((name) => [name, { type: "string" }]),
 ]);
 
-/** An option wins over FORKD_*, that over the file, that over the default */
+/** Precedence: option, FORKD_* variable, file, default */
 export async function resolveConfig(input: ConfigInput): Promise<ResolvedConfig> {
   const { options = {}, env = process.env, home } = input;
   const file = await readConfigFile(env["FORKD_CONFIG"] || undefined, join(home.root, "config.json"));
   const values: Record<string, Value> = {};
   const entries: ConfigAnswer = {};
-  for (const [key, { name, parse, fallback }] of Object.entries(SETTINGS)) {
+  for (const [key, { parse, fallback }] of Object.entries(RULES)) {
+    const { name } = SETTINGS[key as Key];
     const given = find(name, { options, env, file });
     const value = given ? parsed(name, given, parse) : fallback(home);
     values[key] = value;
@@ -137,11 +154,11 @@ export async function resolveConfig(input: ConfigInput): Promise<ResolvedConfig>
   checkTogether(config);
   const warnings = IGNORED_OPTIONS.filter((name) => options[name] !== undefined).map((name) => `--${name} has no effect here.`);
   if (config.bind !== null && !isLoopback(config.bind) && config.tlsCert === null)
-    warnings.push(`INSECURE: ${config.bind} is served without TLS; everyone on the way can read the tokens and act with them.`);
+    warnings.push(`INSECURE: ${config.bind} is served without TLS; everyone on the network path can read and use the tokens.`);
   return Object.freeze({ values: config, entries: Object.freeze(entries), warnings });
 }
 
-/** The descriptor on which whoever started the daemon waits to hear that it is ready */
+/** File descriptor on which the parent process waits for the ready message; null: none */
 export function readyDescriptor(env: NodeJS.ProcessEnv = process.env): number | null {
   return env["FORKD_READY_FD"] === "3" ? 3 : null;
 }
@@ -155,10 +172,10 @@ function find(
   name: string,
   from: { options: NonNullable<ConfigInput["options"]>; env: NodeJS.ProcessEnv; file: ConfigFile | null },
 ): Given | null {
-  const option = from.options[optionName(name)];
-  if (option !== undefined) return { raw: option, source: "option", where: `--${optionName(name)}`, folder: process.cwd() };
-  const variable = `FORKD_${name.toUpperCase()}`;
-  // an empty variable is how a shell or a unit file takes one back
+  const option = from.options[optionOf(name)];
+  if (option !== undefined) return { raw: option, source: "option", where: `--${optionOf(name)}`, folder: process.cwd() };
+  const variable = variableOf(name);
+  // an empty variable counts as unset: shells and unit files use it to clear one
   if (from.env[variable]) return { raw: from.env[variable], source: "environment", where: variable, folder: process.cwd() };
   if (from.file && Object.hasOwn(from.file.content, name))
     return { raw: from.file.content[name], source: "file", where: from.file.path, folder: dirname(from.file.path) };
@@ -181,8 +198,8 @@ function checkTogether(values: Config): void {
     throw new ForkdError("BAD_CONFIG", `Cannot serve TLS: ${missing} is missing; tls_cert and tls_key go together.`);
   }
   if (values.bind !== null && !isLoopback(values.bind) && values.tlsCert === null && !values.insecure) {
-    throw new ForkdError("BAD_CONFIG", `Cannot serve ${values.bind} without TLS: others could read the tokens on their way.`, {
-      hint: "Give --tls-cert and --tls-key, bind to 127.0.0.1, or say --insecure if the network is yours alone.",
+    throw new ForkdError("BAD_CONFIG", `Cannot serve ${values.bind} without TLS: others could read the tokens in transit.`, {
+      hint: "Give --tls-cert and --tls-key, bind to 127.0.0.1, or use --insecure if you control the whole network.",
     });
   }
 }
@@ -208,16 +225,12 @@ async function readConfigFile(named: string | undefined, usual: string): Promise
   return { path, content: content as Record<string, unknown> };
 }
 
-function optionName(name: string): string {
-  return name.replaceAll("_", "-");
-}
-
 function isLoopback(bind: string): boolean {
   const { host } = splitBind(bind);
   return host === "localhost" || host === "::1" || (isIP(host) === 4 && host.startsWith("127."));
 }
 
-/** The rule that a value breaks, as the end of "it must be …" */
+/** Violated rule, worded as the end of "it must be …" */
 class Rule extends Error {}
 
 function orNone<V>(parse: (raw: unknown, folder: string) => V): (raw: unknown, folder: string) => V | null {
@@ -259,7 +272,7 @@ function bind(raw: unknown): string {
   return raw as string;
 }
 
-/** As browsers write them: no path, lower case, no port where it is the usual one */
+/** Normalized like browsers' Origin: no path, lower case, no default port */
 function origins(raw: unknown): string {
   if (raw === "*") return raw;
   const rule = new Rule("origins such as https://app.example.org, separated by commas, or *, or none");
@@ -267,6 +280,14 @@ function origins(raw: unknown): string {
   const parts = raw.split(",").map((part) => part.trim());
   if (!parts.every((part) => /^https?:\/\/[^/?#@\\\s]+$/i.test(part) && URL.canParse(part))) throw rule;
   return parts.map((part) => new URL(part).origin).join(",");
+}
+
+function hosts(raw: unknown): string {
+  if (raw === "*") return raw;
+  const parts = typeof raw === "string" ? raw.split(",").map((part) => part.trim().toLowerCase()) : [];
+  if (parts.length === 0 || !parts.every((part) => /^[a-z0-9]([a-z0-9._-]{0,251}[a-z0-9])?$/.test(part)))
+    throw new Rule("names such as forkd.example.org, without a port, separated by commas, or *, or none");
+  return parts.join(",");
 }
 
 function servers(raw: unknown): string {
@@ -282,7 +303,7 @@ function servers(raw: unknown): string {
   return parts.join(",");
 }
 
-/** Without a query: it could be a secret, and everybody who may read the settings would see it */
+/** Rejects a query: it could contain a secret, and GET /v1/config would show it */
 function hubUrl(raw: unknown): string {
   const url = typeof raw === "string" && URL.canParse(raw) ? new URL(raw) : undefined;
   if (!url || !/^https?:$/.test(url.protocol) || url.username || url.password || url.search || url.hash)
@@ -290,7 +311,7 @@ function hubUrl(raw: unknown): string {
   return url.href;
 }
 
-/** Browsers take every name below localhost for this machine */
+/** Browsers resolve every name below localhost to this machine */
 function proxyDomain(raw: unknown): string {
   const label = "[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?";
   const isDomain =
@@ -302,7 +323,7 @@ function proxyDomain(raw: unknown): string {
 }
 
 function imageName(raw: unknown): string {
-  if (typeof raw !== "string" || !NAME_PATTERN.test(raw)) throw new Rule("the name of an image");
+  if (typeof raw !== "string" || !NAME.test(raw)) throw new Rule("the name of an image");
   return raw;
 }
 

@@ -1,60 +1,59 @@
-// The daemon: takes the lock, starts the manager, serves the API, and stops in the opposite order.
+// Daemon life cycle: locks the store, starts the manager, serves the API, and stops in reverse order.
 
+import { once } from "node:events";
 import { chmod, open, readFile, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { createSecureContext } from "node:tls";
 import { splitBind } from "./config.ts";
 import { E2b } from "./e2b/e2b.ts";
-import { ForkdError, messageOf } from "./errors.ts";
-import { prepareHome } from "./home.ts";
-import { AuthFailures } from "./http/auth-failures.ts";
-import { Idempotency } from "./http/idempotency.ts";
-import { InFlight } from "./http/in-flight.ts";
-import { ServerPool } from "./http/proxy/pool.ts";
-import { buildApp } from "./http/server.ts";
-import { LIMITS } from "./http/services.ts";
-import { Manager } from "./manager/manager.ts";
+import { ForkdError, messageOf } from "@forkd/runtime/errors";
+import { prepareHome } from "@forkd/runtime/home";
+import { storeId } from "@forkd/runtime/paths";
+import { AuthFailures } from "./dispatch/auth-failures.ts";
+import { Idempotency } from "./rest/idempotency.ts";
+import { InFlight } from "./dispatch/in-flight.ts";
+import { Proxy } from "./proxy/proxy.ts";
+import { createApi } from "./dispatch/dispatch.ts";
+import { Rest } from "./rest/rest.ts";
+import { Ui } from "./ui/ui.ts";
+import { SETTINGS } from "./settings.ts";
+import { LIMITS, type Limits } from "./streams/limits.ts";
+import { Recipes } from "./recipe/recipes.ts";
+import { ownCaller } from "./service/caller.ts";
+import { Manager } from "./service/manager.ts";
 import { AuditLog } from "./observe/audit.ts";
+import { STEP_SECS } from "./observe/history.ts";
 import { Metrics } from "./observe/metrics.ts";
 import { AccessTokens } from "./store/access-tokens.ts";
 import { Db } from "./store/db.ts";
 import { IdempotencyStore } from "./store/idempotency.ts";
 import { Previews } from "./store/previews.ts";
 import { TOKEN_FILE, Tokens } from "./store/tokens.ts";
-import { VERSION } from "./version.ts";
+import { UiSessions } from "./store/ui-sessions.ts";
+import { VERSION } from "@forkd/runtime/version";
+import type { Server } from "node:http";
 import type { AddressInfo } from "node:net";
-import type { FastifyInstance } from "fastify";
 import type { Config, ResolvedConfig } from "./config.ts";
-import type { Home } from "./home.ts";
-import type { Tls } from "./http/listener.ts";
-import type { Limits, ManagerApi, Services } from "./http/services.ts";
-import type { ManagerOptions } from "./manager/manager.ts";
+import type { Home } from "@forkd/runtime/home";
+import type { Tls } from "./dispatch/listener.ts";
+import type { Services } from "./dispatch/services.ts";
+import type { ManagerApi, ManagerOptions } from "./service/manager.ts";
 import type { Logger } from "./observe/log.ts";
-import type { Levels } from "./observe/metrics.ts";
 
+const ANY_LOOPBACK_PORT = "127.0.0.1:0";
 const PRUNE_MS = 3_600_000;
-/** How long work may take to notice that it was told to end */
+/** How long aborted work may take to end */
 const ABORT_MS = 5_000;
 const MAX_IDLE_CHECK_MS = 10_000;
 
 export type StopOptions = { killSandboxes: boolean };
 
-/** The manager as the daemon sees it */
-export type ManagerHandle = ManagerApi & {
-  /** since when there are neither sandboxes nor pools, in ms; null while there are */
-  readonly idleSince: number | null;
-  gauges(): Promise<Levels>;
-  /** HOST:PORT where the API is served */
-  servesAt(bind: string): void;
-  stop(opts: StopOptions): Promise<void>;
-};
-
 export type DaemonOptions = {
   config: ResolvedConfig;
   home: Home;
   log: Logger;
-  /** for tests */
-  startManager?: (opts: ManagerOptions) => Promise<ManagerHandle>;
+  /** replaced by tests */
+  startManager?: (opts: ManagerOptions) => Promise<ManagerApi>;
   limits?: Partial<Limits>;
 };
 
@@ -85,42 +84,58 @@ export async function startDaemon(opts: DaemonOptions): Promise<Daemon> {
     meter: metrics,
     log,
     version: VERSION,
+    maxSandboxesOf: (principal) => tokens.maxSandboxesOf(principal),
     audit: audit ? (entry) => audit.write(entry) : undefined,
   });
   metrics.collectFrom(() => manager.gauges());
-  const daemon = new Daemon({ config, log, manager, tokens, audit, socket: join(home.run, "forkd.sock"), tls: tls !== null });
+  const store = { id: storeId(home.root), home: home.root };
+  const daemon = new Daemon({ config, log, manager, tokens, audit, store, socket: join(home.run, "forkd.sock"), tls: tls !== null });
   stack.defer(() => manager.stop({ killSandboxes: daemon.killsSandboxes }));
 
-  const pool = new ServerPool();
-  stack.defer(() => pool.close());
-  const base: Omit<Services, "e2b"> = {
+  const recipes = new Recipes(manager, { home, log });
+  const removeLeftovers = await recipes.leftovers(ownCaller("daemon"));
+  const services: Services = {
     manager,
+    recipes,
     daemon,
     config: opts.config,
     metrics,
     tokens,
     previews: new Previews(db, tokens),
+    uiSessions: new UiSessions(db, tokens),
     accessTokens: new AccessTokens(db, tokens),
-    pool,
     failures: new AuthFailures(),
-    idempotency: new Idempotency(idempotencyStore),
     inFlight: daemon.inFlight,
     audit,
     log,
     limits: { ...LIMITS, ...opts.limits },
   };
-  const services: Services = { ...base, e2b: new E2b(base, join(home.cache, "e2b-files")) };
-  const unix = buildApp(services, { kind: "unix", tls: null });
+  const frontEnds = {
+    rest: new Rest(services, new Idempotency(idempotencyStore)),
+    e2b: new E2b(services, join(home.cache, "e2b-files")),
+    port: stack.use(new Proxy(services)),
+    ui: new Ui(services),
+  };
+  const unix = createApi(services, frontEnds, { kind: "unix", tls: null });
   stack.defer(() => close(unix));
   await listenUnix(unix, daemon.socket);
-  if (config.bind !== null) {
-    const tcp = buildApp(services, { kind: "tcp", tls });
-    stack.defer(() => close(tcp));
-    daemon.bind = await listenTcp(tcp, config.bind);
-    manager.servesAt(daemon.bind);
-  }
+  const tcpServers: Server[] = [];
+  stack.defer(async () => Promise.all(tcpServers.map(close)).then(() => undefined));
+  daemon.listener = async (bind) => {
+    const tcp = createApi(services, frontEnds, { kind: "tcp", tls });
+    const address = await listenTcp(tcp, bind);
+    tcpServers.push(tcp);
+    manager.servesAt(address);
+    return address;
+  };
+  if (config.bind !== null) daemon.bind = await daemon.listener(config.bind);
+  void removeLeftovers();
   const prune = setInterval(() => idempotencyStore.prune(), PRUNE_MS);
   stack.defer(() => clearInterval(prune));
+  const sample = setInterval(() => {
+    metrics.sample().catch((error: unknown) => log.warn({ err: error }, "could not measure the sandboxes"));
+  }, STEP_SECS * 1000);
+  stack.defer(() => clearInterval(sample));
   stack.defer(daemon.watchIdleness());
   daemon.own(stack.move());
   log.info({ version: VERSION, pid: process.pid, socket: daemon.socket, bind: daemon.bind, home: home.root }, "ready");
@@ -130,22 +145,27 @@ export async function startDaemon(opts: DaemonOptions): Promise<Daemon> {
 type Parts = {
   config: Config;
   log: Logger;
-  manager: ManagerHandle;
+  manager: ManagerApi;
   tokens: Tokens;
   audit: AuditLog | null;
+  store: { id: string; home: string };
   socket: string;
   tls: boolean;
 };
 
 export class Daemon implements AsyncDisposable {
   readonly version: string = VERSION;
+  readonly store: { id: string; home: string };
   readonly socket: string;
   readonly tls: boolean;
   readonly startedAtMs: number = Date.now();
   readonly inFlight: InFlight = new InFlight();
-  /** HOST:PORT as it is served; null without TCP */
+  /** actual HOST:PORT of the TCP listener; null without TCP */
   bind: string | null = null;
+  /** starts to listen on an address and returns the actual one */
+  listener: ((bind: string) => Promise<string>) | null = null;
   readonly #parts: Parts;
+  #listening: Promise<string> | null = null;
   readonly #stopping = new AbortController();
   readonly #ended = Promise.withResolvers<void>();
   #stack: AsyncDisposableStack | null = null;
@@ -153,13 +173,14 @@ export class Daemon implements AsyncDisposable {
 
   constructor(parts: Parts) {
     this.#parts = parts;
+    this.store = parts.store;
     this.socket = parts.socket;
     this.tls = parts.tls;
-    // stopping that fails is told by `done`, and by the log to those who do not wait for it
-    this.#ended.promise.catch((error: unknown) => parts.log.error({ err: error }, "could not stop in order"));
+    // `done` reports a failed stop; the log reports it too, in case no caller awaits `done`
+    this.#ended.promise.catch((error: unknown) => parts.log.error({ err: error }, "could not stop cleanly"));
   }
 
-  /** When it has stopped, for whatever reason */
+  /** Resolves when the daemon has stopped, for any reason */
   get done(): Promise<void> {
     return this.#ended.promise;
   }
@@ -176,7 +197,7 @@ export class Daemon implements AsyncDisposable {
     this.#stack = stack;
   }
 
-  /** What is in flight is answered first, within `drain_secs`; the sandboxes go on unless asked otherwise */
+  /** Completes requests in progress within `drain_secs`; sandboxes keep running unless `killSandboxes` is set */
   stop(opts: StopOptions): Promise<void> {
     if (!this.#stopping.signal.aborted) {
       this.#killsSandboxes = opts.killSandboxes;
@@ -186,7 +207,24 @@ export class Daemon implements AsyncDisposable {
     return this.done;
   }
 
-  /** Looks and stops in one go, so that nobody can come in between */
+  /** A daemon without TCP opens a port of the loopback interface: the usual one if it is free */
+  async listenForBrowsers(): Promise<string> {
+    if (this.bind !== null) return this.bind;
+    if (!this.listener || this.stopping.aborted) throw new ForkdError("STOPPING", "Cannot listen: the daemon is stopping.");
+    const { listener } = this;
+    this.#listening ??= listener(SETTINGS.bind.fallback).catch(async (error: unknown) => {
+      if (!(error instanceof ForkdError)) throw error;
+      return listener(ANY_LOOPBACK_PORT);
+    });
+    try {
+      this.bind = await this.#listening;
+      return this.bind;
+    } finally {
+      this.#listening = null;
+    }
+  }
+
+  /** Checks and stops synchronously, so that no request can arrive in between */
   stopIfIdle(opts: StopOptions, own: AbortSignal): void {
     const isBusy = this.inFlight.hasOthers(own);
     if (isBusy || this.#parts.manager.idleSince === null) {
@@ -196,20 +234,20 @@ export class Daemon implements AsyncDisposable {
     void this.stop(opts);
   }
 
-  /** After SIGHUP: new audit file, new token. What is wrong with them changes nothing */
+  /** Handles SIGHUP: reopens the audit log and reloads the token file. On an error the old ones stay in use */
   async reload(): Promise<void> {
     const { audit, tokens, config, log } = this.#parts;
     await audit?.reopen();
     try {
       if (config.tokenFile !== null && (await tokens.loadFile(config.tokenFile)))
-        this.inFlight.abortOf(TOKEN_FILE, new ForkdError("UNAUTHORIZED", "Cannot go on with this: its token was replaced."));
+        this.inFlight.abortOf(TOKEN_FILE, new ForkdError("UNAUTHORIZED", "Cannot continue: the token was replaced."));
       log.info("reloaded");
     } catch (error) {
-      log.error({ err: error }, "cannot take the token file; the token from before stays");
+      log.error({ err: error }, "cannot read the token file; the previous token stays");
     }
   }
 
-  /** Ends a daemon that nobody needs; returns what ends the watch */
+  /** Stops the daemon after `exit_when_idle_secs` without use; returns a function that cancels the timer */
   watchIdleness(): () => void {
     const { config, manager, log } = this.#parts;
     const limitMs = config.exitWhenIdleSecs * 1000;
@@ -219,7 +257,7 @@ export class Daemon implements AsyncDisposable {
         const { idleSince } = manager;
         if (idleSince === null || this.inFlight.count > 0) return;
         if (Date.now() - Math.max(idleSince, this.inFlight.lastMs) < limitMs) return;
-        log.info({ idle_secs: config.exitWhenIdleSecs }, "nobody needs this daemon any more");
+        log.info({ idle_secs: config.exitWhenIdleSecs }, "the daemon is idle and ends");
         void this.stop({ killSandboxes: false });
       },
       Math.min(MAX_IDLE_CHECK_MS, limitMs / 4),
@@ -245,7 +283,7 @@ export class Daemon implements AsyncDisposable {
 }
 
 async function openDb(path: string): Promise<Db> {
-  // made by us, so that nobody else can read it; what SQLite puts beside it gets the same mode
+  // create the file with mode 0600 first: SQLite gives its WAL the same mode
   await (await open(path, "a", 0o600)).close();
   return new Db(path);
 }
@@ -254,7 +292,7 @@ async function readTls(config: Config): Promise<Tls | null> {
   if (config.bind === null || config.tlsCert === null || config.tlsKey === null) return null;
   try {
     const tls = { cert: await readFile(config.tlsCert), key: await readFile(config.tlsKey) };
-    // looked at before anything is started, so that a wrong file is told as what it is
+    // validate before anything starts, so that a wrong file is reported as such
     createSecureContext(tls);
     return tls;
   } catch (error) {
@@ -262,34 +300,37 @@ async function readTls(config: Config): Promise<Tls | null> {
   }
 }
 
-/** We hold the lock: a socket that lies there belongs to nobody */
-async function listenUnix(app: FastifyInstance, path: string): Promise<void> {
+/** Removes a stale socket file first, which is safe because this process holds the lock */
+async function listenUnix(api: Server, path: string): Promise<void> {
   await rm(path, { force: true });
-  await listen(app, { path }, path);
+  await listen(api, { path }, path);
   await chmod(path, 0o600);
 }
 
-async function listenTcp(app: FastifyInstance, bind: string): Promise<string> {
+async function listenTcp(api: Server, bind: string): Promise<string> {
   const { host, port } = splitBind(bind);
-  await listen(app, { host, port }, bind);
-  const { port: actual } = app.server.address() as AddressInfo;
+  await listen(api, { host, port }, bind);
+  const { port: actual } = api.address() as AddressInfo;
   return `${host.includes(":") ? `[${host}]` : host}:${actual}`;
 }
 
-async function listen(app: FastifyInstance, where: { path: string } | { host: string; port: number }, name: string): Promise<void> {
+async function listen(api: Server, where: { path: string } | { host: string; port: number }, name: string): Promise<void> {
   try {
-    await app.listen(where);
+    api.listen(where);
+    await once(api, "listening");
   } catch (error) {
     const isTaken = (error as NodeJS.ErrnoException).code === "EADDRINUSE";
-    throw new ForkdError("DAEMON_FAILED", `Cannot listen on ${name}: ${isTaken ? "something else does" : messageOf(error)}.`, {
+    throw new ForkdError("DAEMON_FAILED", `Cannot listen on ${name}: ${isTaken ? "another program uses it" : messageOf(error)}.`, {
       cause: error,
-      ...(isTaken ? { hint: "Choose another address with --bind, or end what listens there." } : {}),
+      ...(isTaken ? { hint: "Choose another address with --bind, or end the program that listens there." } : {}),
     });
   }
 }
 
-/** Everything worth waiting for has been answered */
-async function close(app: FastifyInstance): Promise<void> {
-  app.server.closeAllConnections();
-  await app.close();
+/** Called after draining: closes all remaining connections */
+async function close(api: Server): Promise<void> {
+  const closed = once(api, "close");
+  api.close();
+  api.closeAllConnections();
+  await closed;
 }

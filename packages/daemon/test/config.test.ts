@@ -1,4 +1,4 @@
-// Settings: which source wins, and what is refused.
+// Settings: precedence of their sources, and invalid values.
 
 import assert from "node:assert/strict";
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
@@ -6,8 +6,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
 import { CONFIG_OPTIONS, resolveConfig, splitBind } from "../src/config.ts";
-import { ForkdError } from "../src/errors.ts";
-import { resolveHome } from "../src/home.ts";
+import { ForkdError } from "@forkd/runtime/errors";
+import { resolveHome } from "@forkd/runtime/home";
 import type { TestContext } from "node:test";
 import type { ConfigInput, ResolvedConfig } from "../src/config.ts";
 
@@ -32,7 +32,7 @@ async function refused(t: TestContext, given: Given, ...patterns: RegExp[]): Pro
   });
 }
 
-test("without anything, everything has its default", async (t) => {
+test("without settings, everything has its default", async (t) => {
   const { values, entries, warnings, dir } = await resolve(t);
   assert.equal(values.bind, "127.0.0.1:8889");
   assert.equal(values.auditLog, join(dir, "audit.log"));
@@ -40,13 +40,14 @@ test("without anything, everything has its default", async (t) => {
   assert.equal(values.maxMemoryMiB, null);
   assert.equal(values.drainSecs, 30);
   assert.equal(values.confinement, "preferred");
+  assert.equal(values.isolation, "auto");
   assert.deepEqual(entries["max_sandboxes"], { value: 1000, source: "default" });
   for (const name of Object.keys(entries)) assert.ok(name.replaceAll("_", "-") in CONFIG_OPTIONS, name);
   assert.deepEqual(warnings, []);
   assert.ok(Object.isFrozen(values));
 });
 
-test("an option wins over the environment, that over the file, that over the default", async (t) => {
+test("an option overrides the environment, which overrides the file, which overrides the default", async (t) => {
   const file = { max_sandboxes: 1, min_free_mib: 1, drain_secs: 1 };
   const env = { FORKD_MAX_SANDBOXES: "2", FORKD_MIN_FREE_MIB: "2", FORKD_PARALLELISM: "" };
   const { entries, values } = await resolve(t, { file, env, options: { "max-sandboxes": "3" } });
@@ -57,13 +58,13 @@ test("an option wins over the environment, that over the file, that over the def
   assert.equal(values.maxSandboxes, 3);
 });
 
-test("paths are complete, those of the file from its folder on", async (t) => {
+test("paths are absolute, and those of the file relative to its folder", async (t) => {
   const { values, dir } = await resolve(t, { file: { token_file: "secret/token" }, options: { "audit-log": "a.log" } });
   assert.equal(values.tokenFile, join(dir, "secret/token"));
   assert.equal(values.auditLog, join(process.cwd(), "a.log"));
 });
 
-test("none takes a setting away", async (t) => {
+test("none removes a setting", async (t) => {
   const { values, entries } = await resolve(t, { options: { bind: "none", "audit-log": "none" }, file: { max_memory_mib: null } });
   assert.deepEqual([values.bind, values.auditLog, values.maxMemoryMiB], [null, null, null]);
   assert.deepEqual(entries["bind"], { value: null, source: "option" });
@@ -75,7 +76,7 @@ test("a refusal names the setting, its value, the rule and where it comes from",
   await refused(t, { file: { log_level: "loud" } }, /log_level/, /"loud"/, /trace, debug/, /config\.json/);
 });
 
-test("values that cannot be are refused", async (t) => {
+test("invalid values are refused", async (t) => {
   for (const bind of ["8889", "127.0.0.1", "127.0.0.1:99999", ":8889", "::1:8889", "a b:1", "", "http://x:1"]) {
     await refused(t, { options: { bind } }, /bind/);
   }
@@ -88,13 +89,14 @@ test("values that cannot be are refused", async (t) => {
     { max_sandboxes: 1.5 },
     { default_image: "../x" },
     { confinement: "off" },
+    { isolation: "emulated" },
   ]) {
     await refused(t, { file });
   }
   await refused(t, { env: { FORKD_CONFIG: "/nowhere/config.json" } }, /nowhere/);
 });
 
-test("origins are kept as browsers write them", async (t) => {
+test("origins are normalised as browsers send them", async (t) => {
   assert.equal((await resolve(t)).values.corsOrigins, null);
   const given = { options: { "cors-origins": "https://App.Example.org:443, http://localhost:3000" } };
   const { entries } = await resolve(t, given);
@@ -114,7 +116,15 @@ test("origins are kept as browsers write them", async (t) => {
     await refused(t, { options: { "cors-origins": origin } }, /cors_origins/, /separated by commas/);
 });
 
-test("folders whose content may be shared are kept as absolute paths", async (t) => {
+test("additional hosts are names without a port", async (t) => {
+  assert.equal((await resolve(t)).values.allowedHosts, null);
+  assert.equal((await resolve(t, { options: { "allowed-hosts": "Forkd, api.example.org" } })).values.allowedHosts, "forkd,api.example.org");
+  assert.equal((await resolve(t, { env: { FORKD_ALLOWED_HOSTS: "*" } })).values.allowedHosts, "*");
+  for (const hosts of ["a:80", "https://a", "a,", "*.a", "a b"])
+    await refused(t, { options: { "allowed-hosts": hosts } }, /allowed_hosts/, /without a port/);
+});
+
+test("folders that may be shared are kept as absolute paths", async (t) => {
   assert.equal((await resolve(t)).values.shareRoots, null);
   const { values, dir } = await resolve(t, { file: { share_roots: "data, /srv/sets" } });
   assert.equal(values.shareRoots, `${join(dir, "data")},/srv/sets`);
@@ -122,7 +132,7 @@ test("folders whose content may be shared are kept as absolute paths", async (t)
   for (const roots of ["/a,,/b", ","]) await refused(t, { options: { "share-roots": roots } }, /share_roots/, /separated by commas/);
 });
 
-test("an address that others can reach needs TLS, or the word that it is wanted so", async (t) => {
+test("an address that others can reach needs TLS, or an explicit opt-out", async (t) => {
   for (const bind of ["0.0.0.0:1", "[::]:1", "192.0.2.1:1", "example.org:1"]) {
     await refused(t, { options: { bind } }, /without TLS/);
     const insecure = await resolve(t, { options: { bind, insecure: true } });
@@ -134,12 +144,12 @@ test("an address that others can reach needs TLS, or the word that it is wanted 
     assert.deepEqual((await resolve(t, { options: { bind } })).warnings, []);
 });
 
-test("certificate and key go together", async (t) => {
+test("a certificate needs its key, and a key its certificate", async (t) => {
   await refused(t, { options: { "tls-cert": "c" } }, /tls_key is missing/);
   await refused(t, { env: { FORKD_TLS_KEY: "k" } }, /tls_cert is missing/);
 });
 
-test("options of the older controller are taken, with a warning", async (t) => {
+test("options of the older controller are accepted with a warning", async (t) => {
   const { warnings } = await resolve(t, { options: { state: "/x", "prewarm-scratch-dir": "/y" } });
   assert.equal(warnings.length, 2);
   for (const name of ["state", "snapshot-root", "prewarm-scratch-dir", "bind", "insecure"]) assert.ok(CONFIG_OPTIONS[name], name);
@@ -150,7 +160,7 @@ test("an address is split into host and port", () => {
   assert.deepEqual(splitBind("[::1]:80"), { host: "::1", port: 80 });
 });
 
-test("a domain for servers in sandboxes is a name, with a scheme where browsers find it behind another proxy", async (t) => {
+test("a domain for servers in sandboxes is a name, with a scheme if browsers reach it behind another proxy", async (t) => {
   assert.equal((await resolve(t)).values.proxyDomain, "localhost");
   for (const [given, value] of [
     ["none", null],
@@ -163,7 +173,7 @@ test("a domain for servers in sandboxes is a name, with a scheme where browsers 
     await refused(t, { options: { "proxy-domain": domain } }, /proxy_domain/, /a domain such as/);
 });
 
-test("an index has an address that everybody may see", async (t) => {
+test("an index has an address without a login or a query", async (t) => {
   const { values } = await resolve(t, { env: { FORKD_HUB_URL: "https://hub.example/registry.json" } });
   assert.equal(values.hubUrl, "https://hub.example/registry.json");
   for (const url of ["hub.example", "ftp://hub.example/x", "https://me:pw@hub.example/x", "https://hub.example/x?token=1"])

@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-// forkd-mcp: the MCP server alone, for a daemon that runs here, that `forkd` can start, or that FORKD_URL names.
+// forkd-mcp: the MCP server as a program of its own. Its daemon is that of FORKD_URL, else this user's, which `forkd` starts if needed.
 
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
@@ -14,8 +14,8 @@ const EXIT_USAGE = 2;
 const HELP = `Usage: forkd-mcp [--lease-secs SECS]
 
 Serves forkd to a model as MCP tools, at standard input and output.
-The daemon is the one of FORKD_URL (with FORKD_TOKEN), else this user's own, which the command 'forkd' starts when it does not run.
-'forkd mcp' does the same, serves over HTTP too, and installs it in clients.
+The daemon is the one of FORKD_URL (with FORKD_TOKEN), else this user's own, which the command 'forkd' starts if needed.
+'forkd mcp' does the same, can serve over HTTP, and adds itself to the settings of clients.
 
   --lease-secs SECS  how long sandboxes outlive a server that was killed (default: ${DEFAULT_LEASE_SECS})
   -V, --version      print the version
@@ -63,7 +63,7 @@ async function ownVersion(): Promise<string> {
   return (JSON.parse(manifest) as { version: string }).version;
 }
 
-/** Standard output is the client's */
+/** Standard output carries the protocol */
 function note(error: unknown): void {
   const { error: message, code } = problemOf(error);
   process.stderr.write(`forkd-mcp: ${message} [${code}]\n`);

@@ -1,15 +1,15 @@
-// Arguments that several tools take, and how much of a sandbox or snapshot is told.
+// Arguments that several tools have, and the fields of sandboxes and snapshots in answers.
 
 import * as z from "zod";
 import { DEFAULT_BYTES, MAX_BYTES } from "./text.ts";
 import type { NetworkOptions, SandboxInfo, SnapshotInfo } from "forkd";
 
-/** Entries of a list, unless the caller asks otherwise */
+/** Default number of entries of a list */
 const DEFAULT_LIMIT = 50;
 
 /**
- * No addresses: the owner of a daemon may let sandboxes into private networks, but a model that was talked into it must not.
- * A name never leads there, whatever it resolves to.
+ * No addresses: the daemon's owner may allow private networks, but a model that follows injected instructions must not.
+ * A name never reaches a private address, whatever it resolves to.
  */
 const NAME_RULE = /^(\*\.)?(?![\d.]+(:|$))[a-z0-9_-]+(\.[a-z0-9_-]+)*\.?(:[\d,-]+)?$/i;
 
@@ -33,7 +33,8 @@ export const maxBytes = z
 
 export const env = z.record(z.string(), z.string()).optional().describe("Environment variables, added to the sandbox's own");
 
-export const metadata = z.record(z.string(), z.string()).optional().describe("Labels of your own, such as what you try there");
+export const description = z.string().max(1024).optional().describe("What the snapshot is for; list_snapshots shows it");
+export const metadata = z.record(z.string(), z.string()).optional().describe("Your own labels, such as the approach you try there");
 
 export const network = z
   .strictObject({
@@ -43,30 +44,30 @@ export const network = z
       .max(256)
       .optional()
       .describe("Names, such as index.example or *.example.org:443"),
-    egress_limit_bytes: z.int().min(0).optional().describe("What may leave the sandbox in all"),
+    egress_limit_bytes: z.int().min(0).optional().describe("Total bytes that may leave the sandbox"),
   })
   .optional()
-  .describe("What it may connect to; without it, what the snapshot says, which is nothing by default. Give it no more than the work needs");
+  .describe("Network policy; without it, that of the snapshot, which allows nothing by default. Allow no more than the work needs");
 
-/** What every new sandbox can be given */
+/** Options of every new sandbox */
 export const newSandbox = {
   keep: z
     .boolean()
     .default(false)
     .describe("true: it stays when this connection ends, and you or the user must kill it. Otherwise it ends with the connection"),
-  ttl_secs: z.int().min(1).optional().describe("Only with keep: it ends by itself after so long"),
+  ttl_secs: z.int().min(1).optional().describe("Only with keep: seconds after which it ends"),
   memory_limit_mib: z
     .int()
-    .min(1)
+    .min(0)
     .optional()
-    .describe("Memory of the host that each may take. Needs a host with cgroup limits, else LIMIT_UNAVAILABLE"),
+    .describe("Limit of host memory for each; 0: no limit. Needs a host with cgroup limits, else LIMIT_UNAVAILABLE"),
   env,
   metadata,
   network,
   full,
 };
 
-/** As the SDK has it */
+/** The same in the form of the SDK */
 export function networkOf(given: z.output<typeof network>): { network?: NetworkOptions } {
   if (given === undefined) return {};
   const { egress_limit_bytes: egressLimitBytes, ...rest } = given;
@@ -93,12 +94,12 @@ export function sandboxView(sandbox: SandboxInfo, isFull: boolean): object {
 export function snapshotView(snapshot: SnapshotInfo, isFull: boolean): object {
   if (isFull) return snapshot;
   const { tag, status, bootable, image, memory_mib, kernels, parent_tag, branched_from, created_at_unix } = snapshot;
-  const { pause_ms, delta_bytes, error, warning, warnings } = snapshot;
+  const { description: purpose, pause_ms, delta_bytes, error, warning, warnings } = snapshot;
   const made = { tag, status, bootable, image, memory_mib, kernels, parent_tag, branched_from, created_at_unix };
-  return { ...made, ...said({ pause_ms, delta_bytes, error, warning, warnings }) };
+  return { ...made, ...said({ description: purpose, pause_ms, delta_bytes, error, warning, warnings }) };
 }
 
-/** Without what is empty */
+/** Without empty fields */
 function said(fields: Record<string, unknown>): Record<string, unknown> {
   return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== null && !(Array.isArray(value) && value.length === 0)));
 }

@@ -1,4 +1,4 @@
-// Streamable HTTP for many clients. Every request carries a token of the daemon, which decides; none is stored here longer than its session.
+// Streamable HTTP for many clients. Each request carries a token that the daemon checks; a token is kept no longer than its session.
 
 import { createServer as createHttpServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import { createServer as createHttpsServer } from "node:https";
@@ -20,15 +20,15 @@ const MAX_BODY_BYTES = 4 * 1024 * 1024;
 export type HttpOptions = {
   version: string;
   host: string;
-  /** 0: any */
+  /** 0: any free port */
   port: number;
-  /** Without it plain http */
+  /** Without it, plain http */
   tls?: { cert: Buffer; key: Buffer } | undefined;
-  /** Names beside its own address under which it may be asked for */
+  /** Host names other than its own address that requests may use */
   hosts?: string[] | undefined;
-  /** The daemon, with the rights of this token */
+  /** A connection to the daemon with the rights of this token */
   connect: (token: string) => Promise<Controller>;
-  /** Sessions end when nobody has used them for so long, and so do sandboxes of clients without a session */
+  /** Idle time after which a session ends; also that of sandboxes of clients without a session */
   idleSecs: number;
   leaseSecs: number;
   onError: (error: unknown) => void;
@@ -40,7 +40,7 @@ export class HttpServer implements AsyncDisposable {
   readonly #server: Server;
   readonly #sessions: Sessions;
   readonly #guard: Guard;
-  /** For the protocol without sessions: a server for each request */
+  /** For the protocol without sessions: one server per request */
   readonly #stateless: McpHttpHandler;
 
   private constructor(opts: HttpOptions) {
@@ -54,7 +54,7 @@ export class HttpServer implements AsyncDisposable {
     );
     const listener = (request: IncomingMessage, response: ServerResponse): void => {
       this.#serve(request, response).catch((error: unknown) => {
-        // of a client that went away nobody needs to hear
+        // the client disconnected: there is no response to send
         if (!response.destroyed) opts.onError(error);
         response.destroy();
       });
@@ -71,13 +71,13 @@ export class HttpServer implements AsyncDisposable {
     return server;
   }
 
-  /** Where clients reach it */
+  /** Address for clients */
   get url(): string {
     const { address, family, port } = this.#server.address() as AddressInfo;
     return `${this.#opts.tls ? "https" : "http"}://${family === "IPv6" ? `[${address}]` : address}:${port}${PATH}`;
   }
 
-  /** Ends every session with its sandboxes */
+  /** Ends every session and its sandboxes */
   async close(): Promise<void> {
     const closed = new Promise((resolve) => this.#server.close(resolve));
     await Promise.all([this.#sessions.close(), this.#stateless.close()]);
@@ -104,9 +104,9 @@ export class HttpServer implements AsyncDisposable {
     if (!METHODS.has(incoming.method ?? ""))
       return refused(405, "METHOD_NOT_ALLOWED", `There is no ${incoming.method} here.`, `Use ${[...METHODS].join(", ")}.`);
     const token = /^bearer +([\x21-\x7e]+) *$/i.exec(incoming.headers.authorization ?? "")?.[1];
-    if (token === undefined) return unauthorized("Cannot serve this: a bearer token is needed and there is none.");
+    if (token === undefined) return unauthorized("Cannot serve this: a bearer token is required.");
     try {
-      // the daemon says whether it knows the token, before anything is read
+      // the daemon checks the token before the body is read
       await (await this.#opts.connect(token)).version({ signal: gone });
       const body = await bodyOf(incoming, MAX_BODY_BYTES);
       if (body === undefined) return refused(413, "TOO_LARGE", "Cannot serve this: the request is too large.", "Send less.");

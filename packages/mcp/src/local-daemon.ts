@@ -1,15 +1,15 @@
-// This user's own daemon, which the command `forkd` starts when nobody answers.
+// This user's daemon, which the command `forkd` starts when it is not running.
 
 import { execFile } from "node:child_process";
 import { promisify } from "node:util";
 import { ConnectionError, Controller, ForkdError } from "forkd";
 
-/** As `forkd` itself starts one that nobody asked for: no port, and it ends when nobody uses it */
+/** As when `forkd` starts a daemon by itself: no port, and it ends when it is idle */
 const START = ["up", "--bind", "none", "--exit-when-idle-secs", "600"];
 const START_MS = 120_000;
 const HEALTH_MS = 10_000;
 
-/** Asked for each call: a daemon may end in between */
+/** Called for each request: the daemon may have ended since */
 export function localDaemon(): () => Promise<Controller> {
   const forkd = new Controller({ timeoutMs: 0 });
   let starting: Promise<void> | undefined;

@@ -1,11 +1,11 @@
-// What a process printed, page by page. A place is `STDOUT-STDERR`: how many bytes of each were read.
+// Output of a process in pages. A position is `STDOUT-STDERR`: the bytes of each that were read.
 
 import { wholeCharacters } from "./text.ts";
 import type { ProcessStreamEvent } from "forkd";
 
 type Channel = "stdout" | "stderr";
 
-/** A page of both channels, each with as many bytes as there is room */
+/** A page of both channels, each with a limit */
 export class OutputPage {
   readonly #maxBytes: number;
   readonly #parts: Record<Channel, Uint8Array[]> = { stdout: [], stderr: [] };
@@ -18,7 +18,7 @@ export class OutputPage {
     this.#maxBytes = maxBytes;
   }
 
-  /** The next event, in order */
+  /** Adds the next event, in order */
   add(event: ProcessStreamEvent): void {
     switch (event.type) {
       case "started":
@@ -28,7 +28,7 @@ export class OutputPage {
       case "lost":
         this.#lost += event.bytes;
         this.#seen[event.channel] += event.bytes;
-        // only before the first byte: behind it a page has its end
+        // only before the first byte: after it, lost output ends the page
         if (this.#kept[event.channel] === 0) this.#start[event.channel] += event.bytes;
         break;
       case "stdout":
@@ -40,7 +40,7 @@ export class OutputPage {
     }
   }
 
-  /** Whether there is no room for more of what came last */
+  /** Whether the page is full */
   get isFull(): boolean {
     return this.isCut("stdout") || this.isCut("stderr");
   }
@@ -49,12 +49,12 @@ export class OutputPage {
     return this.#kept.stdout + this.#kept.stderr + this.#lost === 0;
   }
 
-  /** Bytes that came, with those that did not fit */
+  /** Received bytes, including those that did not fit */
   get bytes(): number {
     return this.#seen.stdout - this.#start.stdout + this.#seen.stderr - this.#start.stderr;
   }
 
-  /** `isOver`: nothing more will come, so the last character is as whole as it gets */
+  /** `isOver`: no more output follows, so an incomplete last character is returned too */
   text(isOver: boolean): { stdout: string; stderr: string; next: string; isCut: boolean; lost: number } {
     const stdout = this.#textOf("stdout", isOver);
     const stderr = this.#textOf("stderr", isOver);
@@ -66,11 +66,11 @@ export class OutputPage {
   }
 
   #keep(channel: Channel, offset: number, bytes: Uint8Array): void {
-    // behind a hole the page of this channel ends
+    // lost output ends the page of this channel
     const isNext = offset === this.#start[channel] + this.#kept[channel];
     const room = isNext ? this.#maxBytes - this.#kept[channel] : 0;
     if (room > 0) {
-      // a copy: the rest of what came need not stay in memory
+      // a copy: a slice would keep the whole chunk in memory
       this.#parts[channel].push(Uint8Array.from(bytes.subarray(0, room)));
       this.#kept[channel] += Math.min(room, bytes.length);
     }

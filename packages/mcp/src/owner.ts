@@ -1,17 +1,17 @@
-// To whom the sandboxes belong that a client makes, and how they end when it is gone.
+// Ownership of the sandboxes that a client creates, and their end when the client disconnects.
 
 import { randomBytes } from "node:crypto";
 import { NotFoundError, SandboxGoneError } from "forkd";
 import type { Controller } from "forkd";
 
-/** Key of the metadata that says which connection a sandbox belongs to */
+/** Metadata key with the connection that a sandbox belongs to */
 export const OWNER_KEY = "mcp_connection";
-/** How often a lease is renewed before it runs out */
+/** Renewals per lease */
 const RENEWALS = 5;
-/** Ending what is left must not hold up the end of the server */
+/** Limit of the clean-up when the server ends */
 const CLEAN_UP_MS = 12_000;
 
-/** What a new sandbox is given so that it does not stay for ever */
+/** Fields that limit the lifetime of a new sandbox */
 export type OwnerFields = {
   metadata: Record<string, string>;
   ttlSecs?: number | null;
@@ -19,21 +19,21 @@ export type OwnerFields = {
 };
 
 export type Owner = {
-  /** Runs what makes sandboxes, with the fields that tie them to this owner */
+  /** Runs a creation with the fields that tie its sandboxes to this owner */
   make: <T>(create: (fields: OwnerFields) => Promise<T>) => Promise<T>;
 };
 
-/** Without a connection there is nothing that ends: sandboxes end when nobody has used them for a while */
+/** Without a connection no disconnect can end the sandboxes: an idle time-out does */
 export function idleOwner(idleSecs: number): Owner {
   return { make: async (create) => create({ metadata: { [OWNER_KEY]: "none" }, idleTimeoutSecs: idleSecs }) };
 }
 
 export type ConnectionOptions = {
-  /** The daemon; started if need be */
+  /** A connection to the daemon, which is started if needed */
   connect: () => Promise<Controller>;
   /** How long sandboxes outlive a server that was killed */
   leaseSecs: number;
-  /** Told of what cannot be told to the client */
+  /** Called with errors that cannot be reported to the client */
   onError: (error: unknown) => void;
 };
 
@@ -61,14 +61,14 @@ export class Connection implements Owner {
     }
   }
 
-  /** Gives its sandboxes another lease */
+  /** Renews the lease of its sandboxes */
   async renew(): Promise<void> {
     const { connect, leaseSecs } = this.#opts;
     const forkd = await connect();
     await this.#each(forkd, async (id, signal) => forkd.updateSandbox(id, { ttlSecs: leaseSecs, signal }));
   }
 
-  /** Ends its sandboxes; resolves when they are gone */
+  /** Ends its sandboxes; resolves when they have ended */
   async close(): Promise<void> {
     return (this.#closed ??= this.#end());
   }
@@ -76,7 +76,7 @@ export class Connection implements Owner {
   async #end(): Promise<void> {
     const isUsed = this.#timer !== undefined;
     clearInterval(this.#timer);
-    // what is half-made when the client goes must be found too
+    // a creation in progress when the client disconnects must be found too
     await Promise.allSettled(this.#making);
     if (!isUsed) return;
     try {
@@ -87,7 +87,7 @@ export class Connection implements Owner {
     }
   }
 
-  /** Found by their label, so that none is forgotten whose answer never came */
+  /** Found by metadata, so that a sandbox whose answer was lost is included */
   async #each(forkd: Controller, act: (id: string, signal: AbortSignal) => Promise<unknown>): Promise<void> {
     const signal = AbortSignal.timeout(CLEAN_UP_MS);
     const mine = await forkd.listSandboxes({ metadata: { [OWNER_KEY]: this.id }, signal });

@@ -2,20 +2,20 @@
 
 import type { ServerContext } from "@modelcontextprotocol/server";
 
-/** The same words again are told at most so often */
+/** Shortest time between repeats of one message */
 const PAUSE_MS = 500;
 
-/** Often enough for clients that give up a call that is silent for a minute, or for less */
+/** Some clients abort a call after a minute without progress, or less */
 const HEARTBEAT_MS = 5000;
 
-/** Says every few seconds that a call is still at work, until it is disposed */
+/** Reports every few seconds that a call is in progress, until it is disposed */
 export function heartbeat(progress: (message: string) => void): Disposable {
   let beats = 0;
   const timer = setInterval(() => progress(`at work for ${(++beats * HEARTBEAT_MS) / 1000} s`), HEARTBEAT_MS);
   return { [Symbol.dispose]: () => clearInterval(timer) };
 }
 
-/** Counts up, as the protocol wants it; how much there is in all is not known */
+/** The protocol requires an increasing number; the total is not known */
 export function reporter(ctx: ServerContext, nowMs: () => number = () => performance.now()): (message: string) => void {
   const { _meta: asked } = ctx.mcpReq;
   const token = asked?.progressToken;
@@ -28,7 +28,7 @@ export function reporter(ctx: ServerContext, nowMs: () => number = () => perform
     last = { message, ms: nowMs() };
     count++;
     const params = { progressToken: token, progress: count, message };
-    // a client that is gone ends the call by itself
+    // a client that disconnected cancels the call itself
     ctx.mcpReq.notify({ method: "notifications/progress", params }).catch(() => undefined);
   };
 }

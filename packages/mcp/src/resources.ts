@@ -1,4 +1,4 @@
-// What can be read without a tool: sandboxes, snapshots and the tree, as JSON.
+// Resources: sandboxes, snapshots and the tree, as JSON.
 
 import { ResourceNotFoundError, ResourceTemplate } from "@modelcontextprotocol/server";
 import { NotFoundError } from "forkd";
@@ -6,7 +6,7 @@ import { sandboxView, snapshotView } from "./fields.ts";
 import type { McpServer, ServerContext } from "@modelcontextprotocol/server";
 import type { Controller } from "forkd";
 
-/** Of a list that may have any number */
+/** Limit of entries in a list */
 const MAX_LISTED = 200;
 const TYPE = "application/json";
 

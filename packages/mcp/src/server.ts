@@ -1,4 +1,4 @@
-// The MCP server of one connection: every tool and resource over one daemon.
+// The MCP server of one connection: all tools and resources of one daemon.
 
 import { McpServer } from "@modelcontextprotocol/server";
 import { badRequest, problemOf } from "./errors.ts";
@@ -10,12 +10,12 @@ import type { Controller } from "forkd";
 import type { Owner } from "./owner.ts";
 import type { Kind, Tool } from "./tool.ts";
 
-/** Names and control characters of a guest can make an answer long that has few entries */
+/** Limit of an answer: names and escaped control characters of a guest can make few entries long */
 const MAX_ANSWER = 2 * 1024 * 1024;
 
 export type ServerOptions = {
   version: string;
-  /** Asked for each call, so that a daemon that ended in between is found or started again */
+  /** Called for each request, so that a daemon that ended is started again */
   connect: () => Promise<Controller>;
   owner: Owner;
 };
@@ -37,7 +37,7 @@ export function createServer(opts: ServerOptions): McpServer {
   return server;
 }
 
-/** One JSON value, so that what a guest says can never look like ours */
+/** One JSON value, so that output of a guest cannot imitate the server's fields */
 async function answer(tool: Tool, args: unknown, ctx: ServerContext, { connect, owner }: ServerOptions): Promise<Result> {
   const { signal } = ctx.mcpReq;
   const progress = reporter(ctx);
@@ -49,7 +49,7 @@ async function answer(tool: Tool, args: unknown, ctx: ServerContext, { connect, 
     if (text.length > MAX_ANSWER) throw badRequest(`The answer is too long: it has ${text.length} characters.`, "Ask for less at a time.");
     return { content: [{ type: "text", text }] };
   } catch (error) {
-    // nobody waits for the answer to a call that was cancelled
+    // the client does not wait for the answer to a cancelled call
     if (signal.aborted) throw error;
     return { content: [{ type: "text", text: JSON.stringify(problemOf(error)) }], isError: true };
   } finally {

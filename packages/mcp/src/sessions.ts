@@ -1,4 +1,4 @@
-// Sessions of clients that speak a protocol with sessions (up to 2025-11-25): each is a connection of its own.
+// Sessions of clients with a protocol that has them (up to 2025-11-25). Each session is one connection.
 
 import { createHash, randomUUID, timingSafeEqual } from "node:crypto";
 import { WebStandardStreamableHTTPServerTransport } from "@modelcontextprotocol/server";
@@ -8,7 +8,7 @@ import { createServer } from "./server.ts";
 import type { Controller } from "forkd";
 
 const MAX_SESSIONS = 200;
-/** How often it is looked which sessions are idle, for each time they may be */
+/** Checks for idle sessions per idle time-out */
 const LOOKS = 4;
 
 export type SessionsOptions = {
@@ -22,9 +22,9 @@ export type SessionsOptions = {
 type Session = {
   transport: WebStandardStreamableHTTPServerTransport;
   connection: Connection;
-  /** Of the token that began it: nobody else can go on with it */
+  /** Hash of the token that began the session: requests with another token are refused */
   tokenHash: Buffer;
-  /** Answers under way, streams included */
+  /** Responses in progress, streams included */
   open: number;
   lastMs: number;
 };
@@ -40,7 +40,7 @@ export class Sessions {
     this.#timer = setInterval(() => this.#closeIdle(), (opts.idleSecs * 1000) / LOOKS).unref();
   }
 
-  /** A request of a session, or one that begins one */
+  /** Handles a request of a session, or one that begins a session */
   async handle(request: Request, token: string): Promise<Response> {
     const id = request.headers.get("mcp-session-id");
     const session = id === null ? await this.#begin(token) : this.#byId.get(id);
@@ -68,7 +68,7 @@ export class Sessions {
         release();
         return answer;
       }
-      // a stream counts as use until its end
+      // an open stream counts as use
       const watch = { flush: release, cancel: release };
       return new Response(answer.body.pipeThrough(new TransformStream<Uint8Array, Uint8Array>(watch)), answer);
     } catch (error) {
@@ -115,7 +115,7 @@ export class Sessions {
   }
 }
 
-/** As the protocol wants it: the client begins a new one */
+/** As the protocol specifies: the client begins a new session */
 function gone(): Response {
   const error = { code: -32_001, message: "There is no such session: it ended, or is another token's." };
   return Response.json({ jsonrpc: "2.0", error, id: null }, { status: 404 });

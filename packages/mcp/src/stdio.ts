@@ -1,4 +1,4 @@
-// One client at standard input and output, for as long as it is there.
+// One client at standard input and output, until it disconnects.
 
 import { serveStdio, StdioServerTransport } from "@modelcontextprotocol/server/stdio";
 import { Connection, type ConnectionOptions } from "./owner.ts";
@@ -10,7 +10,7 @@ export type StdioOptions = ConnectionOptions & {
   signal: AbortSignal;
 };
 
-/** Resolves when the client has gone and its sandboxes are ended */
+/** Resolves when the client has disconnected and its sandboxes have ended */
 export async function serveOverStdio(opts: StdioOptions): Promise<void> {
   const { version, connect, signal, onError } = opts;
   const owner = new Connection(opts);
@@ -25,7 +25,7 @@ export async function serveOverStdio(opts: StdioOptions): Promise<void> {
   await owner.close();
 }
 
-/** Says when it is closed, by whomever */
+/** Emits its close, whichever side closed it */
 class WatchedTransport extends StdioServerTransport {
   readonly #closed = Promise.withResolvers<void>();
 

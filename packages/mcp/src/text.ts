@@ -1,13 +1,13 @@
-// Bytes of a guest as text that fits into an answer. What a guest says is never more than the content of a JSON string.
+// Bytes of a guest as text that fits into an answer. Guest output is only ever the content of a JSON string.
 
-/** Of one answer, unless the caller asks for more or less */
+/** Default limit of one answer */
 export const DEFAULT_BYTES = 16 * 1024;
-/** What a caller can ask for */
+/** Largest limit that a caller can request */
 export const MAX_BYTES = 256 * 1024;
 
-/** How many bytes remain when a character that is cut in two at the end is left out */
+/** Number of bytes without an incomplete character at the end */
 export function wholeCharacters(bytes: Uint8Array): number {
-  // a character has at most four bytes, and only its first one is not 10xxxxxx
+  // a character has at most four bytes, and all but the first are 10xxxxxx
   for (let back = 1; back <= Math.min(4, bytes.length); back++) {
     const byte = bytes[bytes.length - back] ?? 0;
     if ((byte & 0b1100_0000) === 0b1000_0000) continue;
@@ -17,7 +17,7 @@ export function wholeCharacters(bytes: Uint8Array): number {
   return bytes.length;
 }
 
-/** The bytes as text, or as base64 where they are none */
+/** The bytes as text, or as base64 if they are not UTF-8 */
 export function textOrBase64(bytes: Uint8Array): { content: string; encoding: "utf8" | "base64" } {
   try {
     return { content: new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes), encoding: "utf8" };
@@ -27,7 +27,7 @@ export function textOrBase64(bytes: Uint8Array): { content: string; encoding: "u
   }
 }
 
-/** The beginning of a text, cut between characters */
+/** The beginning of a text, cut at a character boundary */
 export function cut(text: string, maxBytes: number): string {
   if (text.length * 3 <= maxBytes) return text;
   const bytes = Buffer.from(text);

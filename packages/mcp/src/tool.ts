@@ -1,26 +1,26 @@
-// What a tool is: a name, words for a model, a schema, and one function over the SDK.
+// A tool: a name, a description for a model, a schema, and one function on the SDK.
 
 import type { Controller } from "forkd";
 import type * as z from "zod";
 import type { Owner } from "./owner.ts";
 
-/** What a tool is given beside its arguments */
+/** Context of a call */
 export type Call = {
   forkd: Controller;
-  /** Aborted when the client cancels the call or goes away */
+  /** Aborted when the client cancels the call or disconnects */
   signal: AbortSignal;
-  /** Tells the client how far it is; nothing when it did not ask */
+  /** Reports progress, if the client requested it */
   progress: (message: string) => void;
-  /** To whom new sandboxes belong */
+  /** Owner of new sandboxes */
   owner: Owner;
 };
 
 export type Kind =
-  /** Looks, and changes nothing */
+  /** Reads only */
   | "read"
-  /** Makes or changes something */
+  /** Creates or changes */
   | "write"
-  /** Takes something away that cannot be brought back */
+  /** Removes irreversibly */
   | "destroy";
 
 export type Tool = {
@@ -29,11 +29,11 @@ export type Tool = {
   description: string;
   kind: Kind;
   input: z.ZodObject;
-  /** The value becomes JSON */
+  /** The result becomes JSON */
   run: (args: never, call: Call) => Promise<unknown>;
 };
 
-/** Binds the type of the arguments to the schema */
+/** Infers the type of the arguments from the schema */
 export function tool<Input extends z.ZodObject>(
   definition: Omit<Tool, "input" | "run"> & { input: Input; run: (args: z.output<Input>, call: Call) => Promise<unknown> },
 ): Tool {

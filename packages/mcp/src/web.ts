@@ -1,4 +1,4 @@
-// Between node:http and the web's own requests and answers.
+// Conversion between node:http and web requests and responses.
 
 import { isIP } from "node:net";
 import { Readable } from "node:stream";
@@ -11,7 +11,7 @@ export function isLoopback(host: string): boolean {
   return LOOPBACK.includes(host) || (isIP(host) === 4 && host.startsWith("127."));
 }
 
-/** A page of another site must not reach this server, whatever name it has made its own address answer to */
+/** DNS rebinding: a web page must not reach this server under a host name that resolves to its address */
 export class Guard {
   readonly #names: Set<string>;
 
@@ -20,7 +20,7 @@ export class Guard {
     this.#names = new Set(all.map((host) => host.toLowerCase()));
   }
 
-  /** Why a request is not served */
+  /** Why a request is refused */
   refusal({ headers }: IncomingMessage): string | undefined {
     const host = nameOf(`http://${headers.host ?? ""}`);
     if (host === undefined || !this.#names.has(host)) return `Cannot serve this: the request is for the host ${quoted(headers.host)}.`;
@@ -32,7 +32,7 @@ export class Guard {
   }
 }
 
-/** undefined: it is longer than that. The rest is taken all the same, as a client that is cut off while it sends would not see the answer */
+/** undefined: the body is too long. The rest is read and discarded, because a client whose connection is reset would not see the response */
 export function bodyOf(incoming: IncomingMessage, maxBytes: number): Promise<Buffer<ArrayBuffer> | undefined> {
   const parts: Buffer[] = [];
   let room = maxBytes;
@@ -53,7 +53,7 @@ export function toRequest(incoming: IncomingMessage, body: Buffer<ArrayBuffer>, 
   return new Request(new URL(url, "http://mcp"), { method, headers: list, body: method === "POST" ? body : null, signal });
 }
 
-/** Resolves when all of it was handed over, or the client went away */
+/** Resolves when everything was sent, or the client disconnected */
 export async function writeResponse(response: Response, outgoing: ServerResponse): Promise<void> {
   outgoing.writeHead(response.status, Object.fromEntries(response.headers));
   if (response.body === null) {

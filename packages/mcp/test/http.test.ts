@@ -1,4 +1,4 @@
-// The server over HTTP, with a daemon that knows one token.
+// The server over HTTP, with a daemon that accepts one token.
 
 import assert from "node:assert/strict";
 import { once } from "node:events";
@@ -89,7 +89,7 @@ describe("over HTTP", () => {
     assert.deepEqual(errors, []);
   });
 
-  it("survives what is no request of the protocol", async () => {
+  it("survives requests outside the protocol", async () => {
     for (const body of ["", "nonsense", "[]", "null", '{"jsonrpc":"2.0"}', `"${"x".repeat(5_000_000)}"`]) {
       const { status } = await send("POST", "/mcp", {}, body);
       assert.ok(status >= 400 && status < 500, `${status} for ${body.slice(0, 20)}`);

@@ -1,4 +1,4 @@
-// Pages of what a process printed.
+// Pages of process output.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -13,7 +13,7 @@ function printed(type: "stdout" | "stderr", offset: number, text: string | Buffe
   return { type, cursor: "", offset, bytes: Buffer.from(text as string) };
 }
 
-test("both channels, each with its own place", () => {
+test("both channels have their own position", () => {
   const page = new OutputPage(100);
   for (const event of [started(10, 20), printed("stdout", 10, "one"), printed("stderr", 20, "err"), printed("stdout", 13, " two")])
     page.add(event);
@@ -27,7 +27,7 @@ test("what does not fit begins the next page", () => {
   assert.equal(page.bytes, 7);
 });
 
-test("a character is not torn between pages, unless nothing more will come", () => {
+test("a character is not split between pages, except at the end of the output", () => {
   const euro = Buffer.from("€");
   const page = new OutputPage(100);
   for (const event of [started(), printed("stdout", 0, Buffer.concat([Buffer.from("a"), euro.subarray(0, 2)]))]) page.add(event);
@@ -35,7 +35,7 @@ test("a character is not torn between pages, unless nothing more will come", () 
   assert.equal(page.text(true).stdout, "a\uFFFD");
 });
 
-test("what is no longer kept is counted, and a page ends before a hole", () => {
+test("lost bytes are counted, and a page ends before a gap", () => {
   const before = new OutputPage(100);
   for (const event of [started(), { type: "lost", cursor: "", channel: "stdout", bytes: 5 } as const, printed("stdout", 5, "x")])
     before.add(event);
@@ -51,7 +51,7 @@ test("what is no longer kept is counted, and a page ends before a hole", () => {
   assert.deepEqual(within.text(true), { stdout: "ab", stderr: "", next: "2-0", isCut: true, lost: 5 });
 });
 
-test("a page without anything is empty", () => {
+test("a page without events is empty", () => {
   const page = new OutputPage(100);
   page.add(started(3, 4));
   assert.equal(page.isEmpty, true);

@@ -1,11 +1,11 @@
-// To whom sandboxes belong: labels, leases, the end of a connection.
+// Owners of sandboxes: metadata, leases, the end of a connection.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { NotFoundError, type Controller } from "forkd";
 import { Connection, idleOwner, OWNER_KEY, type OwnerFields } from "../src/owner.ts";
 
-/** As much of a daemon as an owner sees */
+/** The part of a daemon that an owner uses */
 function fakeDaemon(): { forkd: Controller; alive: Map<string, OwnerFields>; renewed: string[] } {
   const alive = new Map<string, OwnerFields>();
   const renewed: string[] = [];
@@ -37,7 +37,7 @@ test("a connection ends its own sandboxes and no others", async () => {
   await other.close();
 });
 
-test("what is half-made when the connection ends is ended too", async () => {
+test("a creation in progress when the connection ends is ended too", async () => {
   const { forkd, alive } = fakeDaemon();
   const connection = connectionTo(forkd);
   const gate = Promise.withResolvers<void>();
@@ -51,12 +51,12 @@ test("what is half-made when the connection ends is ended too", async () => {
   assert.equal(alive.size, 0);
 });
 
-test("a connection that made nothing asks nobody", async () => {
+test("a connection without sandboxes sends no request at its end", async () => {
   const connection = new Connection({ connect: () => assert.fail("nothing to do"), leaseSecs: 600, onError: () => assert.fail() });
   await connection.close();
 });
 
-test("one that is gone already is no error, and a daemon that is gone is told of", async () => {
+test("an ended sandbox is no error, and an unreachable daemon is reported", async () => {
   const { forkd, alive } = fakeDaemon();
   const errors: unknown[] = [];
   const onError = (error: unknown): unknown => errors.push(error);
@@ -81,7 +81,7 @@ test("one that is gone already is no error, and a daemon that is gone is told of
   assert.match(String(errors[0]), /no daemon/);
 });
 
-test("without a connection a sandbox ends when nobody uses it", async () => {
+test("without a connection a sandbox has an idle time-out", async () => {
   const fields = await idleOwner(300).make(async (given) => given);
   assert.deepEqual(fields, { metadata: { [OWNER_KEY]: "none" }, idleTimeoutSecs: 300 });
 });

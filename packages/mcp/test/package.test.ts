@@ -1,4 +1,4 @@
-// The package as it is published: plain JavaScript, started by a client as `npx forkd-mcp` starts it, with what it depends on.
+// The published package: plain JavaScript, started as npm starts it, with its dependencies.
 
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
@@ -29,10 +29,10 @@ describe("the published package", () => {
     const modules = join(dir, "node_modules");
     await mkdir(modules);
     await rename(join(dir, "packages", "sdk"), join(modules, "forkd"));
-    await rename(join(dir, "packages", "mcp"), join(modules, "forkd-mcp"));
+    await rename(join(dir, "packages", "mcp"), join(modules, "forkd-vm-mcp"));
     for (const name of ["@modelcontextprotocol", "zod"])
       await symlink(await realpath(join(ROOT, "node_modules", name)), join(modules, name));
-    bin = join(modules, "forkd-mcp", "bin.js");
+    bin = join(modules, "forkd-vm-mcp", "bin.js");
     server.listen(join(dir, "forkd.sock"));
     await once(server, "listening");
   });
@@ -43,8 +43,13 @@ describe("the published package", () => {
   });
 
   it("depends on what it imports, and on nothing else", async () => {
-    const manifest = JSON.parse(await readFile(join(dir, "node_modules", "forkd-mcp", "package.json"), "utf8")) as Record<string, object>;
-    assert.deepEqual(Object.keys(manifest["dependencies"] ?? {}), ["@modelcontextprotocol/server", "forkd", "zod"]);
+    const manifest = JSON.parse(await readFile(join(dir, "node_modules", "forkd-vm-mcp", "package.json"), "utf8")) as Record<
+      string,
+      unknown
+    >;
+    assert.deepEqual(Object.keys(manifest["dependencies"] as object), ["@modelcontextprotocol/server", "forkd", "zod"]);
+    assert.equal(manifest["name"], "forkd-vm-mcp");
+    assert.match((manifest["dependencies"] as Record<string, string>)["forkd"] ?? "", /^npm:forkd-vm@\d+\.\d+\.\d+$/);
     assert.doesNotMatch(await readFile(bin, "utf8"), /from "\.[^"]+\.ts"/);
   });
 

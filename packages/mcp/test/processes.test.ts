@@ -1,4 +1,4 @@
-// Output of processes that go on while they are read.
+// Output of processes that run while they are read.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -7,7 +7,7 @@ import type { Controller, ProcessStreamEvent } from "forkd";
 
 type Output = { stdout: string; next_cursor: string; more: boolean; state: string };
 
-/** A process that prints its last words and ends right after it was asked for its state */
+/** A process that prints its last line and ends right after its state was read */
 function hasty(): Controller {
   let printed = "";
   let state = "running";
@@ -28,7 +28,7 @@ function hasty(): Controller {
   return forkd as unknown as Controller;
 }
 
-test("an answer that says that a process has ended has all of its output", async () => {
+test("an answer with the end of a process has all of its output", async () => {
   const forkd = hasty();
   const read = async (cursor: string): Promise<Output> => {
     const tool = TOOLS.find(({ name }) => name === "read_output");

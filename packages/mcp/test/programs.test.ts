@@ -1,4 +1,4 @@
-// Programs of guests that keep to nothing.
+// Programs in guests that do not follow the protocol.
 
 import assert from "node:assert/strict";
 import { once } from "node:events";
@@ -42,14 +42,14 @@ function exec(forkd: Controller, signal: AbortSignal = new AbortController().sig
   return tool.run(args as never, { forkd, signal, progress: () => {}, owner: { make: () => assert.fail() } });
 }
 
-test("a guest that does not keep to the time-out is not waited for", async (context) => {
+test("a guest that ignores the time-out does not block the call", async (context) => {
   context.mock.timers.enable({ apis: ["setTimeout"] });
   const running = exec(endless().forkd);
   context.mock.timers.tick(11_000);
   await assert.rejects(running, { code: "AGENT_TIMEOUT" });
 });
 
-test("a program that cannot be killed does not hold a cancelled call", async () => {
+test("a program that cannot be killed does not block a cancelled call", async () => {
   const stop = new AbortController();
   const { forkd, killed } = endless();
   const running = exec(forkd, stop.signal);
@@ -67,7 +67,7 @@ test("an output that ends without an exit code is an error", async () => {
   await assert.rejects(exec(forkd), { code: "BAD_ANSWER" });
 });
 
-test("what code displays is told as far as there is room, and pictures by their size", async () => {
+test("displayed objects are included while they fit, and pictures with their size only", async () => {
   const tool = TOOLS.find(({ name }) => name === "eval_code");
   assert.ok(tool);
   const shown = { "text/plain": "<Figure>", "image/png": "iVBO", "text/html": "x".repeat(5000) };

@@ -1,4 +1,4 @@
-// Progress: only for clients that asked, counting up, not too often.
+// Progress: only on request, increasing, rate-limited.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -15,13 +15,13 @@ function contextOf(token: string | undefined, told: Told[]): ServerContext {
   return { mcpReq } as unknown as ServerContext;
 }
 
-test("nobody is told who did not ask", () => {
+test("a client that did not request progress gets none", () => {
   const told: Told[] = [];
   reporter(contextOf(undefined, told))("a step");
   assert.deepEqual(told, []);
 });
 
-test("each step is told at once, the same one with other numbers only now and then", () => {
+test("each step is reported at once, repeats of a step at a bounded rate", () => {
   const told: Told[] = [];
   let nowMs = 0;
   const progress = reporter(contextOf("t", told), () => nowMs);
@@ -47,7 +47,7 @@ test("each step is told at once, the same one with other numbers only now and th
   );
 });
 
-test("a silent call says that it is at work, until it is over", (context) => {
+test("a silent call reports progress until it ends", (context) => {
   context.mock.timers.enable({ apis: ["setInterval"] });
   const told: string[] = [];
   const beats = heartbeat((message) => told.push(message));

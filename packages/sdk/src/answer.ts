@@ -1,4 +1,4 @@
-// An answer that has begun, and what it means when it breaks.
+// An HTTP answer whose head was received, and the error of a body that breaks off.
 
 import { ConnectionError, errorOfProblem, type ErrorContext } from "./errors.ts";
 import { parseJson } from "./streams.ts";
@@ -6,7 +6,7 @@ import type { Deadline } from "./deadline.ts";
 import type { Problem } from "./schema.gen.ts";
 import type { WireResponse } from "./transport.ts";
 
-/** Names a request in errors */
+/** Request line for error messages */
 export type Origin = { method: string; base: string; path: string };
 
 export class Answer {
@@ -76,7 +76,7 @@ export class Answer {
   }
 }
 
-/** What a failed transport means: the caller's own end, too slow, or no connection */
+/** The error of a failed transport: the caller's abort reason, a time-out, or no connection */
 export function connectionError(what: string, cause: unknown, { method, base, path }: Origin, deadline: Pick<Deadline, "signal">): Error {
   if (deadline.signal.aborted) return deadline.signal.reason as Error;
   return new ConnectionError("DAEMON_UNREACHABLE", `${what} at ${base}: ${reasonOf(cause)}.`, {
@@ -87,12 +87,13 @@ export function connectionError(what: string, cause: unknown, { method, base, pa
   });
 }
 
-/** fetch says only "fetch failed", and why in its cause */
+/** fetch reports only "fetch failed"; its cause has the reason */
 function reasonOf(error: unknown): string {
   if (!(error instanceof Error)) return String(error);
   const inner = error.cause instanceof Error ? error.cause : error;
   const code = (inner as { code?: unknown }).code;
   if (code === "ENOENT") return "there is no such socket";
   if (code === "ECONNREFUSED") return "nothing listens there";
+  if (code === "EINVAL") return "its path is too long for a Unix socket, which takes 107 bytes";
   return (inner.message || (typeof code === "string" ? code : inner.name)).replace(/\.$/, "");
 }

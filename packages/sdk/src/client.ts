@@ -1,21 +1,20 @@
-// One call: sent, repeated where that is safe, bounded in time, its answer or its error understood.
+// One call: sends it, repeats it where that is safe, bounds its time, and decodes its answer or error.
 
 import { Answer, connectionError } from "./answer.ts";
 import { Deadline, sleep } from "./deadline.ts";
 import { ConnectionError, errorOfAnswer, errorOfProblem, ForkdError, NotFoundError } from "./errors.ts";
 import { PortTransport } from "./port-transport.ts";
 import { jsonLinesOf, parseJson } from "./streams.ts";
-import { currentHost, describeTarget, resolveTarget, resolveToken, type Target } from "./target.ts";
+import { currentHost, describeTarget, resolveStore, resolveTarget, resolveToken, type Target } from "./target.ts";
 import { fetchTransport, StaleConnection, type Fetch, type Transport } from "./transport.ts";
 import { isStream, Upload } from "./upload.ts";
 import { queryString, type QueryValues } from "./wire.ts";
-import type { FileContent } from "./file-options.ts";
-import type { CallOptions, ControllerOptions, Page } from "./options.ts";
+import type { CallOptions, ControllerOptions, FileContent, Page } from "./call-options.ts";
 import type { Problem, Progress } from "./schema.gen.ts";
 
 /** Waits before the second and the third try */
 const RETRY_MS = [50, 250];
-/** A daemon that asks for more patience than this is not waited for */
+/** Longest wait between tries, also when the daemon asks for more */
 const MAX_RETRY_MS = 1000;
 
 type Method = "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
@@ -26,36 +25,38 @@ export type Call = CallOptions & {
   content?: FileContent | undefined;
   headers?: Record<string, string> | undefined;
   idempotencyKey?: string | null | undefined;
-  /** Without it: GET, DELETE, and what has an idempotency key */
+  /** Default: true for GET, DELETE and calls with an idempotency key */
   canRepeat?: boolean | undefined;
-  /** Statuses beyond 2xx that are answers, not errors */
+  /** Statuses other than 2xx that are answers, not errors */
   answers?: readonly number[] | undefined;
 };
 
 type Reader<T> = (response: Answer) => Promise<T>;
 
 export class Client {
-  /** Where requests go, such as `unix:///run/user/1000/forkd/forkd.sock` */
+  /** Base address of requests, such as `unix:///run/user/1000/forkd/forkd.sock` */
   readonly url: string;
   readonly timeoutMs: number;
   private readonly token: string | undefined;
   private readonly target: Target;
+  private readonly store: string | undefined;
   private readonly fetch: Fetch | undefined;
   private readonly retries: number;
   private transport: Promise<Transport> | undefined;
-  /** To servers inside sandboxes */
+  /** Transport for servers inside sandboxes */
   readonly ports: PortTransport;
 
   constructor(opts: ControllerOptions) {
     const host = currentHost();
     this.target = resolveTarget({ url: opts.url ?? opts.baseUrl, socket: opts.socket }, host);
     this.token = resolveToken(opts.token, host);
+    this.store = resolveStore(this.target, host);
     this.url = describeTarget(this.target);
     this.timeoutMs = opts.timeoutMs ?? 60_000;
     this.fetch = opts.fetch;
     this.retries = opts.retries ?? RETRY_MS.length;
-    const { target, url, token, fetch, timeoutMs } = this;
-    this.ports = new PortTransport({ target, url, token, fetch, timeoutMs });
+    const { target, url, token, store, fetch, timeoutMs } = this;
+    this.ports = new PortTransport({ target, url, token, store, fetch, timeoutMs });
   }
 
   async json<T>(method: Method, path: string, call: Call = {}): Promise<T> {
@@ -73,14 +74,14 @@ export class Client {
   async page<T>(path: string, call: Call): Promise<Page<T>> {
     return await this.run("GET", path, call, async (answer) => {
       const items = parseJson(await answer.text()) as T[];
-      // Not enumerable: a page prints, compares and serialises as the plain array that it is.
+      // Not enumerable: a page prints, compares and serialises as a plain array.
       return Object.defineProperty(items, "nextCursor", { value: answer.header("x-next-cursor") ?? null }) as Page<T>;
     });
   }
 
-  /** Long work: the answer comes line by line, so that progress is seen and no idle connection is cut */
+  /** Long work. The answer is streamed line by line: progress is visible, and no proxy closes an idle connection */
   async progress<T>(method: Method, path: string, call: Call, onProgress: ((progress: Progress) => void) | undefined): Promise<T> {
-    const headers = { accept: "application/x-ndjson, application/json;q=0.9" };
+    const headers = { ...call.headers, accept: "application/x-ndjson, application/json;q=0.9" };
     return await this.run(method, path, { ...call, headers }, async (answer) => {
       if (answer.header("content-type")?.startsWith("application/x-ndjson") !== true) return parseJson(await answer.text()) as T;
       for await (const line of jsonLinesOf(answer.chunks())) {
@@ -93,7 +94,7 @@ export class Client {
     });
   }
 
-  /** Bytes as they come. `timeoutMs` bounds the wait for the answer, and each silence after it unless `isEndless` */
+  /** Bytes as they arrive. `timeoutMs` bounds the wait for the answer and, unless `isEndless`, each silence after it */
   async *stream(
     method: Method,
     path: string,
@@ -139,7 +140,7 @@ export class Client {
       try {
         return await read(await this.exchange(method, path, call, deadline));
       } catch (error) {
-        // The try whose answer was lost has done it.
+        // The try whose answer was lost has removed it.
         if (wasLost && method === "DELETE" && isGone(error)) return undefined as T;
         if (!canRepeat || attempt >= this.retries || deadline.signal.aborted || !isTransient(error)) throw error;
         wasLost ||= error instanceof ConnectionError;
@@ -164,7 +165,7 @@ export class Client {
     throw errorOfAnswer(answer.status, await answer.text(), answer.context);
   }
 
-  /** Opened with the first call, and again with the next one when that failed */
+  /** Opened by the first call, and again after a failure */
   private async open(): Promise<Transport> {
     try {
       return await (this.transport ??= openTransport(this.target, this.fetch));
@@ -179,6 +180,7 @@ export class Client {
     return {
       ...(type === undefined ? {} : { "content-type": type }),
       ...(this.token === undefined ? {} : { authorization: `Bearer ${this.token}` }),
+      ...(this.store === undefined ? {} : { "x-forkd-store": this.store }),
       ...(typeof call.idempotencyKey !== "string" ? {} : { "idempotency-key": call.idempotencyKey }),
       ...call.headers,
     };
@@ -191,7 +193,7 @@ async function openTransport(target: Target, fetch: Fetch | undefined): Promise<
   return await unixTransport(target.socket, { uid: target.uid });
 }
 
-/** The daemon's own wish, or a little more each time and never the same for all who wait */
+/** The daemon's Retry-After, else a growing wait with jitter, so that clients do not retry at the same time */
 function retryDelayMs(error: ForkdError, attempt: number): number {
   if (error.cause instanceof StaleConnection) return 0;
   if (error.retryAfterSecs !== undefined) return Math.min(error.retryAfterSecs * 1000, MAX_RETRY_MS);
@@ -202,7 +204,7 @@ function isGone(error: unknown): boolean {
   return error instanceof NotFoundError || (error instanceof ForkdError && error.code === "FILE_NOT_FOUND");
 }
 
-/** What another try may mend. A socket that is not there will not come by waiting for it */
+/** Whether another try may succeed. A missing socket does not appear by waiting */
 function isTransient(error: unknown): error is ForkdError {
   if (!(error instanceof ForkdError)) return false;
   if (error instanceof ConnectionError) return (error.cause as { code?: unknown } | undefined)?.code !== "ENOENT";

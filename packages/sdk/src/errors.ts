@@ -1,23 +1,23 @@
-// Every error the SDK throws, and the one table that chooses its class.
+// All errors of the SDK, and the table that maps codes to classes.
 
 import { ERROR_STATUS } from "./error-codes.gen.ts";
 import type { EvalResult, Problem } from "./schema.gen.ts";
 
-/** Where a request went and what came back */
+/** The request, and its answer */
 export type ErrorContext = {
   /** HTTP status; 0 when there was no answer */
   status?: number | undefined;
   /** What to do */
   hint?: string | undefined;
-  /** Names the request in the daemon's log */
+  /** Id of the request in the daemon's log */
   requestId?: string | undefined;
-  /** Facts for programs, such as what is free */
+  /** Structured facts, such as free memory */
   details?: Record<string, unknown> | undefined;
-  /** When another try makes sense */
+  /** Seconds after which the daemon recommends another try */
   retryAfterSecs?: number | undefined;
   method?: string | undefined;
   url?: string | undefined;
-  /** The answer as it came */
+  /** The answer's body */
   body?: string | undefined;
   cause?: unknown;
 };
@@ -42,15 +42,15 @@ export class ForkdError extends Error {
   readonly status: number;
   /** What to do */
   readonly hint: string;
-  /** Names the request in the daemon's log; empty when there was no answer */
+  /** Id of the request in the daemon's log; empty when there was no answer */
   readonly requestId: string;
-  /** Facts for programs, such as what is free */
+  /** Structured facts, such as free memory */
   readonly details: Record<string, unknown> | undefined;
-  /** When the daemon says that another try makes sense */
+  /** Seconds after which the daemon recommends another try */
   readonly retryAfterSecs: number | undefined;
   readonly method: string;
   readonly url: string;
-  /** The answer as it came; empty when there was none */
+  /** The answer's body; empty when there was no answer */
   readonly body: string;
 
   constructor(code: string, message: string, context: ErrorContext = {}) {
@@ -72,28 +72,28 @@ export class InvalidRequestError extends ForkdError {
   override readonly name = "InvalidRequestError";
 }
 
-/** There is no token, a wrong one, or one whose scope is too narrow (401, 403) */
+/** The token is missing, wrong, or its scope is too narrow (401, 403) */
 export class AuthenticationError extends ForkdError {
   override readonly name = "AuthenticationError";
 }
 
-/** There is no such snapshot, sandbox, image, workspace or token (404) */
+/** No such snapshot, sandbox, image, workspace or token (404) */
 export class NotFoundError extends ForkdError {
   override readonly name = "NotFoundError";
 }
 
-/** The guest could not do that with a file; `errno` is what its system said, such as `ENOENT` */
+/** A file operation failed in the guest; `errno` is the guest's error, such as `ENOENT` */
 export class FileError extends ForkdError {
   override readonly name = "FileError";
 
-  /** `ENOENT`, `EEXIST`, `EACCES`, `ENOSPC`, `EISDIR`, `ENOTDIR`, …; empty when it was not the system that refused */
+  /** `ENOENT`, `EEXIST`, `EACCES`, `ENOSPC`, `EISDIR`, `ENOTDIR`, …; empty when the error is not one of the guest's system */
   get errno(): string {
     const errno = this.details?.["errno"];
     return typeof errno === "string" ? errno : "";
   }
 }
 
-/** It exists already, something needs it, or its state does not allow this (409) */
+/** It exists already, something depends on it, or its state does not allow the operation (409) */
 export class ConflictError extends ForkdError {
   override readonly name = "ConflictError";
 }
@@ -103,12 +103,12 @@ export class SandboxGoneError extends ForkdError {
   override readonly name = "SandboxGoneError";
 }
 
-/** A limit is reached or the daemon is busy: end sandboxes, or wait (429, 503) */
+/** A limit is reached or the daemon is busy: end sandboxes, or retry later (429, 503) */
 export class LimitError extends ForkdError {
   override readonly name = "LimitError";
 }
 
-/** Too slow: the call's own `timeoutMs`, the code's or the guest's (408, 504) */
+/** Time-out of the call (`timeoutMs`), of the code or of the guest (408, 504) */
 export class TimeoutError extends ForkdError {
   override readonly name = "TimeoutError";
 }
@@ -121,7 +121,7 @@ export class ConnectionError extends ForkdError {
 /** The code given to {@link Sandbox.eval} raised an error */
 export class EvalError extends ForkdError {
   override readonly name = "EvalError";
-  /** The whole result, with what was printed before the error */
+  /** The whole result, with the output before the error */
   readonly result: EvalResult;
 
   constructor(result: EvalResult) {
@@ -142,7 +142,7 @@ export class EvalError extends ForkdError {
 
 type ErrorClass = new (code: string, message: string, context?: ErrorContext) => ForkdError;
 
-/** A code is looked up before its status */
+/** The code decides the class; the status decides for unknown codes */
 const CLASSES: { readonly [codeOrStatus: string]: ErrorClass } = {
   DAEMON_UNREACHABLE: ConnectionError,
   EXISTS: ConflictError,
@@ -168,14 +168,14 @@ const CLASSES: { readonly [codeOrStatus: string]: ErrorClass } = {
   504: TimeoutError,
 };
 
-/** The error of a code the daemon knows, or of an unknown one by its status */
+/** The error of a known code, or of an unknown one by its status */
 function errorOf(code: string, message: string, context: ErrorContext = {}): ForkdError {
   const status = context.status ?? (ERROR_STATUS as { [code: string]: number })[code] ?? 500;
   const Class = CLASSES[code] ?? CLASSES[String(status)] ?? ForkdError;
   return new Class(code, message, { ...context, status });
 }
 
-/** What an error answer says; a proxy in between may answer with anything */
+/** Fields of an error answer. A proxy may answer with any content */
 export function errorOfAnswer(status: number, body: string, context: ErrorContext): ForkdError {
   const problem = parseProblem(body);
   if (problem === undefined) {
@@ -185,7 +185,7 @@ export function errorOfAnswer(status: number, body: string, context: ErrorContex
   return errorOfProblem(problem, { ...context, status, body });
 }
 
-/** A problem from an answer or from a line of one, where there is no status but the code's own */
+/** The error of an answer, or of a streamed line, which has no status but that of its code */
 export function errorOfProblem(problem: Problem, context: ErrorContext = {}): ForkdError {
   const { code, error, hint, request_id: requestId, details } = problem;
   return errorOf(code, error, { ...context, hint, requestId: requestId || context.requestId, details });

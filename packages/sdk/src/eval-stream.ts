@@ -1,12 +1,12 @@
-// Code that tells what comes of it while it runs.
+// Eval whose output and results are streamed while the code runs.
 
 import { ConnectionError, errorOfProblem, ForkdError } from "./errors.ts";
 import { parseJson, serverEventsOf } from "./streams.ts";
 import type { Call, Client } from "./client.ts";
-import type { EvalHandlers } from "./eval-options.ts";
+import type { EvalHandlers } from "./options.ts";
 import type { DisplayResult, EvalEnd, EvalResult, Problem } from "./schema.gen.ts";
 
-/** Of stdout, and of stderr: the callbacks get all of it */
+/** Limit of stdout, and of stderr, in the result; callbacks get all output */
 const MAX_KEPT = 8 * 1024 * 1024;
 
 export async function streamedEval(client: Client, path: string, call: Call, handlers: EvalHandlers): Promise<EvalResult> {

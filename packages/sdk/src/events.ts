@@ -1,4 +1,4 @@
-// The stream of events, put together again after every break.
+// The stream of events, resumed after each lost connection.
 
 import { ConnectionError, ForkdError, TimeoutError } from "./errors.ts";
 import { sleep } from "./deadline.ts";
@@ -9,7 +9,7 @@ import type { Event } from "./schema.gen.ts";
 
 const MIN_WAIT_MS = 100;
 const MAX_WAIT_MS = 5000;
-/** The daemon says something more often than this, even when nothing happens */
+/** The daemon sends keep-alives more often than this */
 const SILENCE_MS = 60_000;
 
 export async function* eventsOf(client: Client, opts: EventsOptions): AsyncGenerator<Event> {
@@ -31,7 +31,7 @@ export async function* eventsOf(client: Client, opts: EventsOptions): AsyncGener
         lastId = id ?? lastId;
         if (data !== "") yield parseJson(data) as Event;
       }
-      // A stream of events has no end: the daemon stopped, and another one may follow.
+      // An event stream has no end of its own: the daemon stopped, and may be started again.
     } catch (error) {
       if (signal.aborted) return;
       if (!wasOpen || !canReturn(error)) throw error;
@@ -39,7 +39,7 @@ export async function* eventsOf(client: Client, opts: EventsOptions): AsyncGener
     try {
       await sleep(waitMs, signal);
     } catch {
-      return; // sleep fails only when the signal aborts
+      return; // sleep rejects only when the signal aborts
     }
     waitMs = Math.min(waitMs * 2, MAX_WAIT_MS);
   }

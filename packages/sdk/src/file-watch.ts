@@ -6,12 +6,12 @@ import type { Client } from "./client.ts";
 import type { FileEvent } from "./schema.gen.ts";
 import type { QueryValues } from "./wire.ts";
 
-/** The daemon says something more often than this, even when nothing happens */
+/** The daemon sends keep-alives more often than this */
 const SILENCE_MS = 60_000;
 
 /**
- * Changes of files, to be iterated once. It ends when it is closed, or when the watched path itself is gone; a connection that breaks
- * is an error, because what happened meanwhile is not known.
+ * Changes of files, to be iterated once. The watch ends when it is closed, or when the watched path is removed. A lost connection is an
+ * error, because changes may have been missed.
  *
  * @example
  * ```ts
@@ -42,7 +42,7 @@ export class FileWatch implements AsyncIterable<FileEvent>, AsyncDisposable {
     throw new ForkdError("BAD_ANSWER", "The watch ended before it began.");
   }
 
-  /** Ends it; an iteration that waits ends without an error */
+  /** Ends the watch; a waiting iteration ends without an error */
   async close(): Promise<void> {
     this.end.abort(new ForkdError("CANCELLED", "The watch was closed."));
     await this.events.return(undefined);

@@ -22,79 +22,37 @@ export {
   SandboxGoneError,
   TimeoutError,
 } from "./errors.ts";
-// The name the older SDK used.
+// Name of the class in the older SDK.
 export { ForkdError as ControllerError } from "./errors.ts";
 
 export type { ProcessOutput } from "./process.ts";
 export type { ProcessStreamEvent } from "./process-events.ts";
+export type { BuildRecipeOptions, RecipeSource, RegistryLogin } from "./recipe.ts";
 export type { SandboxConnection, SandboxOptions } from "./sandbox.ts";
+export type { CallOptions, ControllerOptions, FileContent, OnceOptions, Page, PageOptions, ProgressOptions } from "./call-options.ts";
+export type * from "./options.gen.ts";
 export type {
-  ChmodOptions,
-  ChownOptions,
-  CopyFileOptions,
-  FileContent,
-  FileOnceOptions,
-  FileOptions,
-  ListFilesOptions,
-  MakeDirectoryOptions,
-  MoveFileOptions,
-  ReadFileOptions,
-  ReadTarOptions,
-  RemoveFileOptions,
-  StatFileOptions,
-  WatchFilesOptions,
-  WriteFileOptions,
-} from "./file-options.ts";
-export type { CreateKeyOptions, PreparePackOptions, ReadPackOptions, UnpackOptions } from "./pack-options.ts";
-export type { CreateContextOptions, EvalHandlers, EvalOptions } from "./eval-options.ts";
-export type { ListHubOptions, PullSnapshotOptions, PushSnapshotOptions, RemoteOptions } from "./hub-options.ts";
-export type {
-  BranchOptions,
-  CallOptions,
-  ControllerOptions,
-  CreateSnapshotOptions,
-  CreateTokenOptions,
-  CreateWorkspaceOptions,
-  DeleteSnapshotOptions,
+  EvalHandlers,
+  EvalOptions,
   EventsOptions,
-  ExecOptions,
-  FileSource,
   ForkOptions,
-  GcOptions,
-  ImageSource,
-  KillSandboxesOptions,
   LimitOptions,
-  ListSandboxesOptions,
-  ListSnapshotsOptions,
-  LogsOptions,
-  NetworkOptions,
-  OnceOptions,
   OutputHandlers,
   OutputPlace,
-  PackagesSource,
-  Page,
-  PageOptions,
   PortRequest,
   ProcessFields,
-  ProgressOptions,
-  RegistrySource,
+  RemoteOptions,
   SignalName,
-  SignalOptions,
-  SpawnOptions,
-  StartProcessOptions,
-  StopOptions,
-  SuspendWorkspaceOptions,
-  UpdateSandboxOptions,
-  UpdateSnapshotOptions,
-  WarmUpOptions,
+  WatchFilesOptions,
   WatchProcessOptions,
-  WriteStdinOptions,
-  PreviewOptions,
 } from "./options.ts";
 export type {
+  BuiltRecipe,
+  CheckedRecipe,
   Config,
   Context as ContextInfo,
   CreatedImage as CreatedImageInfo,
+  DiskUsage,
   DisplayResult,
   EvalResult,
   Event as ForkdEvent,
@@ -108,6 +66,8 @@ export type {
   ForkOutcome,
   GarbageCollected,
   Health,
+  History,
+  HistorySample,
   HubListing,
   Image as ImageInfo,
   Key as KeyInfo,
@@ -129,6 +89,7 @@ export type {
   PushedSnapshot,
   Progress,
   Readiness,
+  Recipe as RecipeInfo,
   Sandbox as SandboxInfo,
   SandboxState,
   SandboxStats,
@@ -143,6 +104,7 @@ export type {
   Tree,
   TreeNode,
   TreeSandbox,
+  UiLink,
   Unpacked,
   UnpackResult,
   Version,

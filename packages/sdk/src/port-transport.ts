@@ -1,19 +1,27 @@
-// The way to servers inside a sandbox: HTTP as `fetch` has it, and bare connections.
+// Transport for servers inside a sandbox: HTTP with the interface of `fetch`, and TCP connections.
 
 import { connectionError, type Origin } from "./answer.ts";
 import { Deadline } from "./deadline.ts";
 import { errorOfAnswer, ForkdError } from "./errors.ts";
 import { streamOf, type Fetch } from "./transport.ts";
-import type { CallOptions, PortRequest } from "./options.ts";
+import type { CallOptions } from "./call-options.ts";
+import type { PortRequest } from "./options.ts";
 import type { Duplex } from "./ports-node.ts";
 import type { Target } from "./target.ts";
 
-/** Set by the daemon on answers that are its own */
+/** Header that marks answers of the daemon itself */
 const ERROR_HEADER = "x-forkd-error";
-/** Never Authorization, which belongs to the server */
+/** In place of Authorization, which belongs to the server */
 const TOKEN_HEADER = "x-forkd-token";
 
-export type PortTransportParts = { target: Target; url: string; token: string | undefined; fetch: Fetch | undefined; timeoutMs: number };
+export type PortTransportParts = {
+  target: Target;
+  url: string;
+  token: string | undefined;
+  store: string | undefined;
+  fetch: Fetch | undefined;
+  timeoutMs: number;
+};
 
 export class PortTransport {
   private readonly parts: PortTransportParts;
@@ -22,7 +30,7 @@ export class PortTransport {
     this.parts = parts;
   }
 
-  /** Whatever the server answers is the result; an answer of the daemon is an error */
+  /** Any answer of the server is the result; an answer of the daemon is an error */
   async fetch(path: string, init: PortRequest): Promise<Response> {
     const method = (init.method ?? "GET").toUpperCase();
     const signal = init.signal ?? new AbortController().signal;
@@ -37,14 +45,17 @@ export class PortTransport {
     }
   }
 
-  /** A connection that carries bytes and nothing else */
+  /** A TCP connection */
   async connect(path: string, opts: CallOptions): Promise<Duplex> {
     const { openConnection } = await import("./ports-node.ts");
-    const { target, url, token, timeoutMs } = this.parts;
+    const { target, url, token, store, timeoutMs } = this.parts;
     const origin = { method: "GET", base: url, path };
     const deadline = new Deadline(`GET ${path}`, opts.timeoutMs ?? timeoutMs, opts.signal);
     try {
-      const headers = token === undefined ? {} : { authorization: `Bearer ${token}` };
+      const headers = {
+        ...(token === undefined ? {} : { authorization: `Bearer ${token}` }),
+        ...(store === undefined ? {} : { "x-forkd-store": store }),
+      };
       const opened = await openConnection(target, path, { headers, signal: deadline.signal });
       if (!("status" in opened)) return opened;
       throw this.refusal(origin, opened.status, opened.body, opened.requestId ?? null);
@@ -64,7 +75,7 @@ export class PortTransport {
     const request: RequestInit & { duplex?: "half" } = {
       ...rest,
       headers,
-      // followed, it would take the token along
+      // a followed redirect would send the token to another server
       redirect: "manual",
       ...(body === undefined || body === null ? {} : { body: isStream ? streamOf(body) : body }),
       ...(isStream ? { duplex: "half" } : {}),

@@ -1,4 +1,4 @@
-// What only Node has: requests to a guest's server over a Unix socket, and bare connections. Loaded when one is needed.
+// The parts that need Node: requests to a guest's server over a Unix socket, and TCP connections. Loaded on first use.
 
 import { request as httpRequest, type ClientRequest, type IncomingMessage, type RequestOptions } from "node:http";
 import { request as httpsRequest } from "node:https";
@@ -8,10 +8,10 @@ import type { Target } from "./target.ts";
 
 export type { Duplex } from "node:stream";
 
-/** A refusal: its status and what it says */
+/** Status and body of a refusal */
 export type Refused = { status: number; body: string; requestId: string | undefined };
 
-/** `fetch` over a Unix socket. Statuses without a body have none here either */
+/** `fetch` over a Unix socket. Statuses that have no body have none here either */
 export async function unixFetch(socketPath: string, request: Request, path: string, isStream: boolean): Promise<Response> {
   const headers: Record<string, string> = { host: "forkd", ...Object.fromEntries(request.headers) };
   const bytes = request.body === null || isStream ? undefined : new Uint8Array(await request.arrayBuffer());
@@ -19,7 +19,8 @@ export async function unixFetch(socketPath: string, request: Request, path: stri
   const answer = answerOf(outgoing);
   if (request.body === null || bytes !== undefined) outgoing.end(bytes);
   else
-    Readable.fromWeb(request.body)
+    // the types of browsers and of Node describe the same streams differently
+    Readable.fromWeb(request.body as never)
       .on("error", (error) => outgoing.destroy(error))
       .pipe(outgoing);
   const response = await answer;
@@ -29,13 +30,11 @@ export async function unixFetch(socketPath: string, request: Request, path: stri
   const pairs = response.rawHeaders.flatMap((name, at): [string, string][] =>
     at % 2 === 0 ? [[name, response.rawHeaders[at + 1] ?? ""]] : [],
   );
-  return new Response(isEmpty ? null : Readable.toWeb(response), {
-    status,
-    headers: new Headers(pairs),
-  });
+  const body = isEmpty ? null : (Readable.toWeb(response) as never);
+  return new Response(body, { status, headers: new Headers(pairs) });
 }
 
-/** A connection that has been upgraded to the bytes of a guest's server */
+/** A connection that was upgraded to the byte stream of a guest's server */
 export function openConnection(
   target: Target,
   path: string,
@@ -45,7 +44,7 @@ export function openConnection(
   const options: RequestOptions & { allowHalfOpen: boolean } = {
     path: (url?.pathname.replace(/\/$/, "") ?? "") + path,
     headers: { host: url?.host ?? "forkd", connection: "Upgrade", upgrade: "tcp", ...opts.headers },
-    // a connection of its own, of which each direction ends by itself
+    // not pooled: each direction ends separately
     agent: false,
     allowHalfOpen: true,
     ...(target.kind === "unix" ? { socketPath: target.socket } : {}),
@@ -71,7 +70,7 @@ export function openConnection(
 function answerOf(outgoing: ClientRequest): Promise<IncomingMessage> {
   return new Promise((resolve, reject) => {
     outgoing.once("response", resolve);
-    // stays: after the answer, an error is that of its body
+    // the listener stays: after the answer, an error belongs to its body
     outgoing.on("error", reject);
   });
 }

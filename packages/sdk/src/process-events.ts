@@ -1,4 +1,4 @@
-// The output of a process, put together again after every break: the cursor says from where to go on.
+// The output of a process, resumed at its cursor after each lost connection.
 
 import { sleep } from "./deadline.ts";
 import { ConnectionError, errorOfProblem, ForkdError, InvalidRequestError, TimeoutError } from "./errors.ts";
@@ -9,12 +9,12 @@ import type { OutputLost, Problem, ProcessExit, ProcessStarted } from "./schema.
 
 const MIN_WAIT_MS = 100;
 const MAX_WAIT_MS = 3000;
-/** In a row without a word of the process: about ten seconds, enough for a daemon to be started again */
+/** Connections in a row without an event of the process: about ten seconds, enough to restart a daemon */
 const MAX_TRIES = 8;
-/** The daemon says something more often than this, even when the process does not */
+/** The daemon sends keep-alives more often than this */
 const SILENCE_MS = 60_000;
 
-/** What comes of a process; `cursor` is the place behind it */
+/** One event of a process; `cursor` is the position after it */
 export type ProcessStreamEvent = { cursor: string } & (
   | ({ type: "started" } & ProcessStarted)
   | { type: "stdout" | "stderr"; offset: number; bytes: Uint8Array }
@@ -22,7 +22,7 @@ export type ProcessStreamEvent = { cursor: string } & (
   | ({ type: "exit" } & ProcessExit)
 );
 
-/** The request that begins it, and the path that it goes on with once its process is known */
+/** The first request, and the path of later ones, from the id of the process */
 export type ProcessRequest = { method: "GET" | "POST"; path: string; call: Call; outputPath: (process: string) => string };
 
 export async function* processEventsOf(client: Client, request: ProcessRequest, signal?: AbortSignal): AsyncGenerator<ProcessStreamEvent> {
@@ -51,25 +51,25 @@ export async function* processEventsOf(client: Client, request: ProcessRequest, 
         yield event;
         if (event.type === "exit") return;
       }
-      // cut off in order: the daemon stopped. Without `follow` it is the end
+      // the stream ended without an exit event: the daemon stopped. Without `follow` it is the end
       if (follow === "false" && isKnown) return;
     } catch (error) {
       if (over.aborted || !isKnown || !canReturn(error)) throw error;
       failure = error;
     }
     if (++tries > MAX_TRIES)
-      throw failure ?? new ConnectionError("DAEMON_UNREACHABLE", "The daemon ends the stream of the process again and again.");
+      throw failure ?? new ConnectionError("DAEMON_UNREACHABLE", "The daemon repeatedly ends the stream of the process.");
     await sleep(Math.min(MIN_WAIT_MS * 2 ** (tries - 1), MAX_WAIT_MS), over);
   }
 }
 
-/** Where to begin, as the query has it */
+/** The start position as query parameters */
 export function placeOf(from?: OutputPlace): Record<string, string> {
   if (from === undefined || from === "start") return {};
   if (from === "now") return { stdout_from: "now", stderr_from: "now" };
   const [, stdout, stderr] = /^(\d+)-(\d+)$/.exec(from) ?? [];
   if (stdout === undefined || stderr === undefined)
-    throw new InvalidRequestError("BAD_REQUEST", `${JSON.stringify(from)} is no place in the output of a process.`, {
+    throw new InvalidRequestError("BAD_REQUEST", `${JSON.stringify(from)} is not a position in the output of a process.`, {
       hint: 'Use "start", "now", or the cursor of a process handle.',
     });
   return { stdout_from: stdout, stderr_from: stderr };

@@ -1,21 +1,22 @@
-// One live process as an object.
+// Handle on one running process.
 
 import { ForkdError } from "./errors.ts";
 import { StdinQueue } from "./stdin-queue.ts";
 import type { Controller } from "./controller.ts";
-import type { FileContent } from "./file-options.ts";
-import type { OutputHandlers, SignalName, SignalOptions } from "./options.ts";
+import type { FileContent } from "./call-options.ts";
+import type { SignalOptions } from "./options.gen.ts";
+import type { OutputHandlers, SignalName } from "./options.ts";
 import type { ProcessStreamEvent } from "./process-events.ts";
 import type { ProcessExit, TerminalSize } from "./schema.gen.ts";
 
-/** What a process printed, or what of it is no longer kept */
+/** Output of a process, or a gap of output that is no longer retained */
 export type ProcessOutput =
   | {
       type: "stdout" | "stderr";
-      /** In the whole of its output */
+      /** Offset in the whole output */
       offset: number;
       bytes: Uint8Array;
-      /** The bytes as UTF-8; a character that is cut in two comes with its second part */
+      /** The bytes as UTF-8; a character that is split is returned with its second part */
       text: string;
     }
   | { type: "lost"; channel: "stdout" | "stderr"; bytes: number };
@@ -26,14 +27,14 @@ export type ProcessSource = {
   sandbox: string;
   events: AsyncGenerator<ProcessStreamEvent>;
   started: Extract<ProcessStreamEvent, { type: "started" }>;
-  /** Ends the watching */
+  /** Ends the watch */
   stop: AbortController;
 };
 
 /**
  * A process in a sandbox. Its output is read by {@link output}, by the handlers it was started with, or by {@link wait}, which
- * lets it go by. While nobody reads, the process waits, and after 30 seconds it goes on without this handle, which comes back
- * where it left off: what was no longer kept by then is told as lost.
+ * discards it. Without a reader the process blocks, and after 30 seconds it continues without this handle. The handle then resumes where
+ * it stopped, and reports output that was dropped meanwhile as lost.
  *
  * @example
  * ```ts
@@ -42,9 +43,9 @@ export type ProcessSource = {
  * ```
  */
 export class Process {
-  /** The same in forks of the sandbox */
+  /** Process id in the API; the same in forks of the sandbox */
   readonly id: number;
-  /** Inside the guest */
+  /** Process id inside the guest */
   readonly pid: number;
   readonly tag: string | null;
   readonly terminal: boolean;
@@ -66,22 +67,22 @@ export class Process {
     const { controller, sandbox } = source;
     this.stdin = new StdinQueue((content, close) => controller.writeStdin(sandbox, String(id), content, { close, timeoutMs: 0 }));
     this.exit = new Promise((resolve, reject) => (this.settle = { resolve, reject }));
-    this.exit.catch(() => undefined); // whoever waits hears of it
+    this.exit.catch(() => undefined); // wait() rejects with it
     if (handlers.onStdout ?? handlers.onStderr ?? handlers.onLost) void this.read(handlers);
   }
 
-  /** The place behind what was read so far: another handle can go on from there */
+  /** Position after the output read so far; another handle can continue from it */
   get cursor(): string {
     return this.place;
   }
 
-  /** How it ended. Output that nobody reads goes by. */
+  /** The exit of the process. Unread output is discarded. */
   async wait(): Promise<ProcessExit> {
     if (!this.isRead) void this.read({});
     return await this.exit;
   }
 
-  /** What it prints, until it ends; the process waits while this is not read. Only one may read. */
+  /** Output until the process ends. The process blocks while this is not read. Only one iteration is allowed. */
   async *output(): AsyncGenerator<ProcessOutput> {
     if (this.isRead)
       throw new ForkdError("BAD_REQUEST", `The output of process ${this.id} is read already.`, { hint: "Attach once more." });
@@ -111,32 +112,32 @@ export class Process {
     }
   }
 
-  /** Writes to its stdin; resolves when it was handed over. What is written comes in the order of the calls. */
+  /** Writes to stdin; resolves when the guest has accepted it. Writes keep the order of the calls. */
   async write(content: FileContent): Promise<void> {
     await this.stdin.write(content);
   }
 
-  /** No more will come; a terminal gets the key that says so. */
+  /** Closes stdin; for a terminal, sends the end-of-file key. */
   async closeStdin(): Promise<void> {
     await this.stdin.close();
   }
 
-  /** Sends a signal to it and its process group. */
+  /** Sends a signal to the process group. */
   async kill(signal: SignalName = "SIGTERM", opts: SignalOptions = {}): Promise<void> {
     await this.source.controller.signalProcess(this.source.sandbox, String(this.id), signal, opts);
   }
 
-  /** Tells it the size of its terminal. */
+  /** Sets the size of the terminal. */
   async resize(size: TerminalSize): Promise<void> {
     await this.source.controller.resizeProcess(this.source.sandbox, String(this.id), size);
   }
 
-  /** Stops watching; the process goes on. */
+  /** Stops watching; the process continues. */
   detach(): void {
     const error = new ForkdError("CANCELLED", `Process ${this.id} is no longer watched.`, { hint: "Attach to it again." });
     this.settle.reject(error);
     this.source.stop.abort(error);
-    // lets go of a connection that nobody was reading; one that is being read ends with the signal
+    // closes a connection that is not being read; one that is being read ends with the signal
     this.source.events.return(undefined).catch(() => undefined);
   }
 
@@ -157,7 +158,7 @@ export class Process {
         }
       }
     } catch {
-      // output() has told it to whoever waits
+      // output() has already rejected wait() with it
     }
   }
 }

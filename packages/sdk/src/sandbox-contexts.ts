@@ -1,8 +1,8 @@
 // The interpreters of one sandbox.
 
 import type { Controller } from "./controller.ts";
-import type { CreateContextOptions } from "./eval-options.ts";
-import type { CallOptions } from "./options.ts";
+import type { CallOptions } from "./call-options.ts";
+import type { CreateContextOptions } from "./options.gen.ts";
 import type { Context, Language } from "./schema.gen.ts";
 
 /** Interpreters, each with its own state. The first one of a language has the language's name as its id. */
@@ -15,13 +15,13 @@ export class SandboxContexts {
     this.sandbox = sandbox;
   }
 
-  /** Those that there are. */
+  /** Lists the contexts of the sandbox. */
   async list(opts: CallOptions = {}): Promise<Context[]> {
     return await this.controller.listContexts(this.sandbox, opts);
   }
 
   /**
-   * Starts another one.
+   * Starts another interpreter.
    *
    * @example
    * ```ts
@@ -33,17 +33,17 @@ export class SandboxContexts {
     return await this.controller.createContext(this.sandbox, language, opts);
   }
 
-  /** Ends one and what it runs. */
+  /** Ends an interpreter and the processes it started. */
   async remove(context: string | Context, opts: CallOptions = {}): Promise<void> {
     await this.controller.deleteContext(this.sandbox, idOf(context), opts);
   }
 
-  /** Puts a fresh one in its place, with nothing of its state. */
+  /** Replaces an interpreter by a fresh one with empty state. */
   async restart(context: string | Context, opts: CallOptions = {}): Promise<Context> {
     return await this.controller.restartContext(this.sandbox, idOf(context), opts);
   }
 
-  /** Interrupts the code that it runs; its state stays. */
+  /** Interrupts the code that an interpreter runs; its state is kept. */
   async interrupt(context: string | Context, opts: CallOptions = {}): Promise<void> {
     await this.controller.interruptContext(this.sandbox, idOf(context), opts);
   }

@@ -3,11 +3,11 @@
 import { FileError } from "./errors.ts";
 import type { Controller } from "./controller.ts";
 import type { FileWatch } from "./file-watch.ts";
+import type { FileContent, Page } from "./call-options.ts";
 import type {
   ChmodOptions,
   ChownOptions,
   CopyFileOptions,
-  FileContent,
   FileOnceOptions,
   FileOptions,
   ListFilesOptions,
@@ -17,17 +17,16 @@ import type {
   ReadTarOptions,
   RemoveFileOptions,
   StatFileOptions,
-  WatchFilesOptions,
   WriteFileOptions,
-} from "./file-options.ts";
-import type { Page } from "./options.ts";
-import type { FileInfo, ListedFile, UnpackResult, WriteResult } from "./schema.gen.ts";
+} from "./options.gen.ts";
+import type { WatchFilesOptions } from "./options.ts";
+import type { DiskUsage, FileInfo, ListedFile, UnpackResult, WriteResult } from "./schema.gen.ts";
 
 /**
- * Files inside a sandbox. Paths are absolute; a name that is not UTF-8 is given as `base64:` and the bytes of its path, as {@link list}
- * shows it. With `user`, rights and ownership are that user's.
+ * Files inside a sandbox. Paths are absolute; a path that is not UTF-8 is written as `base64:` and its bytes, as in the answers of
+ * {@link list}. `user` is the guest user whose rights count and who owns new files; without it, root.
  *
- * @throws FileError when the guest refuses; its `errno` says why
+ * @throws FileError when the guest's system refuses the operation; `errno` has the reason
  */
 export class SandboxFiles {
   private readonly controller: Controller;
@@ -38,37 +37,42 @@ export class SandboxFiles {
     this.id = id;
   }
 
-  /** A file's bytes, or a part of them. */
+  /** Reads a file, or a part of it. */
   async read(path: string, opts: ReadFileOptions = {}): Promise<Uint8Array> {
     return await this.controller.readFile(this.id, path, opts);
   }
 
-  /** A file as UTF-8 text. */
+  /** Reads a file as UTF-8 text. */
   async readText(path: string, opts: ReadFileOptions = {}): Promise<string> {
     return new TextDecoder().decode(await this.read(path, opts));
   }
 
-  /** A file's bytes as they come. */
+  /** Reads a file in pieces. */
   readStream(path: string, opts: ReadFileOptions = {}): AsyncIterable<Uint8Array> {
     return this.controller.readFileStream(this.id, path, opts);
   }
 
-  /** Writes text, bytes or a stream; the file appears when it is complete. With `offset` it writes into a file that keeps the rest. */
+  /** Writes text, bytes or a stream. The file appears when it is complete. With `offset` it writes there and keeps the rest of the file. */
   async write(path: string, content: FileContent, opts: WriteFileOptions = {}): Promise<WriteResult> {
     return await this.controller.writeFile(this.id, path, content, opts);
   }
 
-  /** Adds to the end of a file, which is made when it is missing. */
+  /** Appends to a file, which is created when it is missing. */
   async append(path: string, content: FileContent, opts: Omit<WriteFileOptions, "append" | "offset"> = {}): Promise<WriteResult> {
     return await this.write(path, content, { ...opts, append: true });
   }
 
-  /** Kind, size, mode, owner and link target; of a link itself, unless `follow`. */
+  /** Kind, size, mode, owner and link target. With `follow`, those of a link's target. */
   async stat(path: string, opts: StatFileOptions = {}): Promise<FileInfo> {
     return await this.controller.statFile(this.id, path, opts);
   }
 
-  /** Whether there is anything at this path, be it a link that leads nowhere. */
+  /** Disk space of a file or tree, as `du` and `df` report it: its own bytes, and size and use of its file system. */
+  async usage(path: string = "/", opts: FileOptions = {}): Promise<DiskUsage> {
+    return await this.controller.diskUsage(this.id, path, opts);
+  }
+
+  /** Whether the path exists; true for a dangling link. */
   async exists(path: string, opts: FileOptions = {}): Promise<boolean> {
     try {
       await this.stat(path, opts);
@@ -79,48 +83,48 @@ export class SandboxFiles {
     }
   }
 
-  /** What a directory holds, in the order of the paths; with `depth` also what its directories hold. */
+  /** Lists the entries of a directory in the order of their paths; with `depth` also those of its subdirectories. */
   async list(path: string, opts: ListFilesOptions = {}): Promise<Page<ListedFile>> {
     return await this.controller.listFiles(this.id, path, opts);
   }
 
-  /** Makes a directory; with `parents` also those above it, and one that is there is as good. */
+  /** Creates a directory; with `parents` also its missing parents, and an existing directory is no error. */
   async mkdir(path: string, opts: MakeDirectoryOptions = {}): Promise<void> {
     await this.controller.makeDirectory(this.id, path, opts);
   }
 
-  /** Moves to exactly this path. */
+  /** Moves a file or directory to exactly this path. */
   async move(from: string, to: string, opts: MoveFileOptions = {}): Promise<void> {
     await this.controller.moveFile(this.id, from, to, opts);
   }
 
-  /** Copies to exactly this path, which appears when it is complete; directories with `recursive`. */
+  /** Copies to exactly this path; directories need `recursive`. The copy appears when it is complete. */
   async copy(from: string, to: string, opts: CopyFileOptions = {}): Promise<void> {
     await this.controller.copyFile(this.id, from, to, opts);
   }
 
-  /** Removes a file, a link or an empty directory; with `recursive` a directory with all it holds. */
+  /** Removes a file, a link or an empty directory; with `recursive` a directory with its contents. */
   async remove(path: string, opts: RemoveFileOptions = {}): Promise<void> {
     await this.controller.removeFile(this.id, path, opts);
   }
 
-  /** Sets the mode, octal such as "644". */
+  /** Sets the mode, in octal, such as "644". */
   async chmod(path: string, mode: string, opts: ChmodOptions = {}): Promise<void> {
     await this.controller.chmodFile(this.id, path, mode, opts);
   }
 
-  /** Sets owner and group, by name or number. */
+  /** Sets owner and group, each by name or number. */
   async chown(path: string, opts: ChownOptions): Promise<void> {
     await this.controller.chownFile(this.id, path, opts);
   }
 
-  /** Makes a symbolic link at `path` that points to `target`. */
+  /** Creates a symbolic link at `path` that points to `target`. */
   async symlink(target: string, path: string, opts: FileOnceOptions = {}): Promise<void> {
     await this.controller.makeSymlink(this.id, target, path, opts);
   }
 
   /**
-   * Tells what changes. Resolves when nothing is missed any more; `close` ends it.
+   * Watches a directory. Resolves when the guest reports every later change; `close` ends the watch.
    *
    * @example
    * ```ts
@@ -132,12 +136,12 @@ export class SandboxFiles {
     return await this.controller.watchFiles(this.id, path, opts);
   }
 
-  /** What a directory holds, or one file, as a tar archive that comes bit by bit. */
+  /** A directory or one file, as a tar archive in pieces. */
   downloadTar(path: string, opts: ReadTarOptions = {}): AsyncIterable<Uint8Array> {
     return this.controller.readTar(this.id, path, opts);
   }
 
-  /** Extracts a tar archive into a directory, which is made when it is missing. */
+  /** Extracts a tar archive into a directory, which is created when it is missing. */
   async uploadTar(path: string, archive: FileContent, opts: FileOptions = {}): Promise<UnpackResult> {
     return await this.controller.writeTar(this.id, path, archive, opts);
   }

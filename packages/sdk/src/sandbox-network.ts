@@ -1,10 +1,11 @@
 // The network of one sandbox.
 
 import type { Controller } from "./controller.ts";
-import type { CallOptions, NetworkOptions } from "./options.ts";
+import type { CallOptions } from "./call-options.ts";
+import type { NetworkOptions } from "./options.gen.ts";
 import type { Network } from "./schema.gen.ts";
 
-/** What a sandbox may connect to, decided by the daemon. */
+/** Network policy of a sandbox, enforced by the daemon. */
 export class SandboxNetwork {
   private readonly controller: Controller;
   private readonly id: string;
@@ -14,15 +15,15 @@ export class SandboxNetwork {
     this.id = id;
   }
 
-  /** The rules, the counters and the last connections. */
+  /** Policy, counters and recent connections. */
   async get(opts: CallOptions = {}): Promise<Network> {
     return await this.controller.getNetwork(this.id, opts);
   }
 
   /**
-   * Replaces the rules. They are in force when this resolves: connections that are no longer allowed are cut off.
+   * Replaces the policy. It is in force when this resolves: connections that it does not allow are closed.
    *
-   * @throws InvalidRequestError for what is no rule
+   * @throws InvalidRequestError for an invalid rule
    * @example
    * ```ts
    * await sandbox.network.set({ mode: "allow", allow: ["*.example.org:443", "10.1.2.0/24:5432"] });

@@ -1,13 +1,14 @@
-// The live processes of one sandbox.
+// Processes of one sandbox.
 
 import { ForkdError } from "./errors.ts";
 import { Process } from "./process.ts";
 import type { Controller } from "./controller.ts";
-import type { CallOptions, OutputHandlers, ProcessFields, WatchProcessOptions } from "./options.ts";
+import type { CallOptions } from "./call-options.ts";
+import type { OutputHandlers, ProcessFields, WatchProcessOptions } from "./options.ts";
 import type { ProcessStreamEvent } from "./process-events.ts";
 import type { Process as ProcessInfo } from "./schema.gen.ts";
 
-/** Processes that run in a sandbox, whoever watches them. Each is named by its id or its tag. */
+/** Processes in a sandbox. They run independently of connections. Each is named by its id or its tag. */
 export class SandboxProcesses {
   private readonly controller: Controller;
   private readonly sandbox: string;
@@ -18,11 +19,11 @@ export class SandboxProcesses {
   }
 
   /**
-   * Starts a process. An array is the program and its arguments, without a shell; a string is given to `/bin/sh -c` inside the
-   * guest. It goes on when this program ends or the connection breaks, and can be attached to again.
+   * Starts a process. An array is the program and its arguments, without a shell; a string is passed to `/bin/sh -c` inside the
+   * guest. It continues when this program ends or the connection breaks, and can be attached to again.
    *
    * @throws InvalidRequestError when the program could not be started
-   * @throws ConflictError when another process runs under the tag
+   * @throws ConflictError when another process is running under the tag
    * @example
    * ```ts
    * const server = await sandbox.processes.start(["python3", "-m", "http.server"], { tag: "web" });
@@ -41,9 +42,9 @@ export class SandboxProcesses {
   }
 
   /**
-   * Attaches to a process that runs, or that ended not long ago, and reads its output from any place that is kept.
+   * Attaches to a process that is running or ended recently, and reads its output from any retained position.
    *
-   * @throws NotFoundError when there is none
+   * @throws NotFoundError when there is no such process
    * @example
    * ```ts
    * const server = await sandbox.processes.attach("web", { from: "now", onStdout: (text) => console.log(text) });
@@ -56,17 +57,17 @@ export class SandboxProcesses {
     return await this.handle(events, stop, { onStdout, onStderr, onLost });
   }
 
-  /** Those that run, and the newest 64 that have ended. */
+  /** Lists running processes, and the newest 64 that have ended. */
   async list(opts: CallOptions = {}): Promise<ProcessInfo[]> {
     return await this.controller.listProcesses(this.sandbox, opts);
   }
 
-  /** One of them. */
+  /** State of one process. */
   async get(process: number | string, opts: CallOptions = {}): Promise<ProcessInfo> {
     return await this.controller.getProcess(this.sandbox, String(process), opts);
   }
 
-  /** Kills one with its process group; resolves when it has ended. */
+  /** Kills a process and its process group; resolves when it has ended. */
   async kill(process: number | string, opts: CallOptions = {}): Promise<void> {
     await this.controller.killProcess(this.sandbox, String(process), opts);
   }
@@ -74,13 +75,13 @@ export class SandboxProcesses {
   private async handle(events: AsyncGenerator<ProcessStreamEvent>, stop: AbortController, handlers: OutputHandlers): Promise<Process> {
     const first = await events.next();
     if (first.done === true || first.value.type !== "started")
-      throw new ForkdError("BAD_ANSWER", "The daemon did not say which process it is.", { hint: "Check the versions of both." });
+      throw new ForkdError("BAD_ANSWER", "The daemon did not name the process.", { hint: "Check the versions of both." });
     const started = first.value;
     return new Process({ controller: this.controller, sandbox: this.sandbox, events, started, stop }, handlers);
   }
 }
 
-/** Ends with the caller's signal, and by itself */
+/** Aborts with the caller's signal, or when the handle is detached */
 function stopOf(signal: AbortSignal | undefined): AbortController {
   const stop = new AbortController();
   if (signal?.aborted === true) stop.abort(signal.reason);

@@ -7,23 +7,14 @@ import { SandboxFiles } from "./sandbox-files.ts";
 import { SandboxNetwork } from "./sandbox-network.ts";
 import { SandboxPorts } from "./sandbox-ports.ts";
 import { SandboxProcesses } from "./sandbox-processes.ts";
-import type { EvalHandlers, EvalOptions } from "./eval-options.ts";
-import type {
-  BranchOptions,
-  CallOptions,
-  ControllerOptions,
-  ExecOptions,
-  ForkOptions,
-  LogsOptions,
-  OnceOptions,
-  SpawnFields,
-  UpdateSandboxOptions,
-} from "./options.ts";
+import type { CallOptions, ControllerOptions, OnceOptions } from "./call-options.ts";
+import type { BranchOptions, ExecOptions, LogsOptions, UpdateSandboxOptions } from "./options.gen.ts";
+import type { EvalHandlers, EvalOptions, ForkOptions, SpawnFields } from "./options.ts";
 import type { EvalResult, ExecResult, Pong, Sandbox as SandboxInfo, SandboxStats, Snapshot } from "./schema.gen.ts";
 
-/** Which daemon: a controller, or what it takes to make one */
+/** The daemon: a controller, or options for a new one */
 export type SandboxConnection = Omit<ControllerOptions, "timeoutMs"> & {
-  /** Used instead of a new one */
+  /** Used in place of a new one */
   controller?: Controller | undefined;
 };
 
@@ -47,17 +38,17 @@ export class Sandbox {
   readonly contexts: SandboxContexts;
   /** Its files */
   readonly files: SandboxFiles;
-  /** What it may connect to */
+  /** Its network policy */
   readonly network: SandboxNetwork;
   /** Servers inside it */
   readonly ports: SandboxPorts;
-  /** Its live processes */
+  /** Its processes */
   readonly processes: SandboxProcesses;
-  /** The daemon it lives in */
+  /** The daemon of the sandbox */
   readonly controller: Controller;
   private latest: SandboxInfo;
 
-  /** A handle on a sandbox that is known already, such as one of {@link Controller.spawnSandboxes} */
+  /** A handle on a known sandbox, such as one of {@link Controller.spawnSandboxes} */
   constructor(controller: Controller, info: SandboxInfo) {
     this.controller = controller;
     this.id = info.id;
@@ -70,18 +61,18 @@ export class Sandbox {
   }
 
   /**
-   * Forks a snapshot into one sandbox. It lives until it is killed, its `ttlSecs` or `idleTimeoutSecs` have passed, or, with
-   * `await using`, until the end of the block.
+   * Forks a snapshot into one sandbox. It runs until it is killed, its `ttlSecs` or `idleTimeoutSecs` pass, or, with `await using`, the
+   * block ends.
    *
-   * @throws NotFoundError when there is no such snapshot
-   * @throws ConnectionError when there is no daemon
+   * @throws NotFoundError when the snapshot does not exist
+   * @throws ConnectionError when the daemon cannot be reached
    * @example
    * ```ts
    * await using sandbox = await Sandbox.create("python", { ttlSecs: 600, env: { KEY: "value" } });
    * ```
    */
   static async create(tag: string, opts?: SandboxOptions): Promise<Sandbox>;
-  /** The same as the older SDK has it, with the tag among the options. */
+  /** The form of the older SDK, with the tag among the options. */
   static async create(opts: SandboxOptions & { snapshotTag: string }): Promise<Sandbox>;
   static async create(first: string | (SandboxOptions & { snapshotTag: string }), rest: SandboxOptions = {}): Promise<Sandbox> {
     const { snapshotTag, ...opts } = typeof first === "string" ? { ...rest, snapshotTag: first } : first;
@@ -92,8 +83,8 @@ export class Sandbox {
   }
 
   /**
-   * A handle on a sandbox that exists, by id or name.
-   * @throws NotFoundError when there is none
+   * A handle on an existing sandbox, by id or name.
+   * @throws NotFoundError when there is no such sandbox
    */
   static async connect(id: string, opts: SandboxConnection & CallOptions = {}): Promise<Sandbox> {
     const { controller: given, signal, timeoutMs, ...connection } = opts;
@@ -102,7 +93,7 @@ export class Sandbox {
   }
 
   /**
-   * Creates a sandbox, calls `fn` with it, and kills it whatever happens.
+   * Creates a sandbox, calls `fn` with it, and kills it, also when `fn` throws.
    *
    * @example
    * ```ts
@@ -118,18 +109,18 @@ export class Sandbox {
     }
   }
 
-  /** What was last heard of it; {@link refresh} asks again */
+  /** The last known state; {@link refresh} updates it */
   get info(): SandboxInfo {
     return this.latest;
   }
 
-  /** Asks for {@link info} again. */
+  /** Updates {@link info}. */
   async refresh(opts: CallOptions = {}): Promise<SandboxInfo> {
     return (this.latest = await this.controller.getSandbox(this.id, opts));
   }
 
   /**
-   * Runs a program to its end. An array is the program and its arguments, without a shell; a string is given to `/bin/sh -c` inside
+   * Runs a program to its end. An array is the program and its arguments, without a shell; a string is passed to `/bin/sh -c` inside
    * the guest. An exit code other than 0 is a result, not an error.
    *
    * @throws InvalidRequestError when the program could not be started
@@ -147,8 +138,8 @@ export class Sandbox {
 
   /**
    * Runs code in the warm interpreter, which keeps its state. The last expression is the result: as text in `result`, and as a
-   * value in `value` where JSON can carry it. What the code displays, such as figures and tables, is in `results`, by MIME type.
-   * With a callback, output and results come as they are made.
+   * value in `value` if JSON can represent it. Displayed objects, such as figures and tables, are in `results`, by MIME type.
+   * With a callback, output and results are reported while the code runs.
    *
    * @throws EvalError when the code raised an error, unless `throwOnError` is false
    * @throws TimeoutError after `timeoutSecs`; the interpreter stays usable
@@ -171,16 +162,16 @@ export class Sandbox {
     return await this.controller.pingSandbox(this.id, opts);
   }
 
-  /** Takes a snapshot of it as it is now, under the given tag or a made-up one; it goes on running. */
+  /** Takes a snapshot of the sandbox, under the given tag or a generated one. The sandbox continues to run. */
   async branch(tag?: string | BranchOptions, opts: BranchOptions = {}): Promise<Snapshot> {
     const given = typeof tag === "string" ? { ...opts, tag } : { ...tag, ...opts };
     return await this.controller.branchSandbox(this.id, given);
   }
 
   /**
-   * Forks it as it is now into `n` more; it goes on running.
+   * Forks the running sandbox into `n` sandboxes; it continues to run.
    *
-   * @throws LimitError when the host has no room for them
+   * @throws LimitError when the host has not enough resources
    * @example
    * ```ts
    * const tips = await sandbox.fork(3);
@@ -191,42 +182,42 @@ export class Sandbox {
     return sandboxes.map((info) => new Sandbox(this.controller, info));
   }
 
-  /** Stops its CPUs; its memory stays. */
+  /** Stops its CPUs; its memory stays allocated. */
   async pause(opts: CallOptions = {}): Promise<SandboxInfo> {
     return (this.latest = await this.controller.pauseSandbox(this.id, opts));
   }
 
-  /** Saves its memory and disk and gives back what it uses; it keeps its id and its name, and goes on after `resume()`. */
+  /** Saves its memory and disk and frees its resources. It keeps its id and name; `resume()` continues it. */
   async suspend(opts: CallOptions = {}): Promise<SandboxInfo> {
     return (this.latest = await this.controller.suspendSandbox(this.id, opts));
   }
 
-  /** Lets it go on after `pause()` or `suspend()`, with its clock set. */
+  /** Continues a paused or suspended sandbox and sets its clock. */
   async resume(opts: CallOptions = {}): Promise<SandboxInfo> {
     return (this.latest = await this.controller.resumeSandbox(this.id, opts));
   }
 
-  /** Lets it live so many seconds from now; null: until it is killed. */
+  /** Sets the seconds from now until it ends; null: it does not end by itself. */
   async extend(ttlSecs: number | null, opts: CallOptions = {}): Promise<SandboxInfo> {
     return await this.update({ ...opts, ttlSecs });
   }
 
-  /** Renames it, replaces its metadata, changes its life. */
+  /** Changes its name, metadata or time to live. */
   async update(opts: UpdateSandboxOptions): Promise<SandboxInfo> {
     return (this.latest = await this.controller.updateSandbox(this.id, opts));
   }
 
-  /** What it uses. */
+  /** Resource usage. */
   async stats(opts: CallOptions = {}): Promise<SandboxStats> {
     return await this.controller.sandboxStats(this.id, opts);
   }
 
-  /** What its console, its agent or its VMM wrote, as text that comes bit by bit. */
+  /** Log of its console, its agent or its VMM, as text in pieces. */
   logs(opts: LogsOptions = {}): AsyncIterable<string> {
     return this.controller.logs(this.id, opts);
   }
 
-  /** Ends it; resolves when everything of it is gone. False when it was gone already. */
+  /** Ends it; resolves when all its resources are freed. False when it had ended already. */
   async kill(opts: CallOptions = {}): Promise<boolean> {
     try {
       await this.controller.killSandbox(this.id, opts);

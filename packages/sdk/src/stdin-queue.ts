@@ -1,7 +1,7 @@
-// What is written to a process, in order: small pieces that wait for the one before are sent together.
+// Writes to the stdin of a process, in order. Small writes that are waiting are sent together.
 
 import { isStream } from "./upload.ts";
-import type { FileContent } from "./file-options.ts";
+import type { FileContent } from "./call-options.ts";
 
 type Item = {
   content: FileContent;

@@ -1,14 +1,14 @@
-// Text that arrives in pieces: lines, JSON lines, server-sent events. All incremental, none holds more than one line.
+// Text in pieces: lines, JSON lines, server-sent events. Incremental; buffers at most one line.
 
 import { ForkdError } from "./errors.ts";
 
-/** Longer lines than this are not ours */
+/** Limit of a line; the daemon's are shorter */
 const MAX_LINE = 16 * 1024 * 1024;
 
 /** One server-sent event */
 export type ServerEvent = { id: string | undefined; type: string; data: string };
 
-/** Text as it comes; a character split between two chunks comes with the second */
+/** Decoded text; a character split between two chunks is returned with the second */
 export async function* textOf(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<string> {
   const decoder = new TextDecoder();
   for await (const chunk of chunks) {
@@ -19,7 +19,7 @@ export async function* textOf(chunks: AsyncIterable<Uint8Array>): AsyncGenerator
   if (rest !== "") yield rest;
 }
 
-/** Lines without their ends; an unfinished last line counts */
+/** Lines without line ends; an unterminated last line is returned too */
 export async function* linesOf(chunks: AsyncIterable<Uint8Array>, maxLength: number = MAX_LINE): AsyncGenerator<string> {
   let pending = "";
   for await (const text of textOf(chunks)) {
@@ -34,14 +34,14 @@ export async function* linesOf(chunks: AsyncIterable<Uint8Array>, maxLength: num
   if (pending !== "") yield pending.replace(/\r$/, "");
 }
 
-/** One value per line; empty lines keep a connection alive and mean nothing */
+/** One value per line; empty lines are keep-alives */
 export async function* jsonLinesOf(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<unknown> {
   for await (const line of linesOf(chunks)) {
     if (line.trim() !== "") yield parseJson(line);
   }
 }
 
-/** Events that have data or an id; the last id counts on for events without one, comments are skipped */
+/** Events that have data or an id. The last id applies to later events without one. Comments are skipped */
 export async function* serverEventsOf(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<ServerEvent> {
   let id: string | undefined;
   let type = "";
@@ -70,7 +70,7 @@ export async function* serverEventsOf(chunks: AsyncIterable<Uint8Array>): AsyncG
   }
 }
 
-/** JSON from the daemon; anything else means that something else answered */
+/** JSON from the daemon; other content means that the server is not a daemon */
 export function parseJson(text: string): unknown {
   try {
     return JSON.parse(text);
@@ -93,7 +93,7 @@ function tooLong(maxLength: number): ForkdError {
   });
 }
 
-/** Everything in one piece */
+/** All pieces as one */
 export async function concat(chunks: AsyncIterable<Uint8Array>): Promise<Uint8Array> {
   const parts: Uint8Array[] = [];
   let length = 0;

@@ -1,4 +1,4 @@
-// Where the daemon is: option, then environment, then the default of the place this runs in.
+// Address of the daemon: option, then environment, then the default of the runtime.
 
 import { InvalidRequestError } from "./errors.ts";
 
@@ -9,28 +9,41 @@ export type Target =
   | {
       kind: "unix";
       socket: string;
-      /** Nobody chose this path: its folder must belong to this user, or somebody else may listen there */
+      /** The socket has the default path: its folder must belong to this user, or another user may listen there */
       uid?: number;
     }
   | { kind: "url"; url: string };
 
 type Env = { readonly [name: string]: string | undefined };
 
-/** What server runtimes have and browsers do not */
-export type Host = { env: Env; uid: number };
+/** Globals of server runtimes that browsers do not have */
+export type Host = {
+  env: Env;
+  uid: number;
+  cwd?: string;
+  /** throws for a path that does not exist; absent in runtimes without a synchronous realpath */
+  realPath?: ((path: string) => string) | undefined;
+};
 
-/** `unix:///path` and `unix:/path` name a socket, everything else is http or https */
+/** `unix:///path` and `unix:/path` name a socket; other addresses are http or https */
 export function resolveTarget(opts: { url?: string | undefined; socket?: string | undefined }, host: Host | undefined): Target {
   if (opts.url) return parseUrl(opts.url);
   if (opts.socket) return { kind: "unix", socket: opts.socket };
   if (host === undefined) return { kind: "url", url: DEFAULT_URL };
   if (host.env["FORKD_URL"]) return parseUrl(host.env["FORKD_URL"]);
-  // Never the port as a second try: on a shared machine it may be somebody else's daemon.
+  // No fallback to the TCP port: on a shared machine another user's daemon may listen there.
   if (host.env["FORKD_SOCKET"]) return { kind: "unix", socket: host.env["FORKD_SOCKET"] };
-  return { kind: "unix", socket: `${runFolder(host)}/forkd.sock`, uid: host.uid };
+  return { kind: "unix", socket: defaultSocket(host), uid: host.uid };
 }
 
-/** The token to send; one that cannot be a header is refused before anything is sent */
+/** Id of the store that FORKD_HOME names, sent to the default socket: a daemon of another store must refuse the request */
+export function resolveStore(target: Target, host: Host | undefined): string | undefined {
+  const home = host?.env["FORKD_HOME"];
+  if (!home || target.kind !== "unix" || absolute(target.socket, host) !== defaultSocket(host)) return undefined;
+  return storeId(realOf(absolute(home, host), host));
+}
+
+/** The token to send. One that is not a valid header value is refused before anything is sent */
 export function resolveToken(option: string | undefined, host: Host | undefined): string | undefined {
   const token = (option ?? host?.env["FORKD_TOKEN"] ?? "").trim();
   if (token === "") return undefined;
@@ -42,27 +55,69 @@ export function resolveToken(option: string | undefined, host: Host | undefined)
   return token;
 }
 
-/** Node, Deno and Bun have `process`; a page has not */
+/** Node, Deno and Bun have `process`; browsers do not */
 export function currentHost(): Host | undefined {
   const { process, document } = globalThis as {
-    process?: { env?: Env; getuid?: () => number; versions?: { node?: string } };
+    process?: {
+      env?: Env;
+      getuid?: () => number;
+      cwd?: () => string;
+      versions?: { node?: string };
+      getBuiltinModule?: (id: string) => unknown;
+    };
     document?: unknown;
   };
   if (process?.env === undefined || process.versions?.node === undefined || document !== undefined) return undefined;
-  return { env: process.env, uid: process.getuid?.() ?? 0 };
+  // no import, not even a dynamic one: browsers load this file, and the result is needed synchronously
+  const fs = process.getBuiltinModule?.("fs") as { realpathSync: (path: string) => string } | undefined;
+  const realPath = fs && ((path: string) => fs.realpathSync(path));
+  return { env: process.env, uid: process.getuid?.() ?? 0, cwd: process.cwd?.() ?? "/", realPath };
 }
 
-/** How a target is shown and how its requests are named in errors */
+/** Address shown to users and in errors */
 export function describeTarget(target: Target): string {
   return target.kind === "unix" ? `unix://${target.socket}` : target.url;
 }
 
-/** The same folder as the daemon's own */
-function runFolder({ env, uid }: Host): string {
-  if (env["FORKD_RUN"]) return env["FORKD_RUN"];
-  if (env["XDG_RUNTIME_DIR"]) return `${env["XDG_RUNTIME_DIR"]}/forkd`;
+/** As in the daemon: a store other than the default one has a run folder named after it */
+function defaultSocket(host: Host): string {
+  const { env, uid } = host;
+  if (env["FORKD_RUN"]) return `${absolute(env["FORKD_RUN"], host)}/forkd.sock`;
   const temporary = env["TMPDIR"] || env["TMP"] || env["TEMP"] || "/tmp";
-  return `${temporary.length > 1 ? temporary.replace(/\/$/, "") : temporary}/forkd-${uid}`;
+  const base = absolute(env["XDG_RUNTIME_DIR"] ? `${env["XDG_RUNTIME_DIR"]}/forkd` : `${temporary}/forkd-${uid}`, host);
+  if (!env["FORKD_HOME"]) return `${base}/forkd.sock`;
+  const usual = uid === 0 ? "/var/lib/forkd" : `${env["XDG_DATA_HOME"] || `${env["HOME"] ?? ""}/.local/share`}/forkd`;
+  const [home, known] = [env["FORKD_HOME"], usual].map((path) => realOf(absolute(path, host), host));
+  return home === known ? `${base}/forkd.sock` : `${base}-${storeId(home ?? "")}/forkd.sock`;
+}
+
+/** FNV-1a, 64 bits */
+function storeId(path: string): string {
+  let hash = 0xcbf29ce484222325n;
+  for (const byte of new TextEncoder().encode(path)) hash = BigInt.asUintN(64, (hash ^ BigInt(byte)) * 0x100000001b3n);
+  return hash.toString(16).padStart(16, "0");
+}
+
+function absolute(path: string, host: Host | undefined): string {
+  const names: string[] = [];
+  for (const name of (path.startsWith("/") ? path : `${host?.cwd ?? ""}/${path}`).split("/")) {
+    if (name === "..") names.pop();
+    else if (name !== "" && name !== ".") names.push(name);
+  }
+  return `/${names.join("/")}`;
+}
+
+/** Resolves links in the part of the path that exists */
+function realOf(path: string, host: Host | undefined): string {
+  if (host?.realPath === undefined || path === "/") return path;
+  try {
+    return host.realPath(path);
+  } catch {
+    // the path does not exist, or is not readable
+    const at = path.lastIndexOf("/");
+    const parent = realOf(path.slice(0, at) || "/", host);
+    return `${parent === "/" ? "" : parent}${path.slice(at)}`;
+  }
 }
 
 function parseUrl(text: string): Target {

@@ -1,4 +1,4 @@
-// Unix sockets, which fetch cannot reach. The only file that uses node:*, loaded only when a socket is used.
+// Transport over Unix sockets, which fetch does not support. Uses node:*, so it is loaded only when a socket is used.
 
 import { lstat } from "node:fs/promises";
 import { Agent, request as httpRequest, type ClientRequest, type IncomingMessage } from "node:http";
@@ -7,10 +7,10 @@ import { pipeline } from "node:stream/promises";
 import { dirname } from "node:path";
 import { StaleConnection, type Transport, type WireResponse } from "./transport.ts";
 
-/** One pool per socket, shared by all controllers. Node unrefs idle connections, so none keeps the process alive */
+/** One pool per socket, shared by all controllers. Node unrefs idle connections, so they do not keep the process alive */
 const agents = new Map<string, Agent>();
 
-/** With `uid`, the socket's folder must be this user's own */
+/** With `uid`, the socket's folder must belong to that user */
 export async function unixTransport(socketPath: string, opts: { uid?: number | undefined } = {}): Promise<Transport> {
   if (opts.uid !== undefined) await refuseForeignFolder(dirname(socketPath), opts.uid);
   const agent = agents.get(socketPath) ?? new Agent({ keepAlive: true });
@@ -19,7 +19,7 @@ export async function unixTransport(socketPath: string, opts: { uid?: number | u
     new Promise<WireResponse>((resolve, reject) => {
       const request = httpRequest({ agent, socketPath, method, path, headers: { host: "forkd", te: "trailers", ...headers }, signal });
       request.once("response", (response) => resolve(wireResponse(request, response)));
-      // Stays for the whole life of the request: an error after the answer is the answer's, and must not end the process.
+      // Stays for the life of the request: an unhandled error after the answer would end the process.
       request.on("error", (error) =>
         reject(isStale(request, error) ? new StaleConnection("The connection was closed.", { cause: error }) : error),
       );
@@ -31,7 +31,7 @@ export async function unixTransport(socketPath: string, opts: { uid?: number | u
 async function refuseForeignFolder(folder: string, uid: number): Promise<void> {
   const info = await lstat(folder);
   if (info.isDirectory() && info.uid === uid && (info.mode & 0o022) === 0) return;
-  throw new Error(`${folder} is not a folder that only you can write to, so somebody else may listen there`);
+  throw new Error(`${folder} is not a folder that only you can write to, so another user may listen there`);
 }
 
 function isStale(request: ClientRequest, error: NodeJS.ErrnoException): boolean {
@@ -59,7 +59,7 @@ function textOf(request: ClientRequest, response: IncomingMessage): Promise<stri
     response.on("data", (part: string) => (text += part));
     response.once("error", reject);
     response.once("end", () => {
-      // The answer to an upload may come before its end: the rest need not be sent.
+      // The answer to an upload may arrive before its end: the rest need not be sent.
       if (!request.writableFinished) request.destroy();
       resolve(text);
     });

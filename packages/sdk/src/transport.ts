@@ -1,6 +1,6 @@
-// How bytes get to the daemon and back: what every transport does, and the one on fetch.
+// Interface of transports to the daemon, and the transport on fetch.
 
-/** One request, ready to be sent */
+/** One request, ready to send */
 export type WireRequest = {
   method: string;
   /** path and query */
@@ -10,24 +10,24 @@ export type WireRequest = {
   signal: AbortSignal;
 };
 
-/** An answer whose body has not been read; exactly one of `text`, `chunks` and `cancel` must be called */
+/** An answer with an unread body; call exactly one of `text`, `chunks` and `cancel` */
 export type WireResponse = {
   status: number;
   header(name: string): string | undefined;
   text(): Promise<string>;
   chunks(): AsyncIterable<Uint8Array>;
-  /** After the last chunk: why the answer is not whole, where the transport can tell */
+  /** After the last chunk: why the answer is incomplete, if the transport can detect it */
   problem?(): string | undefined;
   cancel(): void;
 };
 
-/** Rejects when no answer came; whatever it rejects with becomes the cause */
+/** Rejects when there was no answer; the rejection becomes the cause */
 export type Transport = (request: WireRequest) => Promise<WireResponse>;
 
-/** The part of fetch that is used */
+/** The used subset of fetch */
 export type Fetch = (url: string, init: RequestInit & { duplex?: "half" }) => Promise<Response>;
 
-/** A connection that the server had closed while it lay idle: the request never reached anybody */
+/** The server closed the connection while it was idle; it did not process the request */
 export class StaleConnection extends Error {
   override readonly name = "StaleConnection";
 }
@@ -39,7 +39,7 @@ export function fetchTransport(base: string, fetch: Fetch): Transport {
       method,
       headers,
       signal,
-      // The daemon never redirects, and a token must not follow one.
+      // The daemon does not redirect, and a redirect must not get the token.
       redirect: "error",
       ...(body === undefined ? {} : { body: isStream ? streamOf(body) : (body as string) }),
       ...(isStream ? { duplex: "half" as const } : {}),
@@ -54,7 +54,7 @@ export function fetchTransport(base: string, fetch: Fetch): Transport {
   };
 }
 
-/** With a reader: not every browser can iterate a stream */
+/** With a reader: some browsers cannot iterate a stream */
 async function* chunksOf(response: Response): AsyncGenerator<Uint8Array> {
   const reader = response.body?.getReader();
   if (reader === undefined) return;
@@ -67,7 +67,7 @@ async function* chunksOf(response: Response): AsyncGenerator<Uint8Array> {
       yield value;
     }
   } finally {
-    // What cancelling fails with has been said by read() already, or nobody listens any more.
+    // read() has already reported the error, or the stream is no longer read.
     if (!isDone) reader.cancel().catch(() => undefined);
   }
 }

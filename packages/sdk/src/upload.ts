@@ -1,11 +1,11 @@
-// Content on its way up: every chunk shows that the call is alive, and a source that fails is the caller's error, not the network's.
+// Request bodies. Each chunk restarts the time limit. An error of the source is the caller's, not the network's.
 
 import type { Deadline } from "./deadline.ts";
-import type { FileContent } from "./file-options.ts";
+import type { FileContent } from "./call-options.ts";
 
 export class Upload {
   readonly body: FileContent;
-  /** What the caller's own stream threw */
+  /** The error that the caller's stream threw */
   failure: Error | undefined;
 
   constructor(content: FileContent, deadline: Deadline) {
@@ -25,7 +25,7 @@ export class Upload {
   }
 }
 
-/** A stream can be read once only: such a request is never repeated */
+/** A stream can be read only once, so its request is never repeated */
 export function isStream(content: FileContent): content is AsyncIterable<Uint8Array> {
   return typeof content === "object" && !(content instanceof Uint8Array);
 }

@@ -1,7 +1,7 @@
-// From the names of this package to the names on the wire.
+// Encodes options for the wire.
 
 import { InvalidRequestError } from "./errors.ts";
-import type { OnceOptions, ProgressOptions } from "./options.ts";
+import type { OnceOptions, ProgressOptions } from "./call-options.ts";
 
 export type QueryValues = { [name: string]: string | number | boolean | readonly string[] | undefined };
 
@@ -11,7 +11,7 @@ type Snake<S extends string> = S extends `${infer Head}${infer Tail}`
     : `_${Lowercase<Head>}${Snake<Tail>}`
   : "";
 
-/** The same object with its own keys in snake_case; values stay as they are */
+/** The same object with keys in snake_case; values are unchanged */
 export type Wire<T> = T extends unknown ? { [K in keyof T & string as Snake<K>]: T[K] } : never;
 
 export function toWire<T extends object>(fields: T): Wire<T> {
@@ -19,15 +19,15 @@ export function toWire<T extends object>(fields: T): Wire<T> {
   return Object.fromEntries(entries) as Wire<T>;
 }
 
-/** What the daemon is told, and what is about the call itself */
+/** Splits options into fields for the daemon and options of the call */
 export function split<T extends ProgressOptions>(opts: T): { fields: Wire<Omit<T, keyof ProgressOptions>>; call: OnceOptions } {
   const { signal, timeoutMs, idempotencyKey, onProgress: _, ...fields } = opts;
   return { fields: toWire(fields), call: { signal, timeoutMs, idempotencyKey } };
 }
 
 /**
- * A path whose values are single segments: nothing in them can lead to another route
- * @throws InvalidRequestError for a value that is no name
+ * A path from single segments; their values are escaped, so that they cannot reach another route
+ * @throws InvalidRequestError for an invalid name
  */
 export function path(parts: TemplateStringsArray, ...values: string[]): string {
   const segments = values.map((value) => {
@@ -41,7 +41,7 @@ export function path(parts: TemplateStringsArray, ...values: string[]): string {
   return String.raw({ raw: parts }, ...segments);
 }
 
-/** `?a=1&b=x&b=y`; what is undefined or false is left out */
+/** `?a=1&b=x&b=y`; undefined and false are omitted */
 export function queryString(values: QueryValues | undefined): string {
   const search = new URLSearchParams();
   for (const [name, value] of Object.entries(values ?? {})) {
@@ -53,17 +53,17 @@ export function queryString(values: QueryValues | undefined): string {
   return text === "" ? "" : `?${text}`;
 }
 
-/** `key=value` each, as filters take them */
+/** Filters in the form `key=value` */
 export function pairs(metadata: Record<string, string> | undefined): string[] | undefined {
   return metadata === undefined ? undefined : Object.entries(metadata).map(([key, value]) => `${key}=${value}`);
 }
 
-/** A creation: safe to repeat because it has a key, unless the caller wants none */
+/** A creation has an idempotency key, which makes it safe to repeat, unless the caller passes null */
 export function withKey<T extends OnceOptions>(call: T): T {
   return call.idempotencyKey === undefined ? { ...call, idempotencyKey: newKey() } : call;
 }
 
-/** Not crypto.randomUUID, which pages without TLS do not have */
+/** Not crypto.randomUUID, which is missing in pages without TLS */
 function newKey(): string {
   const bytes = crypto.getRandomValues(new Uint8Array(16));
   return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");

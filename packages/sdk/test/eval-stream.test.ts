@@ -1,4 +1,4 @@
-// Code that tells what comes of it while it runs.
+// Streamed evals.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -6,7 +6,7 @@ import { Controller, Sandbox } from "../src/index.ts";
 import { FakeDaemon, type Override } from "./helpers/fake-daemon.ts";
 import { EVAL_EVENTS, evalResult } from "./helpers/samples.ts";
 
-/** A daemon whose evals stream this */
+/** A daemon that streams these events for an eval */
 function streaming(...parts: string[]): Override {
   return ({ route }, response) => {
     if (route !== "evalStream") return false;
@@ -16,7 +16,7 @@ function streaming(...parts: string[]): Override {
   };
 }
 
-test("callbacks are called in order, and the answer has all of it", async () => {
+test("callbacks are called in order, and the result is complete", async () => {
   await using daemon = await FakeDaemon.start(streaming(...EVAL_EVENTS));
   const sandbox = await Sandbox.connect("sb-1", { controller: new Controller({ socket: daemon.socket }) });
   const seen: unknown[] = [];
@@ -30,7 +30,7 @@ test("callbacks are called in order, and the answer has all of it", async () => 
   assert.deepEqual(result, { ...evalResult, stdout: "one\n", stderr: "two", results });
 });
 
-test("an error of the daemon is one of the call, and so is a stream without an end", async () => {
+test("an error of the daemon rejects the call, and so does a stream without an end", async () => {
   const [first] = EVAL_EVENTS;
   const failed = JSON.stringify({ error: "Too late.", code: "EVAL_TIMEOUT", hint: "", request_id: "r" });
   await using daemon = await FakeDaemon.start(streaming(first, `event: error\ndata: ${failed}\n\n`));
@@ -41,7 +41,7 @@ test("an error of the daemon is one of the call, and so is a stream without an e
   await assert.rejects(controller.evalCode("sb-1", "x", { onStdout }), { name: "ConnectionError" });
 });
 
-test("contexts are named by id or by what was answered", async () => {
+test("contexts are given by id or as objects", async () => {
   await using daemon = await FakeDaemon.start();
   const sandbox = await Sandbox.connect("sb-1", { controller: new Controller({ socket: daemon.socket }) });
   const context = await sandbox.contexts.create("bash", { cwd: "/srv" });

@@ -1,4 +1,4 @@
-// The stream of events survives its connection.
+// The stream of events, across lost connections.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -14,14 +14,15 @@ function line(id: number): string {
 }
 
 for (const way of ["socket", "url"] as const) {
-  test(`over ${way}: goes on after the last event, through breaks and a daemon that starts`, async () => {
+  test(`over ${way}: resumes after the last event, across lost connections and a restart of the daemon`, async () => {
+    const read = Promise.withResolvers<void>();
     await using daemon = await FakeDaemon.start((_seen, response, count) => {
       if (count === 2) return problem(response, 503, { code: "STOPPING", error: "Stops." });
       response.writeHead(200, { "content-type": "text/event-stream" });
       response.write("retry: 1000\n\n");
       if (count === 1) {
         response.write(line(7) + line(8));
-        setTimeout(() => response.destroy(), 20);
+        void read.promise.then(() => response.destroy());
       } else {
         response.write(": still here\n\n" + line(9));
       }
@@ -37,6 +38,7 @@ for (const way of ["socket", "url"] as const) {
       signal: abort.signal,
     })) {
       ids.push(id);
+      if (id === 8) read.resolve();
       if (id === 9) abort.abort();
     }
     assert.deepEqual(ids, [7, 8, 9]);
@@ -48,7 +50,7 @@ for (const way of ["socket", "url"] as const) {
   });
 }
 
-test("a first connection that fails is an error, and so is a token that is taken away", async () => {
+test("a failed first connection is an error, and so is a revoked token", async () => {
   await using daemon = await FakeDaemon.start((_seen, response, count) => {
     if (count > 1) return problem(response, 401, { code: "UNAUTHORIZED", error: "No." });
     response.writeHead(200, { "content-type": "text/event-stream" }).end(line(1));
@@ -56,14 +58,16 @@ test("a first connection that fails is an error, and so is a token that is taken
   });
   await assert.rejects(Array.fromAsync(new Controller({ socket: daemon.socket }).events()), { name: "AuthenticationError" });
   assert.equal(daemon.seen.length, 2);
-  await assert.rejects(Array.fromAsync(new Controller({ socket: "/tmp/none/forkd.sock" }).events()), { name: "ConnectionError" });
+  await assert.rejects(Array.fromAsync(new Controller({ socket: "/nonexistent/forkd.sock" }).events()), { name: "ConnectionError" });
 });
 
 test("a signal ends the wait for the first event", async () => {
+  const abort = new AbortController();
   await using daemon = await FakeDaemon.start((_seen, response) => {
     response.writeHead(200, { "content-type": "text/event-stream" }).flushHeaders();
+    abort.abort();
     return true;
   });
-  const events = new Controller({ socket: daemon.socket }).events({ signal: AbortSignal.timeout(50) });
+  const events = new Controller({ socket: daemon.socket }).events({ signal: abort.signal });
   assert.deepEqual(await Array.fromAsync(events), []);
 });

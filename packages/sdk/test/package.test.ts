@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import { once } from "node:events";
-import { mkdir, mkdtemp, readFile, rename, rm, writeFile } from "node:fs/promises";
+import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { createServer } from "node:http";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
@@ -12,7 +12,7 @@ import { promisify } from "node:util";
 
 const run = promisify(execFile);
 const ROOT = resolve(import.meta.dirname, "..", "..", "..");
-/** not the project's own: what the machine has */
+/** the node of the machine, not the project's */
 const OTHER_NODE = "/usr/bin/node";
 
 describe("the published package", () => {
@@ -25,8 +25,10 @@ describe("the published package", () => {
   before(async () => {
     dir = await mkdtemp(join(tmpdir(), "forkd-sdk-"));
     await run(process.execPath, ["--disable-warning=ExperimentalWarning", join(ROOT, "scripts", "build-npm.ts"), join(dir, "packages")]);
-    await mkdir(join(dir, "node_modules"));
-    await rename(join(dir, "packages", "sdk"), join(dir, "node_modules", "forkd"));
+    await writeFile(join(dir, "package.json"), "{}");
+    // as docs/sdk-ts.md says
+    const install = ["install", "--offline", "--no-audit", "--no-fund", `forkd@file:${join(dir, "packages", "sdk")}`];
+    await run("npm", install, { cwd: dir });
     server.listen(join(dir, "api.sock"));
     await once(server, "listening");
   });
@@ -38,7 +40,7 @@ describe("the published package", () => {
 
   it("has no dependencies, types, and no TypeScript", async () => {
     const manifest = JSON.parse(await readFile(join(dir, "node_modules", "forkd", "package.json"), "utf8")) as Record<string, unknown>;
-    assert.equal(manifest["name"], "forkd");
+    assert.equal(manifest["name"], "forkd-vm");
     assert.equal(manifest["dependencies"], undefined);
     const index = await readFile(join(dir, "node_modules", "forkd", "index.js"), "utf8");
     assert.doesNotMatch(index, /\.ts"/);

@@ -1,4 +1,4 @@
-// Servers inside a sandbox, as a program sees them: requests as `fetch` has them, and bare connections.
+// Requests and TCP connections to servers inside a sandbox.
 
 import assert from "node:assert/strict";
 import { once } from "node:events";
@@ -32,7 +32,7 @@ const servers = [0, 1].map(() =>
       socket.end(`HTTP/1.1 502 Bad Gateway\r\nContent-Length: ${body.length}\r\nConnection: close\r\n\r\n${body}`);
       return;
     }
-    // said in one piece with the answer: none of it may be lost
+    // sent in one packet with the answer: no byte may be lost
     socket.write("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n\r\nhello ");
     socket.write(head);
     socket.pipe(socket);
@@ -60,7 +60,7 @@ after(async () => {
   await rm(folder, { recursive: true });
 });
 
-/** The same over both */
+/** The same over both transports */
 function each(what: string, run: (controller: Controller) => Promise<void>): void {
   for (const at of [0, 1]) {
     test(`${what}, over ${at === 0 ? "a socket" : "TCP"}`, async () => {
@@ -86,7 +86,7 @@ each("a request has its method, headers and body, and the token beside the serve
   assert.equal(headers["content-length"], "3");
 });
 
-each("bodies come and go bit by bit", async (controller) => {
+each("bodies are streamed in both directions", async (controller) => {
   answer = (_request, response) => {
     response.write("one ");
     setImmediate(() => response.end("two"));
@@ -101,20 +101,21 @@ each("bodies come and go bit by bit", async (controller) => {
   assert.deepEqual([seen[0]?.body, seen[0]?.headers["transfer-encoding"]], ["ab", "chunked"]);
 });
 
-each("a path stays with the server", async (controller) => {
+each("a path cannot leave the server", async (controller) => {
   answer = (_request, response) => void response.end();
   for (const path of ["/../../../../stop", "..%2f../x", "/%2e%2e/%2e%2e/%2e%2e/%2e%2e/stop", "//evil.example/x"])
     await (await controller.fetchPort("sb-1", 8000, path)).text();
   for (const { url } of seen) assert.match(url, /^\/v1\/sandboxes\/sb-1\/proxy\/8000\//);
 });
 
-each("what the daemon itself says is an error, what a server says is not", async (controller) => {
+each("an error answer of the daemon is an error, one of a server is not", async (controller) => {
   answer = (_request, response) => {
     response.setHeader("x-forkd-error", "PORT_CLOSED");
     problem(response, 502, { code: "PORT_CLOSED", error: "Cannot connect: nothing listens." });
   };
   await assert.rejects(controller.fetchPort("sb-1", 8000, "/"), { code: "PORT_CLOSED", status: 502, requestId: "req-1" });
-  answer = (_request, response) => void problem(response, 502, { code: "PORT_CLOSED", error: "a server that pretends" });
+  answer = (_request, response) =>
+    void problem(response, 502, { code: "PORT_CLOSED", error: "a server that forges the daemon's error header" });
   assert.equal((await controller.fetchPort("sb-1", 8000, "/")).status, 502);
 });
 
@@ -125,7 +126,7 @@ each("a redirect is an answer", async (controller) => {
   assert.equal(response.headers.get("location"), "/v1/sandboxes/sb-1/proxy/8000/login");
 });
 
-each("an answer without a body has none", async (controller) => {
+each("an answer without a body", async (controller) => {
   answer = (request, response) => void response.writeHead(request.method === "HEAD" ? 200 : 204, { "x-a": "b" }).end();
   for (const [method, status] of [
     ["HEAD", 200],
@@ -137,13 +138,11 @@ each("an answer without a body has none", async (controller) => {
 });
 
 each("an abort ends it with its reason", async (controller) => {
-  answer = () => undefined;
   const reason = new Error("enough");
   await assert.rejects(controller.fetchPort("sb-1", 8000, "/", { signal: AbortSignal.abort(reason) }), reason);
   const late = new AbortController();
-  const asked = controller.fetchPort("sb-1", 8000, "/", { signal: late.signal });
-  setTimeout(() => late.abort(reason), 20);
-  await assert.rejects(asked, reason);
+  answer = () => late.abort(reason);
+  await assert.rejects(controller.fetchPort("sb-1", 8000, "/", { signal: late.signal }), reason);
 });
 
 each("a connection carries bytes both ways, and the end of each direction", async (controller) => {
@@ -156,7 +155,7 @@ each("a connection carries bytes both ways, and the end of each direction", asyn
   assert.deepEqual([headers.upgrade, headers.authorization], ["tcp", "Bearer tok-123"]);
 });
 
-each("a connection that is refused says why", async (controller) => {
+each("a refused connection has the reason", async (controller) => {
   await assert.rejects(controller.connectPort("sb-1", 9999), { code: "PORT_CLOSED", status: 502 });
 });
 

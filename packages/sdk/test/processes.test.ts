@@ -1,8 +1,7 @@
-// Handles on live processes: output, input in order, connections that break.
+// Handles on processes: output, input in order, lost connections.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { setTimeout as sleep } from "node:timers/promises";
 import { Controller, SandboxProcesses, type Process, type ProcessOutput } from "../src/index.ts";
 import { FakeDaemon, problem, type Override } from "./helpers/fake-daemon.ts";
 import { PROCESS_EVENTS } from "./helpers/samples.ts";
@@ -16,7 +15,7 @@ function events(response: ServerResponse, ...parts: string[]): true {
   return true;
 }
 
-/** Answers what opens a stream with these, one after another; everything else from the table */
+/** Answers requests that open a stream with these, in order; other requests from the table */
 function streams(...answers: ((response: ServerResponse) => true)[]): Override {
   let at = 0;
   return ({ route, headers }, response) => {
@@ -57,12 +56,13 @@ for (const way of ["socket", "url"] as const) {
     await assert.rejects(process.output().next(), { code: "BAD_REQUEST" });
   });
 
-  test(`over ${way}: a connection that breaks is put together again where it broke`, async () => {
+  test(`over ${way}: a stream resumes at its cursor after a lost connection`, async () => {
+    const read = Promise.withResolvers<void>();
     await using daemon = await FakeDaemon.start(
       streams(
         (response) => {
           events(response, STARTED, FIRST);
-          setTimeout(() => response.destroy(), 20);
+          void read.promise.then(() => response.destroy());
           return true;
         },
         (response) => problem(response, 503, { code: "STOPPING", error: "Stops." }),
@@ -76,7 +76,10 @@ for (const way of ["socket", "url"] as const) {
     );
     let text = "";
     const process = await processesOf(daemon, way).start(["x"], {
-      onStdout: (out) => void (text += out),
+      onStdout: (out) => {
+        text += out;
+        read.resolve();
+      },
       onStderr: (err) => void (text += err),
     });
     assert.equal((await process.wait()).exit_code, 3);
@@ -90,7 +93,7 @@ for (const way of ["socket", "url"] as const) {
   });
 }
 
-test("loss is told, to handlers and to readers", async () => {
+test("lost output is reported to handlers and readers", async () => {
   const lost = 'id: 9-0\nevent: lost\ndata: {"channel":"stdout","bytes":4}\n\n';
   await using daemon = await FakeDaemon.start(streams((response) => events(response, STARTED, FIRST, lost, EXIT)));
   const told: unknown[] = [];
@@ -103,14 +106,14 @@ test("loss is told, to handlers and to readers", async () => {
   assert.deepEqual(daemon.seen[1]?.query, { encoding: "base64" });
 });
 
-test("a place to attach from is start, now or a cursor", async () => {
+test("attach accepts start, now or a cursor", async () => {
   await using daemon = await FakeDaemon.start(streams(whole));
   await (await processesOf(daemon).attach("web", { from: "now" })).wait();
   assert.deepEqual(daemon.last.query, { stdout_from: "now", stderr_from: "now", encoding: "base64" });
   await assert.rejects(processesOf(daemon).attach("web", { from: "yesterday" }), { code: "BAD_REQUEST" });
 });
 
-test("the first answer that is an error is one, and so is a daemon that stays away", async () => {
+test("an error answer is an error, and so is a daemon that does not return", async () => {
   await using daemon = await FakeDaemon.start((_seen, response) => problem(response, 422, { code: "EXEC_FAILED", error: "No." }));
   await assert.rejects(processesOf(daemon).start(["x"]), { name: "InvalidRequestError", code: "EXEC_FAILED" });
   assert.equal(daemon.seen.length, 1, "a program was started twice");
@@ -120,12 +123,11 @@ test("the first answer that is an error is one, and so is a daemon that stays aw
   await assert.rejects(process.wait(), { name: "SandboxGoneError", code: "VMM_EXITED" });
 });
 
-test("writes come in the order of the calls, and small ones together", async () => {
+test("writes keep the order of the calls, and small ones are sent together", async () => {
   const bodies: string[] = [];
-  await using daemon = await FakeDaemon.start(async (seen, response) => {
+  await using daemon = await FakeDaemon.start((seen, response) => {
     if (seen.route === "startProcess") return events(response, STARTED);
     bodies.push(`${String(seen.body)}${(seen.query as { close?: boolean }).close === true ? "." : ""}`);
-    await sleep(20);
     return false;
   });
   const process = await processesOf(daemon).start(["cat"], { stdin: true });
@@ -145,7 +147,7 @@ test("writes come in the order of the calls, and small ones together", async () 
   process.detach();
 });
 
-test("a write that fails fails alone", async () => {
+test("a failed write does not fail later ones", async () => {
   await using daemon = await FakeDaemon.start((seen, response, count) => {
     if (seen.route === "startProcess") return events(response, STARTED);
     if (count === 1) return problem(response, 409, { code: "STDIN_CLOSED", error: "Closed." });
@@ -157,7 +159,7 @@ test("a write that fails fails alone", async () => {
   process.detach();
 });
 
-test("detach ends the watching and nothing else; so does leaving the loop", async () => {
+test("detach ends only the watch; so does leaving the loop", async () => {
   await using daemon = await FakeDaemon.start(streams((response) => events(response, STARTED, FIRST)));
   const process: Process = await processesOf(daemon).start(["x"], { onStdout: () => undefined });
   const waiting = process.wait();
@@ -174,7 +176,7 @@ test("detach ends the watching and nothing else; so does leaving the loop", asyn
   assert.ok(!daemon.names.includes("killProcess") && !daemon.names.includes("signalProcess"));
 });
 
-test("the caller's signal ends the watching", async () => {
+test("the caller's signal ends the watch", async () => {
   await using daemon = await FakeDaemon.start(streams((response) => events(response, STARTED)));
   const caller = new AbortController();
   const process = await processesOf(daemon).start(["x"], { signal: caller.signal });
@@ -183,7 +185,7 @@ test("the caller's signal ends the watching", async () => {
   await assert.rejects(processesOf(daemon).start(["x"], { signal: AbortSignal.abort(new Error("mine")) }), { message: "mine" });
 });
 
-test("a handler that fails ends the watching, and is told to who waits", async () => {
+test("an error of a handler ends the watch, and wait rejects with it", async () => {
   await using daemon = await FakeDaemon.start(streams((response) => events(response, STARTED, FIRST)));
   const onStdout = (): never => {
     throw new Error("screen full");

@@ -1,7 +1,9 @@
-// Every method sends a request that the route table takes, and together they reach every route.
+// Every method sends a valid request, and together the methods reach every route.
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
+import { methodsOf } from "../../../scripts/gen/methods.ts";
+import { buildOpenapi } from "../../daemon/src/api/openapi.ts";
 import { routes } from "../../daemon/src/api/routes.ts";
 import { Controller } from "../src/index.ts";
 import { FakeDaemon } from "./helpers/fake-daemon.ts";
@@ -28,6 +30,13 @@ const cases: Case[] = [
   { route: "collectGarbage", call: (c) => c.gc({ dryRun: true }), body: { dry_run: true } },
   { route: "getTree", call: (c) => c.tree() },
   { route: "getStats", call: (c) => c.stats() },
+  { route: "getHistory", call: (c) => c.history() },
+  {
+    route: "createUiLink",
+    call: (c) => c.createUiLink({ scope: "read", sessionSecs: 600 }),
+    body: { scope: "read", session_secs: 600 },
+  },
+  { route: "deleteUiSessions", call: (c) => c.deleteUiSessions() },
   { route: "listTokens", call: (c) => c.listTokens() },
   {
     route: "createToken",
@@ -67,12 +76,14 @@ const cases: Case[] = [
     call: (c) =>
       c.createSnapshot("py", {
         memoryMib: 512,
+        cpu: "host",
         diskMib: 1024,
         warmUp: { kernels: [{ language: "python", code: "import numpy" }], timeoutSecs: 9 },
       }),
     body: {
       tag: "py",
       memory_mib: 512,
+      cpu: "host",
       disk_mib: 1024,
       warm_up: { kernels: [{ language: "python", code: "import numpy" }], timeout_secs: 9 },
     },
@@ -138,8 +149,8 @@ const cases: Case[] = [
   { route: "interruptContext", call: (c) => c.interruptContext("sb-1", "bash-1"), params: { id: "sb-1", context: "bash-1" } },
   {
     route: "branchSandbox",
-    call: (c) => c.branchSandbox("sb-1", { tag: "b", wait: false, mode: "live", measureDiff: true, parentTag: "p" }),
-    body: { tag: "b", wait: false, mode: "live", measure_diff: true, parent_tag: "p" },
+    call: (c) => c.branchSandbox("sb-1", { tag: "b", wait: false, hold: true, mode: "live", measureDiff: true, parentTag: "p" }),
+    body: { tag: "b", wait: false, hold: true, mode: "live", measure_diff: true, parent_tag: "p" },
   },
   { route: "forkSandbox", call: (c) => c.forkSandbox("sb-1", { n: 2, tag: "t" }), body: { n: 2, tag: "t" } },
   { route: "pauseSandbox", call: (c) => c.pauseSandbox("sb-1"), params: { id: "sb-1" } },
@@ -162,6 +173,12 @@ const cases: Case[] = [
     call: (c) => c.setNetwork("sb-1", { mode: "allow", allow: ["*.example:443"], egressLimitBytes: 5 }),
     params: { id: "sb-1" },
     body: { mode: "allow", allow: ["*.example:443"], egress_limit_bytes: 5 },
+  },
+  {
+    route: "setNetwork",
+    call: (c) => c.setNetwork("sb-1", { mode: "open", deny: ["203.0.113.0/24:25"] }),
+    params: { id: "sb-1" },
+    body: { mode: "open", deny: ["203.0.113.0/24:25"] },
   },
   { route: "getSandboxStats", call: (c) => c.sandboxStats("sb-1"), params: { id: "sb-1" } },
   {
@@ -296,7 +313,8 @@ for (const { route, call, result, ...expected } of cases) {
 }
 
 test("every route is reached by a method", () => {
-  const reached = new Set<string>(cases.map(({ route }) => route));
+  const generated = methodsOf(buildOpenapi()).filter(({ client }) => client.byHand !== true); // generated.test.ts
+  const reached = new Set<string>([...cases, ...generated].map(({ route }) => route));
   reached.add("getEvents"); // events.test.ts
   reached.add("connectPort").add("proxyRequest"); // ports.test.ts
   reached.add("streamProcess"); // a WebSocket; this package uses events and requests, which work everywhere
@@ -306,10 +324,12 @@ test("every route is reached by a method", () => {
   );
 });
 
-test("every method is in the list of cases", () => {
+test("every method that is written by hand is in the list of cases", () => {
   const source = cases.map(({ call }) => call.toString()).join(" ");
-  const missing = methodsOf(Controller.prototype).filter((name) => !source.includes(`c.${name}(`));
-  assert.deepEqual(missing.sort(), ["connectPort", "events", "fetchPort", "readFileStream", "streamProcess", "trySpawnSandboxes"]);
+  const missing = Object.getOwnPropertyNames(Controller.prototype).filter(
+    (name) => !["constructor", "url"].includes(name) && !source.includes(`c.${name}(`),
+  );
+  assert.deepEqual(missing.sort(), ["connectPort", "events", "fetchPort", "streamProcess"]);
 });
 
 test("outcomes of each child", async () => {
@@ -324,7 +344,7 @@ test("outcomes of each child", async () => {
   assert.equal(outcomes.length, 1);
 });
 
-test("a page knows where the next one starts, and is a plain array otherwise", async () => {
+test("a page is an array with the cursor of the next page", async () => {
   await using own = await FakeDaemon.start((_seen, response, count) => {
     if (count === 1) response.setHeader("x-next-cursor", "more");
   });
@@ -335,7 +355,7 @@ test("a page knows where the next one starts, and is a plain array otherwise", a
   assert.equal((await controller.listSandboxes({ limit: 1, cursor: "more" })).nextCursor, null);
 });
 
-test("an id cannot lead to another route", async () => {
+test("an id cannot reach another route", async () => {
   const controller = new Controller({ socket: daemon.socket });
   const before = daemon.seen.length;
   for (const id of ["", ".", ".."]) await assert.rejects(controller.killSandbox(id), { name: "InvalidRequestError", code: "BAD_NAME" });
@@ -343,7 +363,7 @@ test("an id cannot lead to another route", async () => {
   assert.deepEqual(daemon.seen.slice(before), []);
 });
 
-test("creations carry a key of their own, the rest none", async () => {
+test("only creations have an idempotency key", async () => {
   await using own = await FakeDaemon.start();
   const c = new Controller({ socket: own.socket });
   const creations = [
@@ -365,15 +385,6 @@ test("creations carry a key of their own, the rest none", async () => {
   await c.execCommand("sb-1", ["true"], { idempotencyKey: "mine" });
   assert.equal(own.last.headers["idempotency-key"], "mine");
 });
-
-function methodsOf(prototype: object): string[] {
-  const names: string[] = [];
-  const internal = new Set(["constructor", "url", "spawn", "forkTimeoutMs"]);
-  for (let p = prototype; p !== Object.prototype; p = Object.getPrototypeOf(p) as object) {
-    names.push(...Object.getOwnPropertyNames(p).filter((name) => !internal.has(name)));
-  }
-  return names;
-}
 
 function withoutUndefined(value: unknown): unknown {
   if (typeof value !== "object" || value === null || Array.isArray(value) || Buffer.isBuffer(value)) return value;

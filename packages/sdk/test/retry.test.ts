@@ -1,4 +1,4 @@
-// What is sent again, and what never is.
+// Which calls are repeated, and which are not.
 
 import assert from "node:assert/strict";
 import { createServer, type Socket } from "node:net";
@@ -54,7 +54,7 @@ for (const [name, start] of [
   });
 }
 
-test("three tries, and as many as asked for", async () => {
+test("number of tries", async () => {
   await using daemon = await FakeDaemon.start((_seen, response) => problem(response, 503, { code: "STOPPING", error: "Stops." }));
   await assert.rejects(new Controller({ socket: daemon.socket }).status(), { code: "STOPPING" });
   assert.equal(daemon.seen.length, 3);
@@ -62,13 +62,13 @@ test("three tries, and as many as asked for", async () => {
   assert.equal(daemon.seen.length, 4);
 });
 
-test("a full host is not asked again", async () => {
+test("a full host is not retried", async () => {
   await using daemon = await FakeDaemon.start((_seen, response) => problem(response, 503, { code: "LIMIT_REACHED", error: "Full." }));
   await assert.rejects(new Controller({ socket: daemon.socket }).spawnSandboxes("py"), { name: "LimitError" });
   assert.equal(daemon.seen.length, 1);
 });
 
-test("a removal whose answer was lost and that finds nothing has been done", async () => {
+test("not found after a lost answer of a removal is success", async () => {
   await using daemon = await FakeDaemon.start((_seen, response, count) => {
     if (count > 1) return problem(response, 404, { code: "NOT_FOUND", error: "Gone." });
     response.destroy();

@@ -6,7 +6,7 @@ import { Controller, EvalError, Sandbox } from "../src/index.ts";
 import { FakeDaemon, problem } from "./helpers/fake-daemon.ts";
 import { evalResult, sandbox } from "./helpers/samples.ts";
 
-test("create, eval, fork, and gone at the end of the block", async () => {
+test("create, eval, fork, and kill at the end of the block", async () => {
   await using daemon = await FakeDaemon.start();
   {
     await using sb = await Sandbox.create("python", { socket: daemon.socket, env: { A: "b" } });
@@ -24,7 +24,7 @@ test("create, eval, fork, and gone at the end of the block", async () => {
   assert.deepEqual(daemon.seen[2]?.body, { n: 3 });
 });
 
-test("with kills whatever happens", async () => {
+test("with kills the sandbox also when the function throws", async () => {
   await using daemon = await FakeDaemon.start();
   const controller = new Controller({ socket: daemon.socket });
   assert.equal(await Sandbox.with("py", (sb) => sb.id, { controller }), "sb-1");
@@ -40,7 +40,7 @@ test("the older form, with the tag among the options", async () => {
   assert.equal(sb.info.id, "sb-1");
 });
 
-test("code that raises throws, unless asked not to", async () => {
+test("code that raises throws, unless throwOnError is false", async () => {
   const raised = {
     ...evalResult,
     result: null,
@@ -62,7 +62,7 @@ test("code that raises throws, unless asked not to", async () => {
   assert.deepEqual(daemon.last.body, { code: "1/0" });
 });
 
-test("a string is a line for the guest's shell, an array is a program", async () => {
+test("a string is run by the guest's shell, an array directly", async () => {
   await using daemon = await FakeDaemon.start();
   const sb = await Sandbox.connect("sb-1", { socket: daemon.socket });
   await sb.exec("cd / && ls");
@@ -71,7 +71,7 @@ test("a string is a line for the guest's shell, an array is a program", async ()
   assert.deepEqual(daemon.last.body, { args: ["ls"], cwd: "/" });
 });
 
-test("the rest is passed on, and info is kept up to date", async () => {
+test("other methods call the controller, and info is updated", async () => {
   await using daemon = await FakeDaemon.start();
   const sb = await Sandbox.connect("sb-1", { socket: daemon.socket });
   await sb.ping();
@@ -97,7 +97,7 @@ test("the rest is passed on, and info is kept up to date", async () => {
   assert.equal((await sb.files.stat("/x")).kind, "file");
 });
 
-test("kill says whether there was anything to kill", async () => {
+test("kill returns whether the sandbox existed", async () => {
   await using daemon = await FakeDaemon.start((_seen, response, count) => {
     if (count === 1) return false;
     if (count === 2) return problem(response, 404, { code: "NOT_FOUND", error: "Gone." });

@@ -1,16 +1,16 @@
-// Bodies that come bit by bit, both ways.
+// Streamed bodies, in both directions.
 
 import assert from "node:assert/strict";
-import { setTimeout as sleep } from "node:timers/promises";
 import { test } from "node:test";
 import { Controller, type Progress } from "../src/index.ts";
 import { jsonLinesOf, linesOf, serverEventsOf, textOf } from "../src/streams.ts";
 import { FakeDaemon } from "./helpers/fake-daemon.ts";
 import { snapshot } from "./helpers/samples.ts";
+import type { ServerResponse } from "node:http";
 
 const ways = ["socket", "url"] as const;
 
-/** Bytes in chunks of one: the worst that a network can do */
+/** One byte per chunk, the worst case */
 async function* oneByOne(text: string): AsyncGenerator<Uint8Array> {
   for (const byte of new TextEncoder().encode(text)) yield Uint8Array.of(byte);
 }
@@ -56,7 +56,7 @@ for (const way of ways) {
   });
 }
 
-test("a file that was read to its end leaves its connection to the next call", async () => {
+test("a fully read file returns its connection to the pool", async () => {
   await using daemon = await FakeDaemon.start();
   const c = new Controller({ socket: daemon.socket });
   for (let i = 0; i < 5; i++) {
@@ -79,14 +79,16 @@ test("an error after progress has the status of its code", async () => {
   assert.equal(daemon.seen.length, 1);
 });
 
-test("progress that breaks off is tried again with the same key", async () => {
+test("broken progress is retried with the same key", async () => {
+  const read = Promise.withResolvers<void>();
   await using daemon = await FakeDaemon.start((_seen, response, count) => {
     if (count > 1) return false;
     response.writeHead(200, { "content-type": "application/x-ndjson" }).write('{"progress":{"step":"boot"}}\n');
-    setTimeout(() => response.destroy(), 10);
+    void read.promise.then(() => response.destroy());
     return true;
   });
-  assert.deepEqual(await new Controller({ socket: daemon.socket }).createSnapshot("py"), snapshot);
+  const made = await new Controller({ socket: daemon.socket }).createSnapshot("py", { onProgress: () => read.resolve() });
+  assert.deepEqual(made, snapshot);
   assert.equal(daemon.seen.length, 2);
 });
 
@@ -124,7 +126,7 @@ for (const way of ways) {
     assert.equal(Buffer.compare(daemon.last.body as Buffer, chunk), 0);
   });
 
-  test(`a source that fails over ${way} gives its own error, once`, async () => {
+  test(`an error of the source over ${way} rejects the call, without a retry`, async () => {
     await using daemon = await FakeDaemon.start();
     async function* source(): AsyncGenerator<Uint8Array> {
       yield Uint8Array.of(1);
@@ -134,28 +136,34 @@ for (const way of ways) {
     assert.equal(daemon.seen.length, 0);
   });
 
-  test(`a file that breaks off over ${way} is an error, not a short file`, async () => {
+  test(`an incomplete file over ${way} is an error`, async () => {
     await using daemon = await FakeDaemon.start((_seen, response) => {
-      response.writeHead(200).write("half");
-      setTimeout(() => response.destroy(), 20);
+      response.writeHead(200).write("half", () => response.destroy());
       return true;
     });
     await assert.rejects(new Controller({ [way]: daemon[way] }).readFile("sb-1", "/x"), { name: "ConnectionError" });
   });
 
-  test(`a stream that falls silent over ${way} times out, a slow one does not`, async () => {
-    await using daemon = await FakeDaemon.start(async (seen, response) => {
-      response.writeHead(200);
-      for (let i = 0; i < 4; i++) {
-        response.write("x");
-        await sleep(500);
-      }
-      if (!seen.url.includes("silent")) response.end();
+  test(`a stream that falls silent over ${way} times out, a slow one does not`, async (t) => {
+    t.mock.timers.enable({ apis: ["setTimeout"] });
+    const opened = Promise.withResolvers<ServerResponse>();
+    await using daemon = await FakeDaemon.start((_seen, response) => {
+      opened.resolve(response.writeHead(200));
+      response.flushHeaders();
       return true;
     });
     const c = new Controller({ [way]: daemon[way] });
-    assert.equal((await c.readFile("sb-1", "/slow", { timeoutMs: 1800 })).length, 4);
-    await assert.rejects(c.readFile("sb-1", "/silent", { timeoutMs: 1800 }), { name: "TimeoutError" });
+    const chunks = c.readFileStream("sb-1", "/slow", { timeoutMs: 1000 })[Symbol.asyncIterator]();
+    let next = chunks.next();
+    const response = await opened.promise;
+    for (let i = 0; i < 4; i++) {
+      response.write("x");
+      assert.deepEqual((await next).value, Uint8Array.of(120));
+      next = chunks.next();
+      t.mock.timers.tick(900);
+    }
+    t.mock.timers.tick(100);
+    await assert.rejects(next, { name: "TimeoutError" });
   });
 
   test(`leaving a stream over ${way} closes it`, async () => {
@@ -182,7 +190,7 @@ for (const way of ways) {
     const lines: string[] = [];
     for await (const text of new Controller({ [way]: daemon[way] }).logs("sb-1", { follow: true, signal: abort.signal })) {
       lines.push(text);
-      setTimeout(() => abort.abort(), 10);
+      setImmediate(() => abort.abort());
     }
     assert.deepEqual(lines, ["first\n"]);
   });

@@ -1,4 +1,4 @@
-// What the package is made of: no Node outside one file, nothing that keeps a process alive, options that match the wire.
+// Constraints of the package: Node imports only in some files, no handle that keeps the process alive, options that match the wire.
 
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
@@ -6,6 +6,7 @@ import { readdir, readFile } from "node:fs/promises";
 import { join, resolve } from "node:path";
 import { test } from "node:test";
 import { promisify } from "node:util";
+import { patience } from "../../../tests/helpers/patience.ts";
 import { FakeDaemon } from "./helpers/fake-daemon.ts";
 import type * as forkd from "../src/index.ts";
 import type * as wire from "../src/schema.gen.ts";
@@ -15,13 +16,13 @@ const run = promisify(execFile);
 const root = resolve(import.meta.dirname, "..");
 const src = join(root, "src");
 
-/** Compiles only when both are the same */
+/** Compiles only when both types are equal */
 type Same<A, B> = [A] extends [B] ? ([B] extends [A] ? true : never) : never;
 type Mentions<T, N> = T extends N ? (N extends T ? true : false) : false;
 type Result<F> = F extends (...args: never[]) => infer R ? R : never;
-/** What an option type says on the wire, without what is about the call */
+/** An option type in wire form, without the options of the call */
 type Said<T> = keyof Wire<Omit<T, keyof forkd.ProgressOptions>>;
-/** The form of a choice that has this field */
+/** The variant of a union that has this field */
 type With<T, K extends string> = T extends { [key in K]?: unknown } ? (K extends keyof T ? T : never) : never;
 
 test("options have exactly the wire's fields", () => {
@@ -86,7 +87,7 @@ test("bytes are Uint8Array, not Buffer", async () => {
   }
 });
 
-test("only what Unix sockets and bare connections need uses Node, and only by a dynamic import", async () => {
+test("only the code for Unix sockets and TCP connections uses Node, by a dynamic import", async () => {
   for (const file of await sources()) {
     if (file.endsWith("-node.ts")) continue;
     const text = await readFile(join(src, file), "utf8");
@@ -102,10 +103,10 @@ test("no dependencies", async () => {
 });
 
 test("every public method has a comment", async () => {
-  const method = /^ {2}(static |async |get |\*)*(\w+|\[Symbol\.\w+\])(<.+>)?\(/;
-  // The one that overloads share, and what is documented by its class.
-  const exempt = /^ {2}(private|constructor|(static )?async \w+\(first:)/;
-  for (const file of (await sources()).filter((name) => /-calls|controller|sandbox/.test(name))) {
+  const method = /^ {2}(static |override |async |get |\*)*(\w+|\[Symbol\.\w+\])(<.+>)?\(/;
+  // Overloads share one comment, and a class documents its constructor.
+  const exempt = /^ {2}(private|constructor|(static |override )?async \w+\(first:)/;
+  for (const file of (await sources()).filter((name) => /controller|sandbox/.test(name))) {
     const lines = (await readFile(join(src, file), "utf8")).split("\n");
     const bare = lines.filter((line, i) => method.test(line) && !exempt.test(line) && lines[i - 1]?.endsWith("*/") !== true);
     assert.deepEqual(bare, [], file);
@@ -123,13 +124,13 @@ for (const way of ["socket", "url"] as const) {
       await sb.eval("1");
       console.log("done");`;
     const args = ["--disable-warning=ExperimentalWarning", "--input-type=module", "-e", program];
-    const { stdout } = await run(process.execPath, args, { timeout: 15_000 });
+    const { stdout } = await run(process.execPath, args, { timeout: patience() });
     assert.equal(stdout, "done\n");
     assert.equal(daemon.names.at(-1), "deleteSandbox");
   });
 }
 
-test("in a browser, where there is no process", async () => {
+test("works in a browser, without process", async () => {
   await using daemon = await FakeDaemon.start();
   const program = `
     const url = ${JSON.stringify(daemon.url)};
@@ -143,7 +144,7 @@ test("in a browser, where there is no process", async () => {
     const result = await controller.evalCode("sb-1", "1");
     print(controller.url, seen.length, result.value);`;
   const { stdout } = await run(process.execPath, ["--disable-warning=ExperimentalWarning", "--input-type=module", "-e", program], {
-    timeout: 15_000,
+    timeout: patience(),
   });
   assert.equal(stdout, "http://127.0.0.1:8889 1 10\n");
 });

@@ -42,10 +42,10 @@ from .errors import (
 )
 from .results import CommandResult, EntryInfo, Evaluation, FileChange, ProcessEvent, ProcessInfo, PtySize
 
-#: The name the older SDK used
+#: Name of the class in the older SDK
 ControllerError = ForkdError
 
-# What E2B's SDK calls them
+# Aliases with the names of E2B's SDK
 AuthenticationException = AuthenticationError
 CommandExitException = CommandExitError
 InvalidArgumentException = InvalidRequestError

@@ -7,8 +7,12 @@ from typing import Any, Dict, Generic, Mapping, Optional, Tuple, TypeVar
 
 from .errors import ErrorContext
 
-#: What the answer is
+#: Type of the answer
 A = TypeVar("A")
+
+
+#: Headers of long work, whose progress arrives line by line
+LINES = {"accept": "application/x-ndjson, application/json;q=0.9"}
 
 
 @dataclass(frozen=True)
@@ -18,19 +22,19 @@ class Call(Generic[A]):
     path: str
     query: Mapping[str, Any] = field(default_factory=dict)
     json: Optional[Dict[str, Any]] = None
-    #: what is uploaded
+    #: request body
     content: Any = None
     headers: Mapping[str, str] = field(default_factory=dict)
     idempotency_key: Optional[str] = None
-    #: None: GET, DELETE, and what has an idempotency key
+    #: None: true for GET, DELETE and calls with an idempotency key
     can_repeat: Optional[bool] = None
     #: statuses beyond 2xx that are answers, not errors
     answers: Tuple[int, ...] = ()
-    #: a server in a guest answers, with any status, unless the daemon says that it is its own answer
+    #: the answer is that of a server in a guest, with any status, unless a header marks it as the daemon's
     is_proxied: bool = False
-    #: 101 is the answer, and another protocol follows
+    #: expects status 101 and a switch of protocols
     is_upgrade: bool = False
-    #: seconds; None: the client's own, 0: for ever
+    #: seconds; None: the client's default, 0: no limit
     timeout: Optional[float] = None
 
     @property
@@ -42,7 +46,7 @@ class Call(Generic[A]):
 
 @dataclass(frozen=True)
 class Origin:
-    """Names a request in errors."""
+    """Request line for error messages."""
 
     method: str
     base: str

@@ -1,4 +1,4 @@
-"""The time a call may take."""
+"""Time limits of calls."""
 
 from __future__ import annotations
 
@@ -7,21 +7,41 @@ from typing import Optional
 
 from .errors import TimeoutError
 
-#: What a socket and a timer can hold
+#: Largest time-out that sockets and timers accept
 _MAX_SECS = 10**6
+#: The daemon's default time-out for programs and code
+_GUEST_SECS = 30.0
+#: Added to the guest's time for the round trip
+_GUEST_MARGIN_SECS = 10.0
+#: Added to the default time-out for each child of a fork
+_PER_CHILD_SECS = 0.5
 
 
 def end_of(timeout: Optional[float]) -> Optional[float]:
-    """When so many seconds will have passed, on the clock of deadlines; None: never."""
+    """The time in so many seconds, on the clock of deadlines; None: no limit."""
     return None if timeout is None else time.monotonic() + timeout
 
 
+def guest_timeout(timeout_secs: Optional[float], request_timeout: Optional[float]) -> float:
+    """Time-out of a call that runs a program or code."""
+    if request_timeout is not None:
+        return request_timeout
+    return (_GUEST_SECS if timeout_secs is None else timeout_secs) + _GUEST_MARGIN_SECS
+
+
+def fork_timeout(usual: float, n: int, request_timeout: Optional[float]) -> float:
+    """Time-out of a call that starts ``n`` children."""
+    if request_timeout is not None:
+        return request_timeout
+    return 0 if usual == 0 else usual + n * _PER_CHILD_SECS
+
+
 class Elapsed(Exception):
-    """The caller's own end of an endless stream has come. Never leaves this package."""
+    """The time that the caller gave an endless stream has passed. Never leaves this package."""
 
 
 class Deadline:
-    """Starts anew with each sign of life; beyond that, an endless stream may have an end of its own."""
+    """A time limit that restarts with each received byte. An endless stream may have a fixed end as well."""
 
     def __init__(self, describe: str, timeout: float, until: Optional[float] = None) -> None:
         self._describe = describe
@@ -32,18 +52,18 @@ class Deadline:
         self.restart()
 
     def restart(self) -> None:
-        """Something came: the time starts anew."""
+        """Restarts the time after data arrived."""
         self._end = time.monotonic() + self._timeout if 0 < self._timeout < _MAX_SECS else None
 
     def pause(self) -> None:
-        """No limit until restart."""
+        """Suspends the limit until restart."""
         self._end = None
 
     def remaining(self) -> Optional[float]:
         """Seconds left, always more than 0; None: no limit.
 
         Raises:
-            TimeoutError: nothing is left
+            TimeoutError: the time has passed
         """
         ends = [end for end in (self._end, self._until) if end is not None]
         if not ends:
@@ -54,11 +74,11 @@ class Deadline:
         return left
 
     def error(self) -> Exception:
-        """What a call that is over fails with."""
+        """The error of a call whose time has passed."""
         if self._until is not None and time.monotonic() >= self._until:
             return Elapsed()
         return TimeoutError(
             f"{self._describe} took longer than {self._timeout:g} s.",
             "CALL_TIMEOUT",
-            hint="Raise request_timeout if it is only slow. Whether it was done is not known.",
+            hint="Raise request_timeout if it is only slow. It is not known whether the daemon did it.",
         )

@@ -1,6 +1,6 @@
-"""HTTP/1.1 as bytes, without any input or output: requests are encoded, answers decoded piece by piece.
+"""HTTP/1.1 without input and output: encodes requests and decodes answers piece by piece.
 
-The standard library has a client for blocking sockets only; this one serves those and asyncio alike.
+The standard library's client supports only blocking sockets; this code serves those and asyncio.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import enum
 import re
 from typing import Dict, List, Mapping, Optional, Tuple
 
-#: A head, or a line, longer than this is not our daemon's
+#: Limit of a head or a line; the daemon's are shorter
 _MAX_HEAD = 64 * 1024
 _STATUS_LINE = re.compile(rb"HTTP/1\.([01]) ([1-9]\d\d)(?: [^\r\n]*)?")
 _HEADER_LINE = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]*([^\r\n\x00]*?)[ \t]*")
@@ -17,11 +17,11 @@ _CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,12})[ \t]*(?:;[^\r\n]*)?")
 
 
 class BrokenConnection(Exception):
-    """A connection on which no answer will come."""
+    """The connection cannot give an answer."""
 
 
 class ProtocolError(BrokenConnection):
-    """What came is no HTTP."""
+    """The received bytes are not HTTP."""
 
 
 class ClosedEarly(BrokenConnection):
@@ -29,16 +29,16 @@ class ClosedEarly(BrokenConnection):
 
 
 class StaleConnection(BrokenConnection):
-    """The server had closed it while it lay idle: the request never reached anybody."""
+    """The server closed the connection while it was idle; it did not process the request."""
 
 
 class _Next(enum.Enum):
-    """What comes next on the connection."""
+    """Decoder state: what is expected next."""
 
     HEAD = enum.auto()
-    #: so many bytes of the body
+    #: a body of known length
     LENGTH = enum.auto()
-    #: the body, until the connection closes
+    #: a body that ends with the connection
     REST = enum.auto()
     CHUNK_SIZE = enum.auto()
     CHUNK = enum.auto()
@@ -53,40 +53,40 @@ def encode_head(method: str, target: str, headers: Mapping[str, str]) -> bytes:
 
 
 def encode_chunk(data: bytes) -> bytes:
-    """One chunk of a body whose length nobody knows; an empty one ends it."""
+    """One chunk of a body of unknown length; an empty chunk ends it."""
     return b"%x\r\n%b\r\n" % (len(data), data)
 
 
 class AnswerDecoder:
-    """Bytes in; first the head, then the body out.
+    """Takes received bytes; returns first the head, then the body.
 
     Args:
-        is_head: The request was one for the head only.
-        can_upgrade: Another protocol may follow; its bytes are then the body.
+        is_head: The request was HEAD.
+        can_upgrade: The server may switch protocols; the bytes after the head are then the body.
     """
 
     def __init__(self, *, is_head: bool = False, can_upgrade: bool = False) -> None:
         self._is_head = is_head
         self._can_upgrade = can_upgrade
         self.status = 0
-        #: As they came
+        #: As received
         self.raw_headers: List[Tuple[str, str]] = []
-        #: By their names in small letters
+        #: Keys are in lower case
         self.headers: Dict[str, str] = {}
-        #: What came after a body in chunks, by names in small letters
+        #: Trailers of a chunked body; keys are in lower case
         self.trailers: Dict[str, str] = {}
-        #: Whether the connection can be used again once the body has ended
+        #: Whether the connection can be reused after the body
         self.can_reuse = False
-        #: Whether anything has come at all
+        #: Whether any byte was received
         self.has_begun = False
         self._next = _Next.HEAD
         self._buffer = bytearray()
         self._is_closed = False
-        #: Bytes of the body, or of the chunk, still to come
+        #: Remaining bytes of the body or of the chunk
         self._left = 0
 
     def feed(self, data: bytes) -> None:
-        """What was read; nothing means that the connection was closed."""
+        """Adds received bytes; empty means that the connection was closed."""
         if data:
             self.has_begun = True
             self._buffer += data
@@ -118,7 +118,7 @@ class AnswerDecoder:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the whole body was read, and nothing beyond it came."""
+        """Whether the whole body was read and no byte after it was received."""
         return self._next is _Next.NOTHING and not self._buffer
 
     def _need_more(self) -> bool:
@@ -176,12 +176,12 @@ class AnswerDecoder:
     def _parse_head(self, lines: List[bytes]) -> None:
         match = _STATUS_LINE.fullmatch(lines[0])
         if match is None:
-            raise ProtocolError("what answers does not speak HTTP/1.1")
+            raise ProtocolError("the server does not speak HTTP/1.1")
         self.status = int(match.group(2))
         if self.status == 101 and not self._can_upgrade:
             raise ProtocolError("the connection was switched to another protocol")
         if self.status < 200 and self.status != 101:
-            return  # the answer follows
+            return  # 1xx: the final answer follows
         headers: Dict[str, str] = {}
         self.raw_headers = [_parse_header(line) for line in lines[1:]]
         for original, value in self.raw_headers:
@@ -207,7 +207,7 @@ class AnswerDecoder:
             self._next = _Next.CHUNK_SIZE
         elif length is not None:
             if not re.fullmatch(r"[0-9]{1,18}", length):
-                raise ProtocolError("the length of the answer is no number")
+                raise ProtocolError("the length of the answer is not a number")
             self._left = int(length)
             self._next = _Next.LENGTH if self._left > 0 else _Next.NOTHING
         else:

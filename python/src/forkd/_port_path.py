@@ -8,13 +8,13 @@ from urllib.parse import quote
 
 from .errors import InvalidRequestError
 
-#: What says how the request itself is sent
+#: Hop-by-hop headers
 _OWN_HEADERS = {"host", "connection", "content-length", "transfer-encoding", "upgrade", "x-forkd-token"}
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 
 
 def port_target(target: str) -> str:
-    """Path and query, resolved here: nothing in it can lead to another route."""
+    """Path and query, resolved here, so that ``..`` cannot reach another route."""
     raw, has_query, query = target.partition("#")[0].partition("?")
     segments: List[str] = []
     parts = raw.lstrip("/").split("/") if raw.strip("/") else [""]
@@ -30,7 +30,7 @@ def port_target(target: str) -> str:
 
 
 def port_headers(headers: Optional[Mapping[str, str]]) -> Dict[str, str]:
-    """Headers for the server; those of the connection are not the caller's."""
+    """Headers for the server, without hop-by-hop headers."""
     given = {name.lower(): value for name, value in (headers or {}).items()}
     for name in given:
         if name in _OWN_HEADERS or not _TOKEN.fullmatch(name):

@@ -1,4 +1,4 @@
-"""What is tried again, and when."""
+"""Which failures are retried, and after what wait."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .errors import ConnectionError, ErrorContext, ForkdError
 
 #: Waits before the second and the third try, in seconds
 RETRY_SECS = (0.05, 0.25)
-#: A daemon that asks for more patience than this is not waited for
+#: Longest wait between tries, also when the daemon asks for more
 _MAX_RETRY_SECS = 1.0
 
 
@@ -23,14 +23,14 @@ def connection_error(what: str, base: str, cause: BaseException, context: ErrorC
 
 
 def is_transient(error: ForkdError) -> bool:
-    """What another try may mend. A socket that is not there will not come by waiting for it."""
+    """Whether another try may succeed. A missing socket does not appear by waiting."""
     if isinstance(error, ConnectionError):
         return getattr(error.__cause__, "errno", None) != errno.ENOENT
     return error.code in ("BUSY", "STOPPING")
 
 
 def retry_delay(error: ForkdError, attempt: int) -> float:
-    """The daemon's own wish, or a little more each time and never the same for all who wait."""
+    """The daemon's Retry-After, else a growing wait with jitter, so that clients do not retry at the same time."""
     if isinstance(error.__cause__, StaleConnection):
         return 0.0
     if error.retry_after_secs is not None:

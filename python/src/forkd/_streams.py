@@ -1,4 +1,4 @@
-"""Text that arrives in pieces: lines, server-sent events. All incremental, none holds more than one line or event."""
+"""Text in pieces: lines and server-sent events. Incremental; buffers at most one line or event."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import List, Optional
 
 from ._wire import bad_answer
 
-#: Longer lines than this are not ours
+#: Limit of a line; the daemon's are shorter
 MAX_LINE = 16 * 1024 * 1024
 
 
 class TextDecoder:
-    """Text as it comes; a character split between two chunks comes with the second."""
+    """Decoded text; a character split between two chunks is returned with the second."""
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -26,7 +26,7 @@ class TextDecoder:
 
 
 class LineDecoder:
-    """Lines without their ends; an unfinished last line counts."""
+    """Lines without line ends; an unterminated last line is returned too."""
 
     def __init__(self, max_length: int = MAX_LINE) -> None:
         self._text = TextDecoder()
@@ -70,7 +70,7 @@ class ServerEvent:
 
 
 class EventDecoder:
-    """Events that have data or an id; the last id counts on for events without one, comments are skipped."""
+    """Events that have data or an id. The last id applies to later events without one. Comments are skipped."""
 
     def __init__(self) -> None:
         self._lines = LineDecoder()

@@ -1,4 +1,4 @@
-"""Where the daemon is: argument, then environment, then the daemon's default socket."""
+"""Address of the daemon: argument, then environment, then the daemon's default socket."""
 
 from __future__ import annotations
 
@@ -16,40 +16,48 @@ from .errors import InvalidRequestError
 
 @dataclass(frozen=True)
 class Target:
-    """Where requests go, as the transport needs it."""
+    """Address of requests, as the transport needs it."""
 
-    #: How it is shown, and how its requests are named in errors
+    #: Address shown to users and in errors
     url: str
     #: Value of the Host header
     host_header: str
     #: Path of a Unix socket; None: TCP
     socket: Optional[str] = None
-    #: Nobody chose the socket's path: its folder must belong to this user, or somebody else may listen there
+    #: The socket has the default path: its folder must belong to this user, or another user may listen there
     uid: Optional[int] = None
     host: str = ""
     port: int = 0
     is_tls: bool = False
-    #: What paths are appended to
+    #: Prefix of paths
     prefix: str = ""
 
 
 def resolve_target(url: Optional[str], socket: Optional[str], env: Mapping[str, str] = os.environ) -> Target:
-    """``unix:///path`` and ``unix:/path`` name a socket, everything else is http or https."""
+    """``unix:///path`` and ``unix:/path`` name a socket; other addresses are http or https."""
     if url:
         return _parse_url(url)
     if socket:
         return _unix(socket)
     if env.get("FORKD_URL"):
         return _parse_url(env["FORKD_URL"])
-    # Never the port as a second try: on a shared machine it may be somebody else's daemon.
+    # No fallback to the TCP port: on a shared machine another user's daemon may listen there.
     if env.get("FORKD_SOCKET"):
         return _unix(env["FORKD_SOCKET"])
     uid = _uid()
-    return _unix(f"{_run_folder(env, uid)}/forkd.sock", uid)
+    return _unix(_default_socket(env, uid), uid)
+
+
+def resolve_store(target: Target, env: Mapping[str, str] = os.environ) -> Optional[str]:
+    """Id of the store that FORKD_HOME names, sent to the default socket: a daemon of another store must refuse the request."""
+    home = env.get("FORKD_HOME")
+    if not home or target.socket is None or os.path.abspath(target.socket) != _default_socket(env, _uid()):
+        return None
+    return _store_id(os.path.realpath(home))
 
 
 def resolve_token(token: Optional[str], env: Mapping[str, str] = os.environ) -> Optional[str]:
-    """The token to send; one that cannot be a header is refused before anything is sent."""
+    """The token to send. One that is not a valid header value is refused before anything is sent."""
     given = (env.get("FORKD_TOKEN", "") if token is None else token).strip()
     if given == "":
         return None
@@ -63,14 +71,14 @@ def resolve_token(token: Optional[str], env: Mapping[str, str] = os.environ) -> 
 
 
 def refuse_foreign_folder(target: Target) -> None:
-    """The default folder must be one that only this user can write to."""
+    """Only this user may have write access to the default folder."""
     if target.socket is None or target.uid is None:
         return
     folder = os.path.dirname(target.socket)
     info = os.lstat(folder)
     if stat.S_ISDIR(info.st_mode) and info.st_uid == target.uid and info.st_mode & 0o022 == 0:
         return
-    raise OSError(f"{folder} is not a folder that only you can write to, so somebody else may listen there")
+    raise OSError(f"{folder} is not a folder that only you can write to, so another user may listen there")
 
 
 def _unix(path: str, uid: Optional[int] = None) -> Target:
@@ -108,16 +116,29 @@ def _no_address(text: str) -> InvalidRequestError:
     )
 
 
-def _run_folder(env: Mapping[str, str], uid: int) -> str:
-    """The same folder as the daemon's own."""
+def _default_socket(env: Mapping[str, str], uid: int) -> str:
+    """As in the daemon: a store other than the default one has a run folder named after it."""
     if env.get("FORKD_RUN"):
-        return env["FORKD_RUN"]
+        return f"{os.path.abspath(env['FORKD_RUN'])}/forkd.sock"
     if env.get("XDG_RUNTIME_DIR"):
-        return f"{env['XDG_RUNTIME_DIR']}/forkd"
-    temporary = env.get("TMPDIR") or env.get("TMP") or env.get("TEMP") or "/tmp"
-    if len(temporary) > 1 and temporary.endswith("/"):
-        temporary = temporary[:-1]
-    return f"{temporary}/forkd-{uid}"
+        base = os.path.abspath(f"{env['XDG_RUNTIME_DIR']}/forkd")
+    else:
+        temporary = env.get("TMPDIR") or env.get("TMP") or env.get("TEMP") or "/tmp"
+        base = os.path.abspath(f"{temporary}/forkd-{uid}")
+    if not env.get("FORKD_HOME"):
+        return f"{base}/forkd.sock"
+    data = env.get("XDG_DATA_HOME") or f"{env.get('HOME', '')}/.local/share"
+    usual = os.path.realpath("/var/lib/forkd" if uid == 0 else f"{data}/forkd")
+    home = os.path.realpath(env["FORKD_HOME"])
+    return f"{base}/forkd.sock" if home == usual else f"{base}-{_store_id(home)}/forkd.sock"
+
+
+def _store_id(path: str) -> str:
+    """FNV-1a, 64 bits."""
+    value = 0xCBF29CE484222325
+    for byte in os.fsencode(path):
+        value = (value ^ byte) * 0x100000001B3 & 0xFFFFFFFFFFFFFFFF
+    return f"{value:016x}"
 
 
 def _uid() -> int:

@@ -1,4 +1,4 @@
-"""From arguments to what is on the wire."""
+"""Encodes arguments for the wire."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ class Unset(enum.Enum):
         return "UNSET"
 
 
-#: An argument that was not given, where None means something
+#: Marks an argument that was not given, where None has a meaning
 UNSET = Unset.UNSET
 
-#: A name for a call that is to be done once: made up when not given, none when None
+#: Idempotency key: generated when not given; None sends none
 Key = Union[str, Unset, None]
 
 
 class Page(List[T], Generic[T]):
-    """A plain list that also knows where the next page starts; None on the last one."""
+    """A list with the cursor of the next page; None on the last page."""
 
     next_cursor: Optional[str] = None
 
 
 def path(template: str, *values: str) -> str:
-    """A path whose values are single segments: nothing in them can lead to another route."""
+    """A path from single segments; their values are escaped, so that they cannot reach another route."""
     for value in values:
         if not isinstance(value, str) or value in ("", ".", ".."):
             raise InvalidRequestError(
@@ -48,7 +48,7 @@ def path(template: str, *values: str) -> str:
 
 
 def query_string(values: Mapping[str, Any]) -> str:
-    """``?a=1&b=x&b=y``; what is None or False is left out."""
+    """``?a=1&b=x&b=y``; None and False are omitted."""
     pairs = []
     for name, value in values.items():
         if value is None or value is False:
@@ -59,32 +59,37 @@ def query_string(values: Mapping[str, Any]) -> str:
 
 
 def fields(**values: Any) -> Dict[str, Any]:
-    """What was given of a body. None is not given; for what may be null see :func:`nullable`."""
+    """Body fields that were given; None counts as not given. For fields that may be null see :func:`nullable`."""
     return {name: value for name, value in values.items() if value is not None}
 
 
 def nullable(**values: Any) -> Dict[str, Any]:
-    """What was given of a body, where None is null."""
+    """Body fields that were given; None is sent as null."""
     return {name: value for name, value in values.items() if value is not UNSET}
 
 
 def pairs_of(metadata: Optional[Mapping[str, str]]) -> Optional[List[str]]:
-    """``key=value`` each, as filters take them."""
+    """Filters in the form ``key=value``."""
     return None if metadata is None else [f"{key}={value}" for key, value in metadata.items()]
 
 
 def joined(values: Union[str, List[Any], None]) -> Optional[str]:
-    """One value, or several with commas."""
+    """One value, or several joined with commas."""
     return values if values is None or isinstance(values, str) else ",".join(values)
 
 
 def octal(mode: Union[str, int, None]) -> Optional[str]:
-    """A mode as text, such as "644", also of a number, such as 0o644."""
+    """A mode as text, such as "644"; also accepts a number, such as 0o644."""
     return f"{mode:03o}" if isinstance(mode, int) else mode
 
 
+def text(value: Union[str, int, None]) -> Optional[str]:
+    """A name or a number, as text."""
+    return None if value is None else str(value)
+
+
 def key_of(key: Key) -> Optional[str]:
-    """A creation is safe to repeat because it has a key, unless the caller wants none."""
+    """Gives a creation an idempotency key, which makes it safe to repeat; UNSET generates one, None sends none."""
     return secrets.token_hex(16) if isinstance(key, Unset) else key
 
 
@@ -98,7 +103,7 @@ def dump_json(value: object) -> bytes:
 
 
 def parse_json(text: str) -> Any:
-    """JSON from the daemon; anything else means that something else answered."""
+    """JSON from the daemon; other content means that the server is not a daemon."""
     try:
         return json.loads(text)
     except ValueError as error:
@@ -110,4 +115,4 @@ def bad_answer(message: str) -> ForkdError:
 
 
 class SourceFailed(Exception):
-    """What a caller's own source of bytes raised, as the cause. Never leaves this package."""
+    """The caller's source of bytes raised; its error is the cause. Never leaves this package."""

@@ -1,4 +1,4 @@
-"""Every error of this package, and the one table that chooses its class."""
+"""All errors of this package, and the table that maps codes to classes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class ErrorContext(TypedDict, total=False):
-    """Where a request went and what came back."""
+    """The request, and its answer."""
 
     status: int
     hint: str
@@ -25,7 +25,7 @@ class ErrorContext(TypedDict, total=False):
     body: Any
 
 
-# A RuntimeError because the older SDK's errors are.
+# A RuntimeError, for compatibility with the older SDK.
 class ForkdError(RuntimeError):
     """Base of every error of this package. ``str()`` has the message, the hint and the code.
 
@@ -34,11 +34,11 @@ class ForkdError(RuntimeError):
         message: What failed: why.
         hint: What to do.
         status: HTTP status; 0 when there was no answer.
-        request_id: Names the request in the daemon's log; empty when there was no answer.
-        details: Facts for programs, such as what is free.
-        retry_after_secs: When the daemon says that another try makes sense.
+        request_id: Id of the request in the daemon's log; empty when there was no answer.
+        details: Structured facts, such as free memory.
+        retry_after_secs: Seconds after which the daemon recommends another try.
         method, url: The request.
-        body: The answer as it came, parsed where it is JSON; None when there was none.
+        body: The answer's body, parsed if it is JSON; None when there was no answer.
     """
 
     def __init__(
@@ -76,25 +76,25 @@ class InvalidRequestError(ForkdError):
 
 
 class AuthenticationError(ForkdError):
-    """There is no token, a wrong one, or one whose scope is too narrow (401, 403)."""
+    """The token is missing, wrong, or its scope is too narrow (401, 403)."""
 
 
 class NotFoundError(ForkdError):
-    """There is no such snapshot, sandbox, image, workspace or token (404)."""
+    """No such snapshot, sandbox, image, workspace or token (404)."""
 
 
 class FileError(ForkdError):
-    """The guest could not do that with a file; ``errno`` is what its system said, such as ``ENOENT``."""
+    """A file operation failed in the guest; ``errno`` is the guest's error, such as ``ENOENT``."""
 
     @property
     def errno(self) -> str:
-        """ENOENT, EEXIST, EACCES, ENOSPC, EISDIR, ENOTDIR, …; empty when it was not the system that refused."""
+        """ENOENT, EEXIST, EACCES, ENOSPC, EISDIR, ENOTDIR, …; empty when the error is not one of the guest's system."""
         errno = (self.details or {}).get("errno")
         return errno if isinstance(errno, str) else ""
 
 
 class ConflictError(ForkdError):
-    """It exists already, something needs it, or its state does not allow this (409)."""
+    """It exists already, something depends on it, or its state does not allow the operation (409)."""
 
 
 class SandboxGoneError(ForkdError):
@@ -102,23 +102,23 @@ class SandboxGoneError(ForkdError):
 
 
 class LimitError(ForkdError):
-    """A limit is reached or the daemon is busy: end sandboxes, or wait (429, 503)."""
+    """A limit is reached or the daemon is busy: end sandboxes, or retry later (429, 503)."""
 
 
 class TimeoutError(ForkdError, builtins.TimeoutError):
-    """Too slow: the call's own ``request_timeout``, the code's or the guest's (408, 504). A built-in TimeoutError as well."""
+    """Time-out of the call (``request_timeout``), of the code or of the guest (408, 504). Also a built-in TimeoutError."""
 
 
 class ConnectionError(ForkdError, builtins.ConnectionError):
-    """The daemon could not be reached, or the connection broke before the answer was complete; the code is
-    DAEMON_UNREACHABLE. A built-in ConnectionError as well."""
+    """The daemon could not be reached, or the connection broke before the answer was complete. The code is
+    DAEMON_UNREACHABLE. Also a built-in ConnectionError."""
 
 
 class EvalError(ForkdError):
     """The code given to :meth:`Sandbox.eval` raised an error.
 
     Attributes:
-        result: The whole result, with what was printed before the error.
+        result: The whole result, with the output before the error.
     """
 
     def __init__(self, result: Evaluation) -> None:
@@ -138,7 +138,7 @@ class EvalError(ForkdError):
 
 
 class CommandExitError(ForkdError):
-    """A command given to ``sandbox.commands.run`` exited with another code than 0.
+    """A command given to ``sandbox.commands.run`` exited with a code other than 0.
 
     Attributes:
         result: The whole result.
@@ -152,26 +152,26 @@ class CommandExitError(ForkdError):
 
     @property
     def exit_code(self) -> int:
-        """Its exit code: 128 + n after signal n."""
+        """Exit code; 128 + n after signal n."""
         return self.result.exit_code
 
     @property
     def stdout(self) -> str:
-        """What it wrote to its standard output."""
+        """Standard output of the command."""
         return self.result.stdout
 
     @property
     def stderr(self) -> str:
-        """What it wrote to its standard error."""
+        """Standard error of the command."""
         return self.result.stderr
 
     @property
     def error(self) -> str:
-        """What failed."""
+        """The error message."""
         return self.message
 
 
-# A code is looked up before its status.
+# The code decides the class; the status decides for unknown codes.
 _CLASSES: Dict[str, Type[ForkdError]] = {
     "DAEMON_UNREACHABLE": ConnectionError,
     "EXISTS": ConflictError,
@@ -199,7 +199,7 @@ _CLASSES: Dict[str, Type[ForkdError]] = {
 
 
 def error_of_answer(status: int, text: str, context: ErrorContext) -> ForkdError:
-    """What an error answer says; a proxy in between may answer with anything."""
+    """Fields of an error answer. A proxy may answer with any content."""
     try:
         body = json.loads(text)
     except ValueError:
@@ -211,7 +211,7 @@ def error_of_answer(status: int, text: str, context: ErrorContext) -> ForkdError
 
 
 def error_of_problem(problem: Dict[str, Any], context: ErrorContext) -> ForkdError:
-    """A problem from an answer or from a line of one, where there is no status but the code's own."""
+    """The error of an answer, or of a streamed line, which has no status but that of its code."""
     more: ErrorContext = {
         **context,
         "hint": problem.get("hint") or "",

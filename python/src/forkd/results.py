@@ -1,4 +1,4 @@
-"""What commands, code and files give back: small objects with attributes."""
+"""Results of commands, code and file operations, as small objects with attributes."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ class CommandResult:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What code in the warm interpreter gave. ``str()`` of it is ``result``."""
+    """The result of code in the warm interpreter. ``str()`` of it is ``result``."""
 
     #: The last value as text; None when the code does not end with an expression
     result: Optional[str]
-    #: The last value where JSON can carry it unchanged, else None
+    #: The last value if JSON can represent it, else None
     value: Any
-    #: What was raised
+    #: The error that the code raised
     error: Optional[str]
     error_type: Optional[str]
     traceback: Optional[str]
     #: 0, or 1 when the code raised an error; of a shell the status of the last command
     exit_code: int
-    #: What it printed
+    #: Output of the code
     stdout: str
     stderr: str
     #: Output or results beyond what is kept were dropped
     truncated: bool
-    #: What it displayed, such as figures, by MIME type, and its value where that shows more than text
+    #: Displayed objects, such as figures, by MIME type, and the value if it has more than text
     results: List[DisplayResult] = field(default_factory=list)
-    #: How many its interpreter has run, with this one
+    #: Number of evals of its interpreter, this one included
     execution_count: int = 0
 
     def __str__(self) -> str:
@@ -54,17 +54,17 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class ProcessEvent:
-    """What comes of a process that is watched. Each kind has its own field; the others are empty."""
+    """One event of a watched process. Each type has its own field; the others are empty."""
 
     type: Literal["started", "stdout", "stderr", "lost", "exit"]
-    #: The place behind it, from which another watcher can go on
+    #: Position after this event; a later watch can continue from it
     cursor: str
-    #: Of stdout and stderr
+    #: For stdout and stderr
     data: bytes = b""
-    #: Where the data begins in the whole of that output
+    #: Offset of the data in the whole output
     offset: int = 0
     started: Optional[ProcessStarted] = None
-    #: Output that was asked for and is no longer kept
+    #: Requested output that is no longer retained
     lost: Optional[OutputLost] = None
     exit: Optional[ProcessExit] = None
 
@@ -73,9 +73,9 @@ class ProcessEvent:
 class ProcessInfo:
     """A process of a sandbox."""
 
-    #: In the API; the same in forks of the sandbox
+    #: Process id in the API; the same in forks of the sandbox
     id: int
-    #: Inside the guest
+    #: Process id inside the guest
     pid: int
     tag: Optional[str]
     #: The program and its arguments
@@ -84,7 +84,7 @@ class ProcessInfo:
     user: str
     #: Whether it has a terminal
     terminal: bool
-    #: Whether its stdin takes more
+    #: Whether its stdin is open
     stdin_open: bool
     #: Seconds since 1970, by the guest's clock
     started_at: float
@@ -102,7 +102,7 @@ class ProcessInfo:
 
 @dataclass(frozen=True)
 class PtySize:
-    """The size of a terminal."""
+    """Size of a terminal."""
 
     rows: int
     cols: int
@@ -113,7 +113,7 @@ class EntryInfo:
     """A file, a directory or a link of a sandbox."""
 
     name: str
-    #: As every call takes it
+    #: In the form that every call accepts
     path: str
     type: Literal["file", "directory", "symlink", "char", "block", "fifo", "socket"]
     size: int
@@ -125,18 +125,18 @@ class EntryInfo:
     owner: Optional[str]
     group: Optional[str]
     modified_time: datetime
-    #: Of a link: what it points to
+    #: Target of a link
     symlink_target: Optional[str]
 
 
 @dataclass(frozen=True)
 class FileChange:
-    """What changed in a directory that is watched."""
+    """A change in a watched directory."""
 
-    #: overflow: changes were lost, look again
+    #: overflow: changes were lost; list the directory again
     type: Literal["created", "modified", "attributes", "removed", "moved", "overflow"]
     path: str
-    #: Of what was moved: where it was
+    #: Previous path of a moved file
     from_path: Optional[str] = None
     is_directory: bool = False
 

@@ -21,7 +21,7 @@ EventType = Literal["sandbox.created", "sandbox.adopted", "sandbox.updated", "sa
 
 ForkOutcome = Union["ForkOutcomeSandbox", "ForkOutcomeError"]
 
-Language = Literal["python", "node", "bash"]
+Language = Literal["python", "node", "typescript", "r", "java", "bash"]
 
 #: At most 64 pairs of text, kept for you and never read by forkd
 Metadata = Dict[str, str]
@@ -29,13 +29,16 @@ Metadata = Dict[str, str]
 #: 1 to 64 letters, digits, '.', '_' or '-', starting with a letter, a digit or '_'
 Name = str
 
+#: 203.0.113.7, 203.0.113.0/24, 203.0.113.0/24:25, [2001:db8::1]:80
+NetworkDenial = str
+
 #: none: nothing; allow: what the rules say; open: any public address, and what the rules say
 NetworkMode = Literal["none", "allow", "open"]
 
 #: example.org, *.example.org:443, 10.1.2.0/24:5432, [fd00::1]:80,8000-8100
 NetworkRule = str
 
-#: What happens when its time is over, or nobody used it for so long
+#: What happens after its time to live, or after its idle time-out
 OnTimeout = Literal["end", "suspend"]
 
 #: The data of the events started, stdout and stderr, lost, exit, error
@@ -44,7 +47,7 @@ ProcessEvent = Union["ProcessStarted", "ProcessOutput", "OutputLost", "ProcessEx
 #: A name with at least one character that is no digit, and not 'stream'
 ProcessTag = Name
 
-#: paused: its CPUs are stopped, its memory stays; suspended: all of it is on the host's disk; ended: its VMM ended by itself; lost: it was running when the host, or the process that holds the VMs, went down
+#: paused: its CPUs are stopped, its memory stays; suspended: all of it is on the host's disk; ended: its VMM ended by itself; lost: it was running when the host or the warden ended
 SandboxState = Literal["running", "paused", "suspended", "ended", "lost"]
 
 #: read: look at everything; exec: also fork, use, branch and end sandboxes; admin: everything
@@ -56,17 +59,75 @@ SnapshotStatus = Literal["writing", "ready", "failed"]
 
 
 class Branch(TypedDict, total=False):
-    # Without it, one is made up
+    # Without it, one is generated
     tag: "Name"
-    # All three are our one way: a short pause and a delta
+    # All three have the same effect: a short pause and a delta
     mode: Literal["full", "diff", "live"]
+    # Of the older API, without effect
     diff: bool
+    # Of the older API, without effect
     live: bool
+    # Of the older API, without effect
     measure_diff: bool
     # false: answer 202 as soon as the source runs again (default True)
     wait: bool
+    # Freezes the processes of the source a little longer than the pause, and in forks of the snapshot until clock and randomness are the fork's own
+    hold: bool
+    # Of the older API, without effect
     parent_tag: "Name"
     metadata: "Metadata"
+    # What the snapshot is for; at most 1024 characters
+    description: str
+
+
+class BuildStep(TypedDict):
+    title: str
+    ms: float
+    # An earlier build had completed it
+    cached: bool
+
+
+class BuiltRecipeTests(TypedDict):
+    name: str
+    ms: float
+
+
+class BuiltRecipe(TypedDict):
+    tag: str
+    # The snapshot was up to date
+    unchanged: bool
+    ms: float
+    steps: List["BuildStep"]
+    # Those that ran; all passed
+    tests: List["BuiltRecipeTests"]
+    snapshot: "SnapshotInfo"
+
+
+class _CheckRecipe(TypedDict):
+    # Content of a recipe.yaml
+    source: str
+
+
+class CheckRecipe(_CheckRecipe, total=False):
+    # Name of the recipe's folder, which must be the recipe's name
+    folder: "Name"
+    # Values of variables
+    set: Dict[str, str]
+
+
+class CheckedRecipe(TypedDict):
+    name: str
+    # Of its snapshot, unless a build names another one
+    tag: str
+    description: str
+    # With their defaults
+    variables: Dict[str, str]
+    # Paths of the files it needs, relative to its folder
+    files: List[str]
+    # The recipe that it is built on
+    base: Optional[str]
+    # The image that it pulls from a registry
+    registry_reference: Optional[str]
 
 
 class _ChmodFile(TypedDict):
@@ -100,7 +161,7 @@ class ChownFile(_ChownFile, total=False):
 
 
 class CollectGarbage(TypedDict, total=False):
-    # (default False)
+    # Reports what would be removed, and removes nothing (default False)
     dry_run: bool
 
 
@@ -165,8 +226,9 @@ CreateImagePackagesCopy = TypedDict(  # one of its fields is a keyword
 
 
 class _CreateImagePackages(TypedDict):
+    # Name of the new image
     name: "Name"
-    # None: a minimal Debian
+    # Debian packages; an empty list is a minimal Debian
     packages: List[str]
 
 
@@ -191,15 +253,20 @@ class _CreateImageReference(TypedDict):
 
 
 class CreateImageReference(_CreateImageReference, total=False):
+    # Name of the new image; without it, the last part of the reference, with its tag
     name: "Name"
+    # Plain http to a registry that is not the daemon's machine
     insecure_http: bool
+    # For the registry
     username: str
+    # For the registry
     password: str
     # Limit of the unpacked size
     max_bytes: int
 
 
 class _CreateImageFile(TypedDict):
+    # Name of the new image
     name: "Name"
     # An archive, or a folder that is an OCI layout; only through the Unix socket
     file: str
@@ -215,12 +282,12 @@ class _CreateKey(TypedDict):
 
 
 class CreateKey(_CreateKey, total=False):
-    # Somebody's public key, which is known from then on; without it, a key of the daemon's own is made
+    # Public key of another machine, to trust; without it, the daemon generates a key pair
     public_key: str
 
 
 class CreatePreview(TypedDict, total=False):
-    # (default 3600)
+    # At most 7 days (default 3600)
     expires_in_secs: int
 
 
@@ -229,28 +296,30 @@ class _CreateSandboxes(TypedDict):
 
 
 class CreateSandboxes(_CreateSandboxes, total=False):
-    # (default 1)
+    # Number of sandboxes (default 1)
     n: int
     env: "Env"
     metadata: "Metadata"
-    # Without it, what the snapshot says
+    # Without it, that of the snapshot
     network: "SetNetwork"
     # Only through the Unix socket, or with scope admin below share_roots; without it, those of the sandbox it descends from
     shares: List["Share"]
+    # any: also emulated by the engine's translator, which is not a security boundary; kvm: only with KVM. Without it, what the daemon's setting says; one that demands KVM cannot be lowered
+    isolation: Literal["any", "kvm"]
     # It ends so long after now; null: never
     ttl_secs: Optional[int]
-    # It ends when nobody used it for so long
+    # Seconds without use after which it ends
     idle_timeout_secs: Optional[int]
     on_timeout: "OnTimeout"
-    # Whether it wakes up by itself when it is suspended and somebody uses it
+    # Whether the next use of the suspended sandbox resumes it
     auto_resume: bool
-    # Memory of the host that it may take, its VMM included; from the machine's own memory on it is kept by itself
+    # Memory of the host that it may use, its VMM included; a limit of the machine's own memory or more always holds; 0: none
     memory_limit_mib: Optional[int]
-    # CPUs' worth of time, such as 0.5
+    # Number of CPUs that it may use, such as 0.5
     cpu_limit: Optional[float]
     # Share of the CPUs when several want them; 100 is usual
     cpu_weight: Optional[int]
-    # Threads of its VMM; what runs inside the guest does not count
+    # Threads of its VMM; processes inside the guest do not count
     pids_limit: Optional[int]
     # Megabytes (10^6 bytes) a second that it may read, and as many that it may write, on the disk of FORKD_HOME
     io_limit_mbps: Optional[float]
@@ -258,9 +327,13 @@ class CreateSandboxes(_CreateSandboxes, total=False):
     name: "Name"
     # Answer 207 with an outcome per child instead of all or nothing (default False)
     per_item: bool
+    # Of the older API, without effect
     per_child_netns: bool
+    # Of the older API, without effect
     prewarm: bool
+    # Of the older API, without effect
     live_fork: bool
+    # Of the older API, without effect
     hugepages: bool
 
 
@@ -271,20 +344,33 @@ class _CreateSnapshot(TypedDict):
 class CreateSnapshot(_CreateSnapshot, total=False):
     # A stored image; without it, the daemon's default image
     image: "Name"
+    # Memory of the guest
     memory_mib: int
+    # CPUs of the guest
     vcpus: int
-    # Room for what the guest writes, on the host's disk; without it, that is in the guest's memory
+    # `baseline`: runs on every host; `host`: all that this host's processor has; or a CPU model of the engine. Without it, with KVM the newest model of which this host lacks nothing, else baseline
+    cpu: str
+    # Forks map a copy of its memory in huge pages, which takes all of `memory_mib` on the host while one of them runs; see operations
+    hugepages: bool
+    # Size of the writable disk, on the host's disk; without it, writes stay in the guest's memory
     disk_mib: int
     # Without it, a python kernel where the image has python3
     warm_up: "WarmUp"
     env: "Env"
     metadata: "Metadata"
+    # What the snapshot is for; at most 1024 characters
+    description: str
     # During the warm-up, and for its forks unless they say otherwise; none without it
     network: "SetNetwork"
+    # Of the older API: refused without an image, else without effect
     kernel: str
+    # Of the older API: refused without an image, else without effect
     rootfs: str
+    # Of the older API, without effect
     rw: bool
+    # Of the older API, without effect
     tap: str
+    # Of the older API, without effect
     boot_wait_secs: float
 
 
@@ -293,10 +379,17 @@ class _CreateToken(TypedDict):
 
 
 class CreateToken(_CreateToken, total=False):
-    # (default "exec")
+    # What the token allows (default "exec")
     scope: "Scope"
-    # (default None)
+    # Limit of sandboxes that live at once; null: no limit of its own (default None)
     max_sandboxes: Optional[int]
+
+
+class CreateUiLink(TypedDict, total=False):
+    # What the dashboard may do; at most the scope of the caller, which is also the default
+    scope: "Scope"
+    # How long the browser stays logged in; at most 14 days (default 43200)
+    session_secs: int
 
 
 class _CreateWorkspace(TypedDict):
@@ -305,14 +398,15 @@ class _CreateWorkspace(TypedDict):
 
 
 class CreateWorkspace(_CreateWorkspace, total=False):
+    # Of the older API, without effect
     per_child_netns: bool
-    # Memory of the host that it may take, its VMM included; from the machine's own memory on it is kept by itself
+    # Memory of the host that it may use, its VMM included; a limit of the machine's own memory or more always holds; 0: none
     memory_limit_mib: Optional[int]
-    # CPUs' worth of time, such as 0.5
+    # Number of CPUs that it may use, such as 0.5
     cpu_limit: Optional[float]
     # Share of the CPUs when several want them; 100 is usual
     cpu_weight: Optional[int]
-    # Threads of its VMM; what runs inside the guest does not count
+    # Threads of its VMM; processes inside the guest do not count
     pids_limit: Optional[int]
     # Megabytes (10^6 bytes) a second that it may read, and as many that it may write, on the disk of FORKD_HOME
     io_limit_mbps: Optional[float]
@@ -345,6 +439,17 @@ class CreatedImageInfo(TypedDict):
     reused: bool
 
 
+class DiskUsage(TypedDict):
+    # Disk space of the file or tree; a file with several names counts once
+    bytes: int
+    # Files, directories and links, the path itself included
+    entries: int
+    # Size of the file system of the path
+    total_bytes: int
+    # In use on that file system, by everything
+    used_bytes: int
+
+
 class _DisplayResult(TypedDict):
     # It is the value of the last expression
     is_main: bool
@@ -368,7 +473,7 @@ class Eval(_Eval, total=False):
     context: "Name"
     # Set while this code runs
     env: "Env"
-    # (default 30)
+    # Limit of the code's time (default 30)
     timeout_secs: float
 
 
@@ -387,7 +492,7 @@ class _EvalEnd(TypedDict):
 
 
 class EvalEnd(_EvalEnd, total=False):
-    # The last value where JSON can carry it unchanged
+    # The last value where JSON can carry it; tuples of Python become arrays
     value: Any
 
 
@@ -414,7 +519,7 @@ class _EvalResult(TypedDict):
 
 
 class EvalResult(_EvalResult, total=False):
-    # The last value where JSON can carry it unchanged
+    # The last value where JSON can carry it; tuples of Python become arrays
     value: Any
 
 
@@ -435,11 +540,15 @@ class _Exec(TypedDict):
 
 
 class Exec(_Exec, total=False):
-    # (default 30)
+    # Limit of the program's time (default 30)
     timeout_secs: float
+    # Text for its standard input
     stdin: str
+    # Added to the environment of the sandbox
     env: "Env"
+    # Working directory
     cwd: str
+    # User of the guest that runs it; without it root
     user: str
     # Of stdin, stdout and stderr (default "utf8")
     encoding: Literal["utf8", "base64"]
@@ -510,14 +619,22 @@ class ForkCertificateIdentity(TypedDict):
 
 
 class ForkCertificate(TypedDict):
-    """What was done and checked to make the fork a machine of its own."""
+    """Steps, done and checked, that made the fork an independent machine."""
 
     # Upper bound of the difference to the host's clock
     clock_skew_ms: float
+    # How much faster than the host's its clock runs, in millionths; null: not measured
+    clock_drift_ppm: Optional[int]
+    # Where that was measured: in this sandbox, which takes a while, or before that in its snapshot
+    clock_measured: Optional[Literal["sandbox", "snapshot"]]
     guest_rng: Literal["reseeded"]
+    # For how long at most processes of the snapshot ran before clock and randomness were its own; 0: they were frozen until then; null: not known
+    ran_before_ms: Optional[float]
+    # Generators of its interpreters, as CONTEXT/GENERATOR, that are the same in its siblings until they reseed themselves
+    not_reseeded: List[str]
     kernels: Dict[str, "ForkCertificateKernelsValue"]
     identity: "ForkCertificateIdentity"
-    # Where what it writes goes: an overlay in its own memory, or a layer of its own on the host's disk
+    # Where its writes go: an overlay in its own memory, or a layer of its own on the host's disk
     disk: Literal["private-overlay", "private-layer"]
     memory: Literal["private-copy-on-write"]
 
@@ -535,32 +652,34 @@ class ForkOutcomes(TypedDict):
 
 
 class ForkSandbox(TypedDict, total=False):
-    # (default 1)
+    # Number of sandboxes (default 1)
     n: int
     env: "Env"
     metadata: "Metadata"
-    # Without it, what the snapshot says
+    # Without it, that of the snapshot
     network: "SetNetwork"
     # Only through the Unix socket, or with scope admin below share_roots; without it, those of the sandbox it descends from
     shares: List["Share"]
+    # any: also emulated by the engine's translator, which is not a security boundary; kvm: only with KVM. Without it, what the daemon's setting says; one that demands KVM cannot be lowered
+    isolation: Literal["any", "kvm"]
     # It ends so long after now; null: never
     ttl_secs: Optional[int]
-    # It ends when nobody used it for so long
+    # Seconds without use after which it ends
     idle_timeout_secs: Optional[int]
     on_timeout: "OnTimeout"
-    # Whether it wakes up by itself when it is suspended and somebody uses it
+    # Whether the next use of the suspended sandbox resumes it
     auto_resume: bool
-    # Memory of the host that it may take, its VMM included; from the machine's own memory on it is kept by itself
+    # Memory of the host that it may use, its VMM included; a limit of the machine's own memory or more always holds; 0: none
     memory_limit_mib: Optional[int]
-    # CPUs' worth of time, such as 0.5
+    # Number of CPUs that it may use, such as 0.5
     cpu_limit: Optional[float]
     # Share of the CPUs when several want them; 100 is usual
     cpu_weight: Optional[int]
-    # Threads of its VMM; what runs inside the guest does not count
+    # Threads of its VMM; processes inside the guest do not count
     pids_limit: Optional[int]
     # Megabytes (10^6 bytes) a second that it may read, and as many that it may write, on the disk of FORKD_HOME
     io_limit_mbps: Optional[float]
-    # Keeps the snapshot under this tag; without it, it goes when nothing needs it any more
+    # Keeps the snapshot under this tag; without it, it is removed when nothing needs it
     tag: "Name"
 
 
@@ -583,6 +702,31 @@ class GarbageCollected(TypedDict):
 
 class Health(TypedDict):
     ok: bool
+
+
+class History(TypedDict):
+    step_secs: int
+    # Of the last hour, oldest first
+    samples: List["HistorySample"]
+    # Upper bounds of the counts below; the last count has none
+    bounds_ms: List[float]
+    # Forks of these samples, by the time until the sandbox answered
+    fork_counts: List[int]
+    # Branches of these samples, by the pause of their source
+    pause_counts: List[int]
+
+
+class HistorySample(TypedDict):
+    time_unix: int
+    # Sandboxes forked since the sample before
+    forks: int
+    branches: int
+    # Alive at that time
+    sandboxes: int
+    # Memory of their machines together
+    guest_bytes: int
+    # Memory of the host that they have of their own; the rest is shared or unused
+    private_bytes: int
 
 
 class HubListingPackagesVersions(TypedDict):
@@ -680,7 +824,7 @@ class _MakeDirectory(TypedDict):
 class MakeDirectory(_MakeDirectory, total=False):
     # Octal, such as 644
     mode: str
-    # Also makes the directories above it, and one that is there is as good
+    # Also creates the directories above it; an existing directory is not an error
     parents: bool
     # User of the guest whose rights count and who owns what is new; without it root
     user: str
@@ -716,7 +860,7 @@ class MoveFile(_MoveFile, total=False):
     user: str
 
 
-class Network(TypedDict):
+class _Network(TypedDict):
     mode: "NetworkMode"
     allow: List[str]
     egress_limit_bytes: Optional[int]
@@ -729,6 +873,11 @@ class Network(TypedDict):
     bytes_down: int
     # The last 100, newest first; counted since the sandbox was made or adopted
     recent: List["NetworkConnection"]
+
+
+class Network(_Network, total=False):
+    # Only where something is denied
+    deny: List[str]
 
 
 class NetworkConnection(TypedDict):
@@ -747,10 +896,15 @@ class NetworkConnection(TypedDict):
     open: bool
 
 
-class NetworkPolicy(TypedDict):
+class _NetworkPolicy(TypedDict):
     mode: "NetworkMode"
     allow: List[str]
     egress_limit_bytes: Optional[int]
+
+
+class NetworkPolicy(_NetworkPolicy, total=False):
+    # Only where something is denied
+    deny: List[str]
 
 
 class NewToken(TypedDict):
@@ -789,6 +943,12 @@ class PackInfo(TypedDict):
     level: int
     # Ids of keys
     signed_by: List[str]
+    # kvm: it can be forked only where KVM works
+    isolation: Literal["kvm", "emulated"]
+    # Model of the processor that it needs
+    cpu: str
+    # Vendor of the processor that it needs; null: any
+    cpu_vendor: Optional[str]
     # Ids of its chain, the snapshot itself last
     snapshots: List[str]
     # Of the file
@@ -861,7 +1021,7 @@ class Process(TypedDict):
     cwd: str
     user: str
     terminal: bool
-    # Whether its stdin takes more
+    # Whether its stdin is open
     stdin_open: bool
     # Since 1970, by the guest's clock
     started_at_ms: float
@@ -910,6 +1070,12 @@ class Progress(_Progress, total=False):
     done: float
     total: float
     unit: Literal["bytes", "items"]
+    # Not a step but a warning, to be shown for good
+    note: bool
+    # Of a build: the step is complete and took so long
+    ms: float
+    # Of a build: the step was complete before
+    cached: bool
 
 
 _PullSnapshot = TypedDict(  # one of its fields is a keyword
@@ -924,11 +1090,15 @@ _PullSnapshot = TypedDict(  # one of its fields is a keyword
 class PullSnapshot(_PullSnapshot, total=False):
     # Without it, the name in the pack
     tag: "Name"
-    # Take the tag away from the snapshot that has it
+    # Remove the tag from the snapshot that has it
     force: bool
+    # Forks of it may connect to what the pack says, also where no known key signed it; never into private networks or to the host
+    keep_network: bool
     # Address of the index in which aliases are looked up; without it, the daemon's setting hub_url
     hub: str
+    # For the registry or the web server
     username: str
+    # For the registry or the web server
     password: str
     # Plain http to a server that is not the daemon's machine
     insecure_http: bool
@@ -946,7 +1116,9 @@ class PushSnapshot(_PushSnapshot, total=False):
     level: int
     # Name of one of the daemon's own keys
     sign: "Name"
+    # For the registry or the web server
     username: str
+    # For the registry or the web server
     password: str
     # Plain http to a server that is not the daemon's machine
     insecure_http: bool
@@ -974,6 +1146,15 @@ class Readiness(TypedDict):
     reason: Optional[str]
 
 
+class RecipeInfo(TypedDict):
+    name: str
+    # Of its snapshot, unless a build names another one
+    tag: str
+    description: str
+    # With their defaults
+    variables: Dict[str, str]
+
+
 class SandboxInfoShares(TypedDict):
     source: str
     target: str
@@ -990,19 +1171,23 @@ class SandboxInfo(TypedDict):
     isolation: Literal["kvm", "emulated"]
     # namespaces: its VMM sees only its own files; none: it can do what the daemon's user can
     confinement: Literal["namespaces", "none"]
+    # clone: its VMM is a copy of one that waits; restore: it loaded the snapshot. null: it does not run
+    started_by: Optional[Literal["restore", "clone"]]
     memory_mib: int
     vcpus: int
-    # null: what it writes stays in its memory
+    # null: its writes stay in its memory
     disk_mib: Optional[int]
     # Warm interpreters for eval
     kernels: List[str]
     metadata: "Metadata"
     created_at_unix: int
+    # The same moment in milliseconds: the order in which sandboxes were made
+    created_at_unix_ms: int
     last_active_unix: int
     expires_at_unix: Optional[int]
     idle_timeout_secs: Optional[int]
     on_timeout: "OnTimeout"
-    # Whether it wakes up by itself when it is suspended and somebody uses it
+    # Whether the next use of the suspended sandbox resumes it
     auto_resume: bool
     created_by: str
     pid: Optional[int]
@@ -1012,19 +1197,19 @@ class SandboxInfo(TypedDict):
     shares: List["SandboxInfoShares"]
     branch_count: int
     has_branched: bool
-    # Memory of the host that it may take, its VMM included; from the machine's own memory on it is kept by itself
+    # Memory of the host that it may use, its VMM included; a limit of the machine's own memory or more always holds
     memory_limit_mib: Optional[int]
-    # CPUs' worth of time, such as 0.5
+    # Number of CPUs that it may use, such as 0.5
     cpu_limit: Optional[float]
     # Share of the CPUs when several want them; 100 is usual
     cpu_weight: Optional[int]
-    # Threads of its VMM; what runs inside the guest does not count
+    # Threads of its VMM; processes inside the guest do not count
     pids_limit: Optional[int]
     # Megabytes (10^6 bytes) a second that it may read, and as many that it may write, on the disk of FORKD_HOME
     io_limit_mbps: Optional[float]
     network: "NetworkPolicy"
     netns: None
-    # Always empty: guests are reached through the daemon
+    # Of the older API, always empty: guests are reached through the daemon
     guest_addr: str
     last_branch_memory_path: Optional[str]
     # What was accepted and has no effect
@@ -1050,8 +1235,11 @@ class _SetNetwork(TypedDict):
 
 
 class SetNetwork(_SetNetwork, total=False):
+    # Rules such as `example.org`, `*.example.org:443`, `10.1.2.0/24:5432`, `[fd00::1]:80,8000-8100`
     allow: List["NetworkRule"]
-    # What may leave the sandbox in all; null: any number of bytes
+    # Addresses that an open network does not lead to, unless a rule of allow does; only with the mode open
+    deny: List["NetworkDenial"]
+    # Bytes that may leave the sandbox in total; null: no limit
     egress_limit_bytes: Optional[int]
 
 
@@ -1084,27 +1272,33 @@ class SnapshotInfo(TypedDict):
     image: Optional[str]
     memory_mib: int
     vcpus: int
-    # null: what guests write stays in their memory
+    # null: writes of guests stay in their memory
     disk_mib: Optional[int]
     kernels: List[str]
     # Number of deltas down to the base
     depth: int
     parent_tag: Optional[str]
     branched_from: Optional[str]
-    # How long the source stood still
-    pause_ms: Optional[float]
+    # Length of the source's pause, rounded up
+    pause_ms: Optional[int]
+    # The same in microseconds
+    pause_us: Optional[int]
     # What the branch stored
     delta_bytes: Optional[int]
-    diff_ms: Optional[float]
+    # Of the older API: pause_ms
+    diff_ms: Optional[int]
+    # Of the older API: delta_bytes
     diff_physical_bytes: Optional[int]
+    # Of the older API: the guest's memory, of a branch
     diff_logical_bytes: Optional[int]
-    # It goes when nothing needs it any more
+    # It is removed when nothing needs it
     ephemeral: bool
     # How many VMMs wait for it, started in advance
     pool: int
     # What its forks may connect to; null while it is being written
     network: Optional["NetworkPolicy"]
     metadata: "Metadata"
+    description: Optional[str]
     # Why its status is failed
     error: Optional[str]
     warning: Optional[str]
@@ -1120,6 +1314,14 @@ class SnapshotDetails(TypedDict):
     memory_logical_bytes: int
     memory_physical_bytes: int
     vmstate_bytes: int
+    # Of its forks
+    isolation: Literal["kvm", "emulated"]
+    # Model of its processor
+    cpu: str
+    # A host of another vendor cannot fork it; null: emulated, or not known
+    cpu_vendor: Optional[str]
+    # Whether its forks map its memory in huge pages
+    hugepages: bool
     disk_mib: Optional[int]
     # Number of files that its disk is stacked of; 0 without a disk
     disk_layers: int
@@ -1141,8 +1343,11 @@ class _StartProcess(TypedDict):
 
 
 class StartProcess(_StartProcess, total=False):
+    # Added to the environment of the sandbox
     env: "Env"
+    # Working directory
     cwd: str
+    # User of the guest that runs it; without it root
     user: str
     # Names the process; free again when it has ended
     tag: "ProcessTag"
@@ -1189,6 +1394,8 @@ class Status(TypedDict):
     accelerator: Literal["kvm", "tcg"]
     accelerator_reason: str
     isolation: Literal["kvm", "emulated"]
+    # kvm: no emulated VM is started; auto: none where KVM works
+    isolation_policy: Literal["auto", "kvm", "any"]
     # Of the VMMs that it starts
     confinement: Literal["namespaces", "none"]
     confinement_policy: Literal["required", "preferred"]
@@ -1207,13 +1414,14 @@ class Status(TypedDict):
 
 
 class Stop(TypedDict, total=False):
-    # (default False)
+    # Ends the sandboxes; else they keep running, and the next daemon adopts them (default False)
     kill_sandboxes: bool
     # Only when there are no sandboxes, no waiting VMMs and no other requests; else 409 IN_USE (default False)
     if_idle: bool
 
 
 class SuspendWorkspace(TypedDict, total=False):
+    # Of the older API, without effect
     diff: bool
 
 
@@ -1241,6 +1449,8 @@ class TreeNode(TypedDict):
     tag: Optional[str]
     status: "SnapshotStatus"
     branched_from: Optional[str]
+    memory_mib: int
+    created_at_unix: int
     sandboxes: List["TreeSandbox"]
     snapshots: List["TreeNode"]
 
@@ -1250,6 +1460,20 @@ class TreeSandbox(TypedDict):
     name: Optional[str]
     state: str
     metadata: "Metadata"
+    memory_mib: int
+    network_mode: "NetworkMode"
+    created_at_unix: int
+    expires_at_unix: Optional[int]
+
+
+class UiLink(TypedDict):
+    # Opens the dashboard once, and logs that browser in
+    url: str
+    scope: "Scope"
+    # The link must be opened before
+    expires_at_unix: int
+    # How long the browser then stays logged in
+    session_secs: int
 
 
 class UnpackResult(TypedDict):
@@ -1270,20 +1494,29 @@ class Unpacked(TypedDict):
 
 
 class UpdateSandbox(TypedDict, total=False):
+    # The new name; null removes it
     name: Optional["Name"]
+    # Replaces the metadata
     metadata: "Metadata"
+    # Gives it new access tokens of E2B's protocol; those that were given out and what they have under way end at once
+    rotate_access: Literal[True]
     # It ends so long after now; null: never
     ttl_secs: Optional[int]
-    # It ends when nobody used it for so long
+    # Seconds without use after which it ends
     idle_timeout_secs: Optional[int]
     on_timeout: "OnTimeout"
-    # Whether it wakes up by itself when it is suspended and somebody uses it
+    # Whether the next use of the suspended sandbox resumes it
     auto_resume: bool
 
 
 class UpdateSnapshot(TypedDict, total=False):
+    # The new tag
     tag: "Name"
+    # Replaces the metadata
     metadata: "Metadata"
+    # Replaces the description; null removes it
+    description: Optional[str]
+    # Number of VMMs that are started in advance
     pool: int
 
 

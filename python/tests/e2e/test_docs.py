@@ -1,4 +1,4 @@
-"""Every program of the documentation runs, in its order."""
+"""Runs each program of the documentation, in order."""
 
 from __future__ import annotations
 
@@ -26,6 +26,6 @@ class Docs(unittest.TestCase):
 
 
 def blocks_of(text: str) -> List[Tuple[int, str, str]]:
-    """The line each begins at, its language and its text."""
+    """First line, language and text of each program."""
     matches = re.finditer(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     return [(text[: match.start()].count("\n") + 1, match.group(1), match.group(2)) for match in matches]

@@ -9,6 +9,7 @@ from typing import Any
 import forkd
 
 from ..helpers.both import HalfCase, both, closed, collect, get, step
+from ..helpers.patience import patience
 
 
 @both(globals())
@@ -79,7 +80,7 @@ class Sandboxes(HalfCase):
         self.assertFalse(await get(child.kill()))
         await get(sb.controller.delete_snapshot(branch["tag"]))
 
-    async def test_a_life(self) -> None:
+    async def test_life_cycle(self) -> None:
         sb = await self.sandbox(timeout=600, name=f"life-{self.half.name}")
         other = await get(self.half.Sandbox.connect(f"life-{self.half.name}", controller=sb.controller))
         self.assertEqual(other.id, sb.id)
@@ -127,12 +128,12 @@ class Sandboxes(HalfCase):
         with self.assertRaises(forkd.AuthenticationError):
             await get(self.controller(url=url, token="").status())
 
-    async def test_calls_as_scripts_for_the_older_controller_have_them(self) -> None:
-        c = self.controller(base_url=os.environ["FORKD_TEST_URL"], token=os.environ["FORKD_TEST_TOKEN"], timeout=60.0)
+    async def test_calls_of_the_older_sdk(self) -> None:
+        c = self.controller(base_url=os.environ["FORKD_TEST_URL"], token=os.environ["FORKD_TEST_TOKEN"], timeout=patience())
         self.assertIn("python", [snapshot["tag"] for snapshot in await get(c.list_snapshots())])
         [source] = await get(c.spawn_sandboxes(snapshot_tag="python", n=1, per_child_netns=True, live_fork=True))
         self.addAsyncCleanup(_kill, self.half.Sandbox(c, source))
-        done = await get(c.exec_command(source["id"], ["sh", "-c", "echo noted > /srv/notes"], timeout_secs=20))
+        done = await get(c.exec_command(source["id"], ["sh", "-c", "echo noted > /srv/notes"], timeout_secs=int(patience())))
         self.assertEqual(done.get("exit_code"), 0)
         branch = await get(c.branch_sandbox(source["id"], tag=f"handoff-{self.half.name}", diff=True, measure_diff=True))
         [child] = await get(c.spawn_sandboxes(branch["tag"], 1, True))

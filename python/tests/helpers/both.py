@@ -10,7 +10,7 @@ import forkd
 
 
 class Half:
-    """What differs between the halves, behind the same names."""
+    """The differences between the halves, behind the same names."""
 
     def __init__(self, name: str, controller: Any, sandbox: Any) -> None:
         self.name = name
@@ -53,14 +53,14 @@ async def get(value: Any) -> Any:
 
 
 async def collect(iteration: Any) -> List[Any]:
-    """Everything that an iteration of either half gives."""
+    """All items of an iteration of either half."""
     if hasattr(iteration, "__aiter__"):
         return [item async for item in iteration]
     return list(iteration)
 
 
 async def step(iteration: Any) -> Any:
-    """The next thing of an iteration of either half."""
+    """The next item of an iteration of either half."""
     return await iteration.__anext__() if hasattr(iteration, "__anext__") else next(iteration)
 
 

@@ -1,4 +1,4 @@
-"""A clock for deadlines that tests put forward, so that none has to wait."""
+"""A clock for deadlines that tests advance, so that no test waits."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from unittest import mock
 
 
 class Clock:
-    """While it is used, deadlines see the real time and so much more."""
+    """While active, deadlines see the real time plus an offset."""
 
     def __init__(self) -> None:
         self.ahead = 0.0

@@ -1,4 +1,4 @@
-"""A real HTTP server, in a thread of its own, that takes only what spec/openapi.json allows and answers with samples."""
+"""A real HTTP server in its own thread. It accepts only requests that spec/openapi.json allows, and answers with samples."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import Any, Awaitable, Callable, Dict, List, Optional, Set
 from urllib.parse import urlsplit
 
 from . import spec
+from .patience import patience
 
 
 @dataclass
@@ -28,7 +29,7 @@ class Seen:
     url: str
 
 
-#: Answers by itself and returns True, or leaves it to the samples; the number counts the requests of that route
+#: Answers the request and returns True, or returns False for a sample; the number counts the requests of that route
 Override = Callable[[Seen, "Reply", int], Awaitable[Optional[bool]]]
 
 
@@ -42,7 +43,7 @@ class Reply:
         self.extra: Dict[str, str] = {}
 
     async def send(self, status: int, kind: str = "", body: bytes = b"", **headers: str) -> bool:
-        """All of it at once."""
+        """Sends a complete answer."""
         await self.head(status, kind, **{"content-length": str(len(body))}, **headers)
         self._writer.write(body)
         await self._writer.drain()
@@ -53,7 +54,7 @@ class Reply:
         return await self.send(status, "application/json", json.dumps(body).encode())
 
     async def head(self, status: int, kind: str = "", **headers: str) -> None:
-        """Without a length, chunks follow."""
+        """Without a length, the body is chunked."""
         fields = {"x-request-id": "req-1", **({"content-type": kind} if kind else {}), **self.extra, **headers}
         if not {"content-length", "transfer-encoding"} & set(fields):
             self._is_chunked = True
@@ -71,22 +72,22 @@ class Reply:
         return True
 
     async def fail(self, **problem: str) -> bool:
-        """The end of a body that is not whole, and why."""
+        """Ends a body early, with the reason in a trailer."""
         self._writer.write(f"0\r\nx-forkd-problem: {json.dumps(problem)}\r\n\r\n".encode())
         await self._writer.drain()
         return True
 
     async def raw(self, data: bytes) -> None:
-        """As it is."""
+        """Sends raw bytes."""
         self._writer.write(data)
         await self._writer.drain()
 
     async def take(self) -> bytes:
-        """What comes after the request; nothing when the client has ended its direction."""
+        """Bytes after the request; empty when the client has closed its direction."""
         return await self._reader.read(65536)
 
     def destroy_later(self) -> bool:
-        """When everything was sent."""
+        """Returns when everything was sent."""
         self._writer.close()
         return True
 
@@ -102,7 +103,7 @@ class Reply:
 
 
 class FakeDaemon:
-    """``socket`` and ``url`` lead to it; ``with`` ends it."""
+    """``socket`` and ``url`` are its addresses; the end of a ``with`` block stops it."""
 
     def __init__(self, override: Optional[Override] = None, ssl_context: Optional[ssl.SSLContext] = None) -> None:
         self.seen: List[Seen] = []
@@ -120,12 +121,12 @@ class FakeDaemon:
 
     def __enter__(self) -> FakeDaemon:
         self._thread.start()
-        assert self._started.wait(10)
+        assert self._started.wait(patience())
         return self
 
     def __exit__(self, *_: object) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        self._thread.join(patience())
         shutil.rmtree(self._folder)
         for error in self.errors:
             raise error
@@ -139,16 +140,17 @@ class FakeDaemon:
         return [seen.route for seen in self.seen]
 
     def cut(self) -> None:
-        """Ends every connection, as a daemon does that goes away."""
+        """Closes every connection, as a daemon that stops does."""
         done = threading.Event()
 
         def abort() -> None:
             for writer in list(self._writers):
                 writer.transport.abort()
-            done.set()
+            # after the callbacks that close the sockets
+            self._loop.call_soon(done.set)
 
         self._loop.call_soon_threadsafe(abort)
-        assert done.wait(10)
+        assert done.wait(patience())
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -159,7 +161,7 @@ class FakeDaemon:
         self._loop.close()
 
     async def _end(self, servers: List[asyncio.AbstractServer]) -> None:
-        await asyncio.sleep(0.01)  # connections that were just accepted
+        await _turns()  # connections that were accepted meanwhile
         for server in servers:
             server.close()
         for writer in list(self._writers):
@@ -168,7 +170,7 @@ class FakeDaemon:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await asyncio.sleep(0.01)  # the loop closes what was aborted
+        await _turns()  # the loop closes aborted connections in its next iteration
 
     async def _listen(self) -> List[asyncio.AbstractServer]:
         unix = await asyncio.start_unix_server(self._serve, self.socket, limit=1 << 26)
@@ -212,6 +214,11 @@ class FakeDaemon:
                 writer.transport.abort()
                 raise ConnectionError from error
         await reply.send(*route.answer())
+
+
+async def _turns() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
 
 
 async def _read_body(reader: asyncio.StreamReader, headers: Dict[str, str]) -> bytes:

@@ -1,4 +1,4 @@
-"""Objects of the API, made from its document."""
+"""Objects of the API, generated from spec/openapi.json."""
 
 from __future__ import annotations
 

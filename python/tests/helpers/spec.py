@@ -1,4 +1,4 @@
-"""spec/openapi.json: which route a request is, whether it fits, and an answer that does."""
+"""spec/openapi.json: finds the route of a request, validates the request, and generates an answer."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Route:
 
     @property
     def body_schema(self) -> Optional[Dict[str, Any]]:
-        """None: the route takes no JSON."""
+        """None: the route has no JSON body."""
         content = self.operation.get("requestBody", {}).get("content", {})
         schema: Optional[Dict[str, Any]] = content.get("application/json", {}).get("schema")
         return schema
@@ -46,16 +46,16 @@ class Route:
 
     @property
     def is_proxy(self) -> bool:
-        """Whether it passes on any request."""
+        """Whether it passes requests on unchanged."""
         return self.operation.get("x-methods") == "all"
 
     def names(self, place: str) -> List[str]:
-        """Of its parameters in the path or in the query."""
+        """Names of its path or query parameters."""
         given = [resolve(parameter) for parameter in self.operation.get("parameters", [])]
         return [parameter["name"] for parameter in given if parameter["in"] == place]
 
     def body_fields(self) -> List[str]:
-        """All that its JSON may have, over all forms of it."""
+        """Names of all fields of its JSON body, over all variants."""
         if self.body_schema is None:
             return []
         schema = resolve(self.body_schema)
@@ -63,7 +63,7 @@ class Route:
         return sorted({name for form in forms for name in resolve(form).get("properties", {})})
 
     def answer(self) -> Tuple[int, str, bytes]:
-        """Status, content type and body of a success; as JSON where the route has that."""
+        """Status, content type and body of a success; JSON if the route has that."""
         successes = [(int(status), response) for status, response in self.operation["responses"].items() if "2" <= status < "3"]
         for status, response in successes:
             media = response.get("content", {}).get("application/json")
@@ -84,7 +84,7 @@ def routes() -> List[Route]:
 
 
 def find(method: str, path: str) -> Optional[Tuple[Route, Dict[str, str]]]:
-    """The route of a request and the values in its path."""
+    """The route of a request, and its path parameters."""
     for route, pattern in _patterns():
         match = pattern.fullmatch(path)
         if match and (route.method == method or route.operation.get("x-methods") == "all"):
@@ -94,19 +94,19 @@ def find(method: str, path: str) -> Optional[Tuple[Route, Dict[str, str]]]:
 
 @functools.cache
 def _patterns() -> List[Tuple[Route, Pattern[str]]]:
-    """Fixed parts win over names."""
+    """Literal segments take precedence over parameters."""
     ordered = sorted(routes(), key=lambda route: route.path.count("{"))
     return [(route, re.compile(_pattern(route.path))) for route in ordered]
 
 
 def _pattern(path: str) -> str:
-    """What is named path is the rest of one."""
+    """A parameter named path matches the rest of the path."""
     escaped = re.escape(path).replace(r"/\{path\}", "/(?P<path>.*)")
     return re.sub(r"\\\{(\w+)\\\}", r"(?P<\1>[^/]+)", escaped)
 
 
 def query_of(route: Route, text: str) -> Dict[str, Any]:
-    """Refuses what the route does not name."""
+    """Refuses fields that the route does not have."""
     query = {name: values[0] if len(values) == 1 else values for name, values in parse_qs(text, keep_blank_values=True).items()}
     unknown = set(query) - set(route.names("query"))
     if unknown and not route.is_proxy:
@@ -125,7 +125,7 @@ def resolve(schema: Dict[str, Any]) -> Dict[str, Any]:
 
 
 def problems(schema: Dict[str, Any], value: Any, at: str = "$") -> List[str]:
-    """As much of JSON Schema as the document uses."""
+    """The subset of JSON Schema that the document uses."""
     schema = resolve(schema)
     choices = schema.get("anyOf") or schema.get("oneOf")
     if choices:
@@ -161,7 +161,7 @@ def _object_problems(schema: Dict[str, Any], value: Dict[str, Any], at: str) -> 
 
 
 def sample(schema: Dict[str, Any], name: str = "") -> Any:
-    """The smallest value that fits, with one item in each list."""
+    """The smallest valid value, with one item in each list."""
     schema = resolve(schema)
     if "const" in schema:
         return schema["const"]
@@ -173,7 +173,7 @@ def sample(schema: Dict[str, Any], name: str = "") -> Any:
     kind = schema.get("type")
     kind = kind[0] if isinstance(kind, list) else kind
     if kind == "array":
-        # A tree would have no end.
+        # A recursive schema would not terminate.
         return [] if name == "snapshots" else [sample(schema.get("items", {}), name)]
     if kind == "object":
         required = schema.get("required", [])

@@ -1,4 +1,4 @@
-"""A call of every method of the controller, and the request that it must make."""
+"""A call of every method of the controller, and the expected request."""
 
 from __future__ import annotations
 
@@ -35,6 +35,9 @@ CASES: List[Case] = [
     Case("collectGarbage", lambda c: c.gc(dry_run=True), body={"dry_run": True}),
     Case("getTree", lambda c: c.tree()),
     Case("getStats", lambda c: c.stats()),
+    Case("getHistory", lambda c: c.history()),
+    Case("createUiLink", lambda c: c.create_ui_link(scope="read", session_secs=600), body={"scope": "read", "session_secs": 600}),
+    Case("deleteUiSessions", lambda c: c.delete_ui_sessions()),
     Case("listTokens", lambda c: c.list_tokens()),
     Case(
         "createToken",
@@ -86,6 +89,7 @@ CASES: List[Case] = [
             "o/n@v1",
             tag="py",
             force=True,
+            keep_network=True,
             hub="https://h.example/r.json",
             username="u",
             password="p",
@@ -96,6 +100,7 @@ CASES: List[Case] = [
             "from": "o/n@v1",
             "tag": "py",
             "force": True,
+            "keep_network": True,
             "hub": "https://h.example/r.json",
             "username": "u",
             "password": "p",
@@ -121,6 +126,7 @@ CASES: List[Case] = [
             image="i",
             memory_mib=512,
             vcpus=1,
+            cpu="baseline",
             disk_mib=64,
             warm_up=WARM_UP,
             env={"A": "b"},
@@ -132,6 +138,7 @@ CASES: List[Case] = [
             "image": "i",
             "memory_mib": 512,
             "vcpus": 1,
+            "cpu": "baseline",
             "disk_mib": 64,
             "network": NETWORK,
             "warm_up": WARM_UP,
@@ -175,11 +182,13 @@ CASES: List[Case] = [
             metadata={"k": "v"},
             network=NETWORK,
             shares=SHARES,
+            isolation="any",
             **LIMITS,
         ),
         body={
             "snapshot_tag": "py",
             "n": 1,
+            "isolation": "any",
             "name": "one",
             "ttl_secs": 60,
             "idle_timeout_secs": 5,
@@ -194,7 +203,7 @@ CASES: List[Case] = [
     ),
     Case(
         "createSandboxes",
-        # As scripts for the older SDK have it.
+        # In the form of scripts for the older SDK.
         lambda c: c.spawn_sandboxes("py", 2, True, 256, prewarm=True, live_fork=True, hugepages=True),
         body={
             "snapshot_tag": "py",
@@ -216,6 +225,7 @@ CASES: List[Case] = [
         body={"name": None, "ttl_secs": None, "idle_timeout_secs": 3, "on_timeout": "suspend", "auto_resume": True},
     ),
     Case("updateSandbox", lambda c: c.update_sandbox("sb-1", metadata={}), body={"metadata": {}}),
+    Case("updateSandbox", lambda c: c.update_sandbox("sb-1", rotate_access=True), body={"rotate_access": True}),
     Case("deleteSandbox", lambda c: c.kill_sandbox("sb-1"), params={"id": "sb-1"}),
     Case("pingSandbox", lambda c: c.ping_sandbox("sb-1"), params={"id": "sb-1"}),
     Case(
@@ -254,8 +264,8 @@ CASES: List[Case] = [
     Case("interruptContext", lambda c: c.interrupt_context("sb-1", "bash-1"), params={"id": "sb-1", "context": "bash-1"}),
     Case(
         "branchSandbox",
-        lambda c: c.branch_sandbox("sb-1", tag="b", wait=False, mode="live", measure_diff=True, parent_tag="p", metadata={}),
-        body={"tag": "b", "wait": False, "mode": "live", "measure_diff": True, "parent_tag": "p", "metadata": {}},
+        lambda c: c.branch_sandbox("sb-1", tag="b", wait=False, hold=True, mode="live", measure_diff=True, parent_tag="p", metadata={}),
+        body={"tag": "b", "wait": False, "hold": True, "mode": "live", "measure_diff": True, "parent_tag": "p", "metadata": {}},
     ),
     Case("branchSandbox", lambda c: c.branch_sandbox("sb-1", "b", True, live=False), body={"tag": "b", "diff": True, "live": False}),
     Case(
@@ -268,6 +278,7 @@ CASES: List[Case] = [
             metadata={},
             network=NETWORK,
             shares=[],
+            isolation="kvm",
             ttl_secs=1,
             idle_timeout_secs=2,
             on_timeout="suspend",
@@ -281,6 +292,7 @@ CASES: List[Case] = [
             "metadata": {},
             "network": NETWORK,
             "shares": [],
+            "isolation": "kvm",
             "ttl_secs": 1,
             "idle_timeout_secs": 2,
             "on_timeout": "suspend",
@@ -300,6 +312,11 @@ CASES: List[Case] = [
         body=NETWORK,
     ),
     Case("setNetwork", lambda c: c.set_network("sb-1", "open"), body={"mode": "open"}),
+    Case(
+        "setNetwork",
+        lambda c: c.set_network("sb-1", "open", deny=["203.0.113.0/24:25"]),
+        body={"mode": "open", "deny": ["203.0.113.0/24:25"]},
+    ),
     Case("getSandboxLogs", lambda c: collect(c.logs("sb-1", source="vmm", tail=3)), query={"source": "vmm", "tail": "3"}),
     Case("getSandboxLogs", lambda c: collect(c.logs("sb-1", follow=True)), query={"follow": "true"}),
     Case(
@@ -385,7 +402,23 @@ CASES: List[Case] = [
         params={"tag": "py"},
         query={"level": "5", "sign": "me", "without": "a,b"},
     ),
-    Case("unpack", lambda c: c.unpack(b"pack", tag="py", force=True), query={"tag": "py", "force": "true"}, body=b"pack"),
+    Case(
+        "unpack",
+        lambda c: c.unpack(b"pack", tag="py", force=True, keep_network=True),
+        query={"tag": "py", "force": "true", "keep_network": "true"},
+        body=b"pack",
+    ),
+    Case("listRecipes", lambda c: c.list_recipes()),
+    Case(
+        "checkRecipe",
+        lambda c: c.check_recipe("name: py", folder="py", set={"rows": "2"}),
+        body={"source": "name: py", "folder": "py", "set": {"rows": "2"}},
+    ),
+    Case(
+        "buildRecipe",
+        lambda c: c.build_recipe("py", tag="mine", set={"rows": "2", "more": "a=b"}, test=True, no_cache=True, registry=("u", "p")),
+        query={"recipe": "py", "tag": "mine", "set": ["rows=2", "more=a=b"], "test": "true", "no_cache": "true"},
+    ),
     Case("listKeys", lambda c: c.list_keys()),
     Case(
         "createKey",
@@ -449,7 +482,7 @@ CASES: List[Case] = [
     Case("resumeWorkspace", lambda c: c.resume_workspace("w"), params={"name": "w"}),
 ]
 
-#: Reached by tests of their own
+#: Called by other tests
 ELSEWHERE = {
     "getEvents": "test_events.py",
     "evalStream": "test_code.py",

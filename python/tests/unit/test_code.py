@@ -1,4 +1,4 @@
-"""Code that tells what comes of it while it runs, and the interpreters it runs in."""
+"""Streamed evals, and contexts."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def streaming(*events: bytes) -> Any:
 
 @both(globals())
 class Code(HalfCase):
-    async def test_callbacks_come_in_order_and_the_answer_has_all_of_it(self) -> None:
+    async def test_callbacks_are_called_in_order_and_the_result_is_complete(self) -> None:
         said = streaming(event("stdout", {"text": "one\n"}), event("result", SHOWN), event("stderr", {"text": "two"}), event("end", END))
         with FakeDaemon(said) as daemon:
             sandbox = self.half.Sandbox(self.controller(socket=daemon.socket), {"id": "sb-1"})
@@ -57,7 +57,7 @@ class Code(HalfCase):
         with FakeDaemon(streaming(event("stdout", {"text": "x"}))) as daemon, self.assertRaises(forkd.ConnectionError):
             await get(self.controller(socket=daemon.socket, retries=0).eval_code("sb-1", "x", on_stdout=str))
 
-    async def test_contexts_are_named_by_id_or_by_what_was_answered(self) -> None:
+    async def test_contexts_are_given_by_id_or_as_objects(self) -> None:
         with FakeDaemon() as daemon:
             sandbox = self.half.Sandbox(self.controller(socket=daemon.socket), {"id": "sb-1"})
             context = await get(sandbox.contexts.create("bash", cwd="/srv", envs={"A": "b"}))

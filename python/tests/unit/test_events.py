@@ -1,4 +1,4 @@
-"""The stream of events, through breaks."""
+"""The stream of events, across lost connections."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def event(number: int) -> bytes:
 
 @both(globals())
 class Events(HalfCase):
-    async def test_events_go_on_after_the_last_one_that_came(self) -> None:
+    async def test_events_resume_after_the_last_received_one(self) -> None:
         async def override(_seen: Seen, reply: Reply, count: int) -> bool:
             if count == 3:
                 return await reply.problem(503, "STOPPING")
@@ -37,7 +37,7 @@ class Events(HalfCase):
             self.assertEqual([seen.headers.get("last-event-id") for seen in daemon.seen], [None, "8", "10", "10"])
             self.assertEqual([seen.query.get("since") for seen in daemon.seen], ["6", None, None, None])
 
-    async def test_an_id_without_data_moves_the_place(self) -> None:
+    async def test_an_id_without_data_moves_the_position(self) -> None:
         async def override(_seen: Seen, reply: Reply, count: int) -> bool:
             await reply.head(200, "text/event-stream")
             await reply.chunk(b"id: 41\n\n" if count == 1 else event(42))
@@ -87,7 +87,7 @@ class Events(HalfCase):
             clock.ahead += 1001
             self.assertEqual(await collect(stream), [])
 
-    async def test_a_call_meanwhile_has_a_connection_of_its_own(self) -> None:
+    async def test_a_concurrent_call_uses_another_connection(self) -> None:
         async def override(seen: Seen, reply: Reply, _: int) -> bool:
             if seen.route != "getEvents":
                 return False

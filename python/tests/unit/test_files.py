@@ -1,4 +1,4 @@
-"""The files of a sandbox, and what changes in them."""
+"""Files of a sandbox, and watches."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import forkd
 from ..helpers import spec
 from ..helpers.both import HalfCase, both, collect, get, step
 from ..helpers.fake_daemon import FakeDaemon, Reply, Seen
+from ..helpers.patience import patience
 from ..helpers.samples import sandbox
 
 ENTRY = {**spec.sample({"$ref": "#/components/schemas/ListedFile"}), "mode": "0640", "mtime_ms": 1500, "path": "/srv/a b"}
@@ -47,7 +48,7 @@ class Files(OnFiles):
             self.assertEqual([seen.body for seen in daemon.seen[-2:]], [b"one", b"two"])
             self.assertEqual(daemon.last.query, {"path": "/2", "parents": "true", "user": "nobody"})
 
-    async def test_what_is_known_about_a_file(self) -> None:
+    async def test_stat_and_list(self) -> None:
         async def override(seen: Seen, reply: Reply, _: int) -> bool:
             answer = [ENTRY] if seen.route == "listFiles" else ENTRY
             return await reply.send(200, "application/json", json.dumps(answer).encode())
@@ -61,7 +62,7 @@ class Files(OnFiles):
             self.assertEqual((await get(files.get_info("/srv/x/", follow=True))).name, "x")
             self.assertEqual((await get(files.get_info("/"))).name, "/")
 
-    async def test_a_long_list_comes_whole(self) -> None:
+    async def test_a_long_list_is_read_page_by_page(self) -> None:
         async def override(_seen: Seen, reply: Reply, count: int) -> bool:
             if count < 3:
                 reply.extra["x-next-cursor"] = f"c{count}"
@@ -71,7 +72,7 @@ class Files(OnFiles):
             self.assertEqual(len(await get(self.files(daemon).list("/srv"))), 3)
             self.assertEqual([seen.query.get("cursor") for seen in daemon.seen], [None, "c1", "c2"])
 
-    async def test_a_guest_that_refuses_says_why(self) -> None:
+    async def test_errors_of_the_guest_have_an_errno(self) -> None:
         async def override(seen: Seen, reply: Reply, _: int) -> bool:
             errno = seen.query["path"][1:]
             return await reply.problem(404 if errno == "ENOENT" else 422, "FILE_FAILED", details={"errno": errno})
@@ -121,7 +122,7 @@ class Files(OnFiles):
             is_there = False
             self.assertTrue(await get(files.make_dir("/x", mode=0o700)))
 
-    async def test_a_stream_that_breaks_says_why(self) -> None:
+    async def test_a_broken_stream_raises_the_reason(self) -> None:
         async def override(seen: Seen, reply: Reply, count: int) -> bool:
             assert seen.headers["te"] == "trailers"
             if count > 1:
@@ -156,7 +157,7 @@ class Watches(OnFiles):
             self.assertEqual([(item.type, item.path, item.from_path, item.is_directory) for item in changes], wanted)
             self.assertEqual(changes[0].name, "a")
 
-    async def test_changes_are_told(self) -> None:
+    async def test_callbacks_get_changes(self) -> None:
         told: List[Any] = []
         over = threading.Event()
 
@@ -171,10 +172,10 @@ class Watches(OnFiles):
 
         with FakeDaemon(override) as daemon:
             await get(self.files(daemon).watch_dir("/srv", lambda item: told.append(item.type), on_exit))
-            self.assertTrue(await asyncio.to_thread(over.wait, 10))
+            self.assertTrue(await asyncio.to_thread(over.wait, patience()))
             self.assertEqual(told, ["modified", None])
 
-    async def test_what_is_new_without_waiting(self) -> None:
+    async def test_get_new_events(self) -> None:
         go, sent = threading.Event(), threading.Event()
 
         async def override(_seen: Seen, reply: Reply, _: int) -> bool:
@@ -191,7 +192,7 @@ class Watches(OnFiles):
             watch = await get(self.files(daemon).watch_dir("/srv"))
             self.assertEqual(await get(watch.get_new_events()), [])
             go.set()
-            self.assertTrue(await asyncio.to_thread(sent.wait, 10))
+            self.assertTrue(await asyncio.to_thread(sent.wait, patience()))
             self.assertEqual([item.type for item in await get(watch.get_new_events())], ["created", "removed"])
             self.assertEqual(await get(watch.get_new_events()), [])
             await get(watch.stop())
@@ -224,5 +225,5 @@ class Watches(OnFiles):
             over = threading.Event()
             watch = await get(files.watch_dir("/srv", lambda _: None, lambda _: over.set()))
             await get(watch.stop())
-            self.assertTrue(await asyncio.to_thread(over.wait, 10))
+            self.assertTrue(await asyncio.to_thread(over.wait, patience()))
             self.assertEqual(await collect(watch), [])

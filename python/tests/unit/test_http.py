@@ -1,4 +1,4 @@
-"""What comes as HTTP is taken apart, whatever pieces it comes in, and what is no HTTP is refused."""
+"""The HTTP decoder: pieces of any size, and input that is not HTTP."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from forkd._http import AnswerDecoder, ClosedEarly, ProtocolError, encode_chunk,
 
 
 def decode(data: bytes, size: Optional[int] = None, is_closed: bool = False) -> Tuple[AnswerDecoder, bytes]:
-    """Head and whole body, from pieces of this size."""
+    """Head and whole body, decoded from pieces of this size."""
     decoder = AnswerDecoder()
     pieces = [data[i : i + (size or len(data))] for i in range(0, len(data), size or len(data))] + ([b""] if is_closed else [])
     body = b""
@@ -53,7 +53,7 @@ class Answers(unittest.TestCase):
         decoder, _ = decode(b"HTTP/1.1 204 X\r\nVary: a\r\nVary:b \r\nContent-Length: 3\r\nContent-Length: 3\r\n\r\n")
         self.assertEqual(decoder.headers["vary"], "a, b")
 
-    def test_what_comes_after_chunks(self) -> None:
+    def test_trailers(self) -> None:
         decoder, _ = decode(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nX-Why: no space\r\n\r\n")
         self.assertEqual(decoder.trailers, {"x-why": "no space"})
 
@@ -67,7 +67,7 @@ class Answers(unittest.TestCase):
             with self.subTest(end), self.assertRaises(ClosedEarly):
                 decode(whole[:end] or b"", 3 if end else 1, is_closed=True)
 
-    def test_what_is_no_http(self) -> None:
+    def test_input_that_is_not_http_is_refused(self) -> None:
         for data in (
             b"SSH-2.0-OpenSSH\r\n\r\n",
             b"HTTP/2 200 OK\r\n\r\n",

@@ -1,4 +1,4 @@
-"""The package as others meet it: installed, typed, without dependencies, in programs that close nothing."""
+"""The installed package: typed, without dependencies, usable by programs that close nothing."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ import forkd
 
 from ..helpers.both import HalfCase, both, get
 from ..helpers.fake_daemon import FakeDaemon
+from ..helpers.patience import patience
 from ..helpers.spec import ROOT
 
 PACKAGE = ROOT / "python" / "src" / "forkd"
@@ -24,20 +25,24 @@ PACKAGE = ROOT / "python" / "src" / "forkd"
 
 class Package(unittest.TestCase):
     def test_its_version_is_that_of_the_other_packages(self) -> None:
-        for folder in ("", "packages/sdk", "packages/daemon", "packages/cli"):
+        for folder in ("", "packages/sdk", "packages/runtime", "packages/daemon", "packages/cli"):
             version = json.loads((ROOT / folder / "package.json").read_text())["version"]
             self.assertEqual(forkd.__version__, version, folder)
+
+    def test_its_name_is_not_that_of_another_project(self) -> None:
+        manifest = (ROOT / "python" / "pyproject.toml").read_text()
+        self.assertIn('\nname = "forkd-vm"\n', manifest)
 
     def test_it_needs_nothing_but_the_standard_library(self) -> None:
         manifest = (ROOT / "python" / "pyproject.toml").read_text()
         self.assertIn("\ndependencies = []\n", manifest)
         for file in PACKAGE.rglob("*.py"):
             for name in re.findall(r"^(?:from|import) (\w+)", file.read_text(), re.MULTILINE):
-                # The list came with Python 3.10.
+                # sys.stdlib_module_names exists since Python 3.10.
                 self.assertIn(name, getattr(sys, "stdlib_module_names", [name]), file)
 
     def test_its_licence_is_that_of_the_repository(self) -> None:
-        # A link would be one that leads nowhere in the source archive.
+        # A symbolic link would be dangling in the source archive.
         self.assertFalse((ROOT / "python" / "LICENSE").is_symlink())
         self.assertEqual((ROOT / "python" / "LICENSE").read_text(), (ROOT / "LICENSE").read_text())
 
@@ -58,7 +63,7 @@ class Package(unittest.TestCase):
             missing = [name for name in names if not re.search(rf"\b{name}\b", text)]
             self.assertEqual(missing, [], f"{kind.__name__}: not in docs/sdk-python.md")
 
-    def test_a_program_that_closes_nothing_ends_without_a_word(self) -> None:
+    def test_a_program_that_closes_nothing_ends_without_a_warning(self) -> None:
         program = """
             import sys, forkd
             controller = forkd.Controller(sys.argv[1])
@@ -93,14 +98,14 @@ class Package(unittest.TestCase):
         code = "\n".join(line[12:] for line in lines)
         command = [sys.executable, "-W", "error", "-c", code, *args]
         env = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
-        ended = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
+        ended = subprocess.run(command, env=env, capture_output=True, text=True, timeout=patience(), check=False)
         self.assertEqual((ended.returncode, ended.stderr), (0, ""))
         return ended.stdout
 
 
 @both(globals())
 class Tls(HalfCase):
-    async def test_calls_over_tls_and_a_certificate_that_nobody_vouches_for(self) -> None:
+    async def test_tls_and_an_untrusted_certificate(self) -> None:
         with tempfile.TemporaryDirectory(prefix="forkd-py-") as folder:
             key, cert = Path(folder) / "key.pem", Path(folder) / "cert.pem"
             if not make_certificate(key, cert):

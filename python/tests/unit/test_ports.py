@@ -12,11 +12,12 @@ from forkd._port_path import port_target
 from ..helpers import spec
 from ..helpers.both import HalfCase, both, collect, get
 from ..helpers.fake_daemon import FakeDaemon, Reply, Seen
+from ..helpers.patience import patience
 from ..helpers.samples import sandbox
 
 
 class Paths(unittest.TestCase):
-    def test_nothing_leads_to_another_route(self) -> None:
+    def test_a_target_cannot_reach_another_route(self) -> None:
         for given, wanted in (
             ("", "/"),
             ("/", "/"),
@@ -38,7 +39,7 @@ class Ports(HalfCase):
     def sandbox(self, daemon: FakeDaemon, way: str = "socket", **options: Any) -> Any:
         return self.half.Sandbox(self.controller(**{way: getattr(daemon, way)}, **options), sandbox())
 
-    async def test_whatever_the_server_answers_is_a_result(self) -> None:
+    async def test_any_answer_of_the_server_is_a_result(self) -> None:
         async def override(seen: Seen, reply: Reply, _: int) -> bool:
             reply.extra["Set-Cookie"] = "a=b"
             return await reply.send(418, "application/json", json.dumps({"body": seen.body.decode(), "url": seen.url}).encode())
@@ -60,7 +61,7 @@ class Ports(HalfCase):
             await get(ports.fetch(8000))
             self.assertNotIn("authorization", daemon.last.headers)
 
-    async def test_a_body_bit_by_bit_both_ways(self) -> None:
+    async def test_streamed_bodies_in_both_directions(self) -> None:
         async def override(seen: Seen, reply: Reply, _: int) -> bool:
             await reply.head(200)
             for part in (seen.body, b"end"):
@@ -71,7 +72,7 @@ class Ports(HalfCase):
             response = await get(self.sandbox(daemon).ports.fetch(8000, method="PUT", body=iter([b"a", b"b"])))
             self.assertEqual(b"".join(await collect(response)), b"abend")
 
-    async def test_a_head_has_no_body(self) -> None:
+    async def test_a_head_response_has_no_body(self) -> None:
         async def override(_seen: Seen, reply: Reply, _: int) -> bool:
             await reply.head(200, **{"content-length": "1000"})
             return True
@@ -83,7 +84,7 @@ class Ports(HalfCase):
                 self.assertEqual((response.headers["content-length"], await get(response.read())), ("1000", b""))
             self.assertEqual(daemon.connections, 1)
 
-    async def test_what_the_daemon_answers_is_an_error_and_nothing_is_sent_twice(self) -> None:
+    async def test_an_answer_of_the_daemon_is_an_error_and_is_not_retried(self) -> None:
         async def override(_seen: Seen, reply: Reply, _: int) -> bool:
             reply.extra["x-forkd-error"] = "PORT_CLOSED"
             return await reply.problem(502, "PORT_CLOSED")
@@ -101,7 +102,7 @@ class Ports(HalfCase):
                 await get(self.sandbox(daemon).ports.fetch(8000))
             self.assertEqual(len(daemon.seen), 1)
 
-    async def test_headers_of_the_connection_are_not_the_callers(self) -> None:
+    async def test_hop_by_hop_headers_are_refused(self) -> None:
         with FakeDaemon() as daemon:
             ports = self.sandbox(daemon).ports
             for name in ("Host", "connection", "Transfer-Encoding", "x-forkd-token", "a b", "a\r\nb"):
@@ -130,7 +131,7 @@ class Ports(HalfCase):
                 connection = await get(ports.connect(8000))
                 self.assertEqual(await get(connection.read()), b"hello")
                 await get(connection.write(b"there and back"))
-                self.assertEqual(await get(connection.read(timeout=10)), b"THERE AND BACK")
+                self.assertEqual(await get(connection.read(timeout=patience())), b"THERE AND BACK")
                 with self.assertRaises(forkd.TimeoutError):
                     await get(connection.read(timeout=0.1))
                 await get(connection.close())
@@ -168,7 +169,7 @@ class Ports(HalfCase):
             self.assertEqual(daemon.last.body, {"expires_in_secs": 60})
             self.assertEqual(len(await get(sb.ports.list())), 1)
 
-    async def test_what_it_may_connect_to(self) -> None:
+    async def test_network_policy(self) -> None:
         with FakeDaemon() as daemon:
             sb = self.sandbox(daemon)
             await get(sb.set_network("allow", allow=["example.org:443"]))

@@ -1,13 +1,15 @@
-"""Every method sends a request that the document takes, and together they reach every route."""
+"""Every method sends a valid request, and together the methods reach every route."""
 
 from __future__ import annotations
 
 import inspect
 import json
 import unittest
-from typing import Any, Callable, List
+from typing import Any, Callable, Dict, List, Set
 
 import forkd
+from forkd._call import Call
+from forkd._sync.controller_gen import GeneratedController
 
 from ..helpers import spec
 from ..helpers.both import HalfCase, both, get
@@ -32,7 +34,7 @@ class Requests(HalfCase):
                             if wanted is not None:
                                 self.assertEqual(getattr(seen, part), wanted, part)
                         self.assert_given(case.route, given)
-            # One for each way: all went over a connection that was kept.
+            # One connection for each transport: all requests reused it.
             self.assertEqual(daemon.connections, 2)
 
     def assert_given(self, name: str, given: Any) -> None:
@@ -56,7 +58,7 @@ class Requests(HalfCase):
             self.assertEqual(daemon.last.body, {"snapshot_tag": "py", "n": 3, "env": {"A": "b"}, "per_item": True})
             self.assertEqual([outcome["error"]["code"] for outcome in outcomes], ["BUSY"])
 
-    async def test_a_page_knows_where_the_next_one_starts_and_is_a_plain_list_otherwise(self) -> None:
+    async def test_a_page_is_a_list_with_the_cursor_of_the_next_page(self) -> None:
         async def override(_seen: Seen, reply: Reply, count: int) -> None:
             if count == 1:
                 reply.extra["x-next-cursor"] = "more"
@@ -69,7 +71,7 @@ class Requests(HalfCase):
             second = await get(controller.list_sandboxes(limit=1, cursor="more"))
             self.assertIsNone(second.next_cursor)
 
-    async def test_an_id_cannot_lead_to_another_route(self) -> None:
+    async def test_an_id_cannot_reach_another_route(self) -> None:
         with FakeDaemon() as daemon:
             controller = self.controller(socket=daemon.socket)
             for bad in ("", ".", "..", None):
@@ -94,7 +96,7 @@ class Requests(HalfCase):
                 self.assertEqual(caught.exception.code, "BAD_REQUEST")
             self.assertEqual(daemon.seen, [])
 
-    async def test_creations_carry_a_key_of_their_own_the_rest_none(self) -> None:
+    async def test_only_creations_have_an_idempotency_key(self) -> None:
         with FakeDaemon() as daemon:
             c = self.controller(socket=daemon.socket)
             creations: List[Callable[[], Any]] = [
@@ -129,16 +131,18 @@ class Requests(HalfCase):
 
 
 class Surface(unittest.TestCase):
-    """The table of cases, the document and the controllers say the same."""
+    """The table of cases, the document and the controllers agree."""
 
     def test_every_route_is_reached_by_a_method(self) -> None:
-        reached = {case.route for case in CASES} | set(ELSEWHERE) | set(UNUSED)
+        reached = {case.route for case in CASES} | set(ELSEWHERE) | set(UNUSED) | set(generated_requests())
         self.assertEqual([route.name for route in spec.routes() if route.name not in reached], [])
 
     def test_every_field_of_every_route_can_be_given(self) -> None:
         said: Any = {}
         for case in CASES:
             said.setdefault(case.route, set()).update(case.query or {}, case.body if isinstance(case.body, dict) else {})
+        for route, names in generated_requests().items():
+            said.setdefault(route, set()).update(names)
         said["createSandboxes"].add("per_item")  # try_spawn_sandboxes
         said["startProcess"].add("encoding")  # stream_process, in test_commands.py
         for paged in ("listSandboxes", "listSnapshots"):
@@ -163,7 +167,8 @@ class Surface(unittest.TestCase):
             "fetch_port",
             "connect_port",
         }
-        self.assertEqual([name for name in public(forkd.Controller) if name not in used | elsewhere], [])
+        by_hand = [name for name in public(forkd.Controller) if name not in vars(GeneratedController)]
+        self.assertEqual([name for name in by_hand if name not in used | elsewhere], [])
 
     def test_both_halves_have_the_same_methods_with_the_same_arguments(self) -> None:
         pairs = [
@@ -192,6 +197,55 @@ class Surface(unittest.TestCase):
             methods = [name for name in public(kind) if callable(getattr(kind, name)) or isinstance(getattr(kind, name), property)]
             bare = [name for name in methods if not inspect.getdoc(getattr(kind, name))]
             self.assertEqual(bare, [], kind)
+
+
+def generated_requests() -> Dict[str, Set[str]]:
+    """The routes that generated methods reach, and the fields that they send when they are given all arguments."""
+    found: Dict[str, Set[str]] = {}
+    for name in (name for name in vars(GeneratedController) if not name.startswith("_")):
+        controller = forkd.Controller()
+        recorder = controller._client = Recorder()  # type: ignore[assignment]
+        keywords, values = {}, []
+        for parameter in inspect.signature(getattr(controller, name)).parameters.values():
+            value = example(parameter.name, str(parameter.annotation))
+            if parameter.kind is parameter.KEYWORD_ONLY:
+                keywords[parameter.name] = value
+            else:
+                values.append(value)
+        getattr(controller, name)(*values, **keywords)
+        [call] = recorder.calls
+        route = spec.find(call.method, call.path)
+        assert route is not None, f"{name}: {call.method} {call.path} is no route"
+        found.setdefault(route[0].name, set()).update(call.query, call.json or {})
+    return found
+
+
+class Recorder:
+    """In place of a client: keeps the calls that would be sent."""
+
+    timeout = 60.0
+
+    def __init__(self) -> None:
+        self.calls: List[Call[Any]] = []
+
+    def __getattr__(self, _name: str) -> Callable[..., Any]:
+        return self._record
+
+    def _record(self, call: Call[Any], *_: Any) -> Any:
+        self.calls.append(call)
+        return {"results": []}
+
+
+def example(name: str, annotation: str) -> Any:
+    """A value that is sent, by the type of the argument."""
+    if name == "request_timeout":
+        return 60
+    if "ProgressListener" in annotation:
+        return None
+    for kind, value in (("Dict", {"a": "b"}), ("List", ["x"]), ("Content", b"x"), ("bool", True), ("int", 1), ("float", 1)):
+        if kind in annotation and "str" not in annotation.replace("Dict[str, str]", "").replace("List[str]", ""):
+            return value
+    return "x"
 
 
 def public(kind: Any) -> List[str]:

@@ -1,4 +1,4 @@
-"""What is sent again, and what never is."""
+"""Which calls are repeated, and which are not."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ async def lost_once(_seen: Seen, reply: Reply, count: int) -> bool:
 
 @both(globals())
 class Retry(HalfCase):
-    async def test_a_busy_daemon_is_asked_again(self) -> None:
+    async def test_a_busy_daemon_is_retried(self) -> None:
         await self.assert_repeated(busy_once)
 
-    async def test_what_a_broken_connection_may_have_lost_is_sent_again(self) -> None:
+    async def test_safe_calls_are_retried_after_a_broken_connection(self) -> None:
         await self.assert_repeated(lost_once)
 
     async def assert_repeated(self, override: Override) -> None:
-        """Reads, removals and creations, with the same key."""
+        """Reads, removals and creations are repeated, with the same key."""
         with FakeDaemon(override) as daemon:
             c = self.controller(socket=daemon.socket)
             await get(c.status())
@@ -68,7 +68,7 @@ class Retry(HalfCase):
                 await get(c.exec_command("sb-1", ["true"], idempotency_key="k"))
                 self.assertEqual(daemon.names, ["execCommand", "execCommand"])
 
-    async def test_three_tries_and_as_many_as_asked_for(self) -> None:
+    async def test_number_of_tries(self) -> None:
         async def stops(_seen: Seen, reply: Reply, _: int) -> bool:
             return await reply.problem(503, "STOPPING")
 
@@ -80,7 +80,7 @@ class Retry(HalfCase):
                 self.assertEqual(caught.exception.code, "STOPPING")
                 self.assertEqual(len(daemon.seen), tries)
 
-    async def test_a_full_host_is_not_asked_again(self) -> None:
+    async def test_a_full_host_is_not_retried(self) -> None:
         async def full(_seen: Seen, reply: Reply, _: int) -> bool:
             return await reply.problem(503, "LIMIT_REACHED", details={"free": 0})
 
@@ -90,7 +90,7 @@ class Retry(HalfCase):
             self.assertEqual(caught.exception.details, {"free": 0})
             self.assertEqual(len(daemon.seen), 1)
 
-    async def test_a_removal_whose_answer_was_lost_and_that_finds_nothing_has_been_done(self) -> None:
+    async def test_not_found_after_a_lost_answer_of_a_removal_is_success(self) -> None:
         async def gone(_seen: Seen, reply: Reply, count: int) -> bool:
             return reply.destroy() if count == 1 else await reply.problem(404, "NOT_FOUND")
 
@@ -119,7 +119,7 @@ class Retry(HalfCase):
                     try:
                         connection, _ = listener.accept()
                     except OSError:
-                        return  # the test is over
+                        return  # the test has ended
                     served.append(connection)
                     threading.Thread(target=serve, args=[connection], daemon=True).start()
 
@@ -141,6 +141,7 @@ class Retry(HalfCase):
             c = self.controller(socket=daemon.socket)
             await get(c.health())
             daemon.cut()
-            await asyncio.sleep(0.05)  # the event loop sees what has happened to its sockets
+            for _ in range(3):
+                await asyncio.sleep(0)  # the event loop notices closed sockets
             await get(c.eval_code("sb-1", "1"))
             self.assertEqual(daemon.names, ["getHealth", "evalCode"])

@@ -40,13 +40,14 @@ class Sandboxes(HalfCase):
     async def left(self, sb: Any) -> None:
         await sb.__aexit__(None, None, None) if hasattr(sb, "__aexit__") else sb.__exit__(None, None, None)
 
-    async def test_create_eval_fork_and_gone_at_the_end_of_the_block(self) -> None:
+    async def test_create_eval_fork_and_kill_at_the_end_of_the_block(self) -> None:
         with FakeDaemon() as daemon:
             create = self.half.Sandbox.create
-            sb = await get(create("py", 60, {"k": "v"}, {"A": "b"}, socket=daemon.socket, idle_timeout=9, network=NETWORK, **LIMITS))
+            given = {"idle_timeout": 9, "network": NETWORK, "isolation": "any", **LIMITS}
+            sb = await get(create("py", 60, {"k": "v"}, {"A": "b"}, socket=daemon.socket, **given))
             self.assertIs(await self.entered(sb), sb)
             await get(sb.eval("x = numpy.arange(5); x.sum()", check=False))
-            tips = await get(sb.fork(3, timeout=5, **LIMITS))
+            tips = await get(sb.fork(3, timeout=5, isolation="kvm", **LIMITS))
             self.assertEqual([type(tip) for tip in tips], [self.half.Sandbox])
             await self.left(sb)
             self.assertEqual(daemon.names, ["createSandboxes", "evalCode", "forkSandbox", "deleteSandbox"])
@@ -60,11 +61,12 @@ class Sandboxes(HalfCase):
                     "metadata": {"k": "v"},
                     "env": {"A": "b"},
                     "network": NETWORK,
+                    "isolation": "any",
                     **LIMITS,
                 },
             )
-            self.assertEqual(daemon.seen[2].body, {"n": 3, "ttl_secs": 5, **LIMITS})
-            # The forks go on, with the same controller.
+            self.assertEqual(daemon.seen[2].body, {"n": 3, "ttl_secs": 5, "isolation": "kvm", **LIMITS})
+            # The forks stay usable, with the same controller.
             self.assertTrue(await get(tips[0].kill()))
             await get(sb.controller.close())
 
@@ -80,7 +82,7 @@ class Sandboxes(HalfCase):
                 await get(self.half.Sandbox.create(controller=c))
                 self.assertEqual(daemon.last.body["snapshot_tag"], "python")
 
-    async def test_code_that_raises_is_an_error_unless_asked_not_to_be(self) -> None:
+    async def test_code_that_raises_is_an_error_unless_check_is_false(self) -> None:
         async def override(_seen: Seen, reply: Reply, _: int) -> bool:
             return await reply.send(200, "application/json", json.dumps(RAISED).encode())
 
@@ -104,7 +106,7 @@ class Sandboxes(HalfCase):
             result = await get(self.sandbox(daemon).eval("[1, 2]"))
             self.assertEqual((result.value, result.result, str(result)), ([1, 2], "[1, 2]", "[1, 2]"))
 
-    async def test_text_is_a_line_for_the_guests_shell_a_list_is_a_program(self) -> None:
+    async def test_a_string_is_run_by_the_shell_and_a_list_directly(self) -> None:
         async def override(seen: Seen, reply: Reply, _: int) -> bool:
             return await reply.send(200, "application/json", json.dumps(ENDED).encode())
 
@@ -116,7 +118,7 @@ class Sandboxes(HalfCase):
             await get(sb.commands.run(["ls"], cwd="/", envs={"A": "b"}, user="nobody", timeout=5))
             self.assertEqual(daemon.last.body, {"args": ["ls"], "cwd": "/", "env": {"A": "b"}, "user": "nobody", "timeout_secs": 5})
 
-    async def test_a_command_that_fails_is_an_error_unless_asked_not_to_be(self) -> None:
+    async def test_a_failed_command_is_an_error_unless_check_is_false(self) -> None:
         async def override(seen: Seen, reply: Reply, _: int) -> bool:
             slow = "slow" in seen.body["args"]
             answer = {**ENDED, "exit_code": 124 if slow else 3, "timed_out": slow}
@@ -161,7 +163,7 @@ class Sandboxes(HalfCase):
             await get(sb.stats())
             self.assertEqual("".join(await collect(sb.logs(tail=1))), "content ✓\n")
 
-    async def test_kill_says_whether_there_was_anything_to_kill(self) -> None:
+    async def test_kill_returns_whether_the_sandbox_existed(self) -> None:
         async def override(_seen: Seen, reply: Reply, count: int) -> bool:
             codes = {2: (404, "NOT_FOUND"), 3: (410, "SANDBOX_LOST"), 4: (500, "INTERNAL")}
             return count in codes and await reply.problem(*codes[count])

@@ -1,4 +1,4 @@
-/* Small statistics for whoever calls us from Python. */
+/* Small statistics for Python programs. */
 
 #include <stdlib.h>
 

@@ -1,12 +1,12 @@
 // forkd bench: the group of measurements. With --tag and no verb: one snapshot, through the daemon.
 
 import { Command } from "commander";
-import { benchDaemon, printDaemonBench } from "../bench-daemon.ts";
-import { connect } from "../daemon.ts";
-import { positiveInteger } from "../options.ts";
-import { printJson } from "../output.ts";
-import { acceptPlumbing, notePlumbing } from "../plumbing.ts";
-import { working } from "../progress.ts";
+import { benchDaemon, printDaemonBench } from "./bench/of-daemon.ts";
+import { connect } from "../daemon/connect.ts";
+import { forkCount } from "../options/values.ts";
+import { printJson } from "../terminal/output.ts";
+import { acceptLegacyOptions, noteLegacyOptions } from "../legacy-options.ts";
+import { working } from "../terminal/progress.ts";
 import { benchBranchCommand } from "./bench/branch.ts";
 import { benchDaemonCommand } from "./bench/daemon.ts";
 import { benchE2bCommand } from "./bench/e2b.ts";
@@ -14,6 +14,7 @@ import { benchEvalCommand } from "./bench/eval.ts";
 import { benchFanoutCommand } from "./bench/fanout.ts";
 import { benchHubCommand } from "./bench/hub.ts";
 import { benchInsideCommand } from "./bench/inside.ts";
+import { benchKvmCommand } from "./bench/kvm.ts";
 import { benchRecipeCommand } from "./bench/recipe.ts";
 import { benchPackCommand } from "./bench/pack.ts";
 
@@ -34,14 +35,15 @@ export function benchCommand(cli: Cli): Command {
     .addCommand(benchE2bCommand(cli))
     .addCommand(benchRecipeCommand(cli))
     .addCommand(benchPackCommand(cli))
+    .addCommand(benchKvmCommand(cli))
     .option("--tag <tag>", "measure spawn, exec, branch, fan-out and clean-up of this snapshot")
-    .option("-n, --n <count>", "how many sandboxes", positiveInteger, 5)
+    .option("-n, --n <count>", "how many sandboxes", forkCount, 5)
     .option("--json", "print JSON");
-  return acceptPlumbing(command, PLUMBING).action(async (opts: { tag?: string; n: number }) => {
+  return acceptLegacyOptions(command, PLUMBING).action(async (opts: { tag?: string; n: number }) => {
     const { tag } = opts;
     if (tag === undefined) command.help({ error: true });
     else {
-      notePlumbing(command, PLUMBING);
+      noteLegacyOptions(command, PLUMBING);
       const forkd = await connect(cli);
       const report = await working(`Measuring ${tag}`, async (progress) => benchDaemon(cli, forkd, { tag, n: opts.n, progress }));
       if (cli.json) printJson(report);

@@ -1,23 +1,30 @@
 // forkd branch
 
 import { Command, Option } from "commander";
-import { connect } from "../daemon.ts";
-import { addPair } from "../options.ts";
-import { working } from "../progress.ts";
-import { printBranch } from "../snapshot-table.ts";
+import { connect } from "../daemon/connect.ts";
+import { acceptLabels, labelsOf, type LabelFlags } from "../options/snapshot-labels.ts";
+import { working } from "../terminal/progress.ts";
+import { printBranch } from "../terminal/snapshot-table.ts";
 
 import type { BranchOptions } from "forkd";
 import type { Cli } from "../cli.ts";
 
-type Options = { tag?: string; wait: boolean; metadata?: Record<string, string>; mode?: BranchOptions["mode"]; quiet?: boolean };
+type Options = LabelFlags & {
+  tag?: string;
+  wait: boolean;
+  hold?: true;
+  mode?: BranchOptions["mode"];
+  quiet?: boolean;
+};
 
 export function branchCommand(cli: Cli): Command {
-  return new Command("branch")
-    .description("take a snapshot of a running sandbox, which goes on")
+  const command = new Command("branch")
+    .description("take a snapshot of a running sandbox, which continues")
     .argument("<id>", "id or name of the sandbox")
-    .option("--tag <tag>", "tag of the new snapshot (default: one is made up)")
+    .option("--tag <tag>", "tag of the new snapshot (default: a generated one)")
     .option("--no-wait", "return as soon as the sandbox runs again; the snapshot is ready a little later")
-    .option("--metadata <key=value>", "kept for you; may be repeated", addPair)
+    .option("--hold", "freeze its processes meanwhile, and in forks until clock and randomness are the fork's own");
+  return acceptLabels(command)
     .addOption(new Option("--mode <mode>", "accepted: all three are a short pause and a delta").choices(["full", "diff", "live"]))
     .option("-q, --quiet", "print the tag only")
     .option("--json", "print JSON")
@@ -26,8 +33,9 @@ export function branchCommand(cli: Cli): Command {
       const request = {
         tag: opts.tag,
         mode: opts.mode,
-        metadata: opts.metadata,
+        ...labelsOf(opts),
         ...(opts.wait ? {} : { wait: false }),
+        hold: opts.hold,
         signal: cli.signal,
       };
       const snapshot = await working(`Branching ${id}`, async () => forkd.branchSandbox(id, request));

@@ -1,8 +1,8 @@
 // forkd build
 
 import { Command } from "commander";
-import { connect } from "../daemon.ts";
-import { addPair } from "../options.ts";
+import { connect } from "../daemon/connect.ts";
+import { addPair } from "../options/values.ts";
 
 import type { Cli } from "../cli.ts";
 
@@ -10,22 +10,18 @@ type Options = { tag?: string; set?: Record<string, string>; test?: boolean; cac
 
 export function buildCommand(cli: Cli): Command {
   return new Command("build")
-    .description("build a recipe: an image, files, steps and readiness become a snapshot; what did not change is not done again")
+    .description("build a recipe: an image, files, steps and readiness become a snapshot; steps that did not change are not repeated")
     .argument("<recipe>", "a recipe that comes with forkd, or a folder with a recipe.yaml")
-    .option("--tag <tag>", "tag of the snapshot (default: what the recipe says)")
+    .option("--tag <tag>", "tag of the snapshot (default: the recipe's own)")
     .option("--set <key=value>", "set a variable of the recipe; may be repeated", addPair)
-    .option("--test", "run the recipe's tests; without their success there is no new snapshot")
-    .option("--no-cache", "do everything again, the image too")
+    .option("--test", "run the recipe's tests; if one fails, there is no new snapshot")
+    .option("--no-cache", "repeat all steps, and make the image again")
     .option("-q, --quiet", "print the tag only")
     .option("--json", "print JSON")
-    .action(async (given: string, opts: Options) => {
-      const [{ loadRecipe }, { buildRecipe }, { buildReport }] = await Promise.all([
-        import("../recipe/find.ts"),
-        import("../recipe/build.ts"),
-        import("../recipe/report.ts"),
-      ]);
-      const found = await loadRecipe(given, opts.set);
-      const report = buildReport(cli, await connect(cli), opts);
-      report.print(await buildRecipe(report.work, found, { tag: opts.tag, noCache: !opts.cache, test: opts.test }));
+    .action(async (recipe: string, opts: Options) => {
+      const { buildRecipe, printBuilt } = await import("../recipe/build.ts");
+      const { tag, set, test, cache, quiet } = opts;
+      const isSilent = cli.json || quiet === true;
+      printBuilt(cli, await buildRecipe(cli, await connect(cli), recipe, { tag, set, test, noCache: !cache }, isSilent), { quiet });
     });
 }

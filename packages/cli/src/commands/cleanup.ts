@@ -1,18 +1,18 @@
 // forkd cleanup: gc, after asking
 
 import { Command } from "commander";
-import { ask } from "../ask.ts";
-import { connect } from "../daemon.ts";
-import { printGarbage } from "../garbage-table.ts";
-import { printLine } from "../output.ts";
-import { working } from "../progress.ts";
+import { ask } from "../terminal/ask.ts";
+import { connect } from "../daemon/connect.ts";
+import { printGarbage } from "../terminal/garbage-table.ts";
+import { printLine } from "../terminal/output.ts";
+import { working } from "../terminal/progress.ts";
 
 import type { Cli } from "../cli.ts";
 
 export function cleanupCommand(cli: Cli): Command {
   return new Command("cleanup")
-    .description("show what nothing refers to, ask, and remove it")
-    .option("-y, --yes", "do not ask; needed where nobody can be asked")
+    .description("list unreferenced files, ask, and remove them")
+    .option("-y, --yes", "do not ask; needed without a terminal")
     .option("--json", "print JSON; needs --yes")
     .action(async (opts: { yes?: boolean }) => {
       const forkd = await connect(cli);

@@ -1,10 +1,11 @@
 // forkd context: the interpreters of a sandbox.
 
 import { Command, Option } from "commander";
-import { connect } from "../daemon.ts";
-import { addPair } from "../options.ts";
-import { printJson, printLine, printTable } from "../output.ts";
-import { workingOnTerminal } from "../progress.ts";
+import { connect } from "../daemon/connect.ts";
+import { LANGUAGES } from "../options/languages.ts";
+import { addPair } from "../options/values.ts";
+import { printJson, printLine, printTable } from "../terminal/output.ts";
+import { workingOnTerminal } from "../terminal/progress.ts";
 
 import type { CreateContextOptions, Language } from "forkd";
 import type { Cli } from "../cli.ts";
@@ -43,8 +44,8 @@ function createCommand(cli: Cli): Command {
   return new Command("create")
     .description("start another interpreter; prints its id, for 'forkd eval --context'")
     .argument("<id>", "id or name of the sandbox")
-    .addOption(new Option("--language <language>", "which").choices(["python", "node", "bash"]).default("python"))
-    .option("--cwd <dir>", "where it begins")
+    .addOption(new Option("--language <language>", "which").choices(LANGUAGES).default("python"))
+    .option("--cwd <dir>", "its working folder")
     .option("--env <key=value>", "environment; may be repeated", addPair)
     .option("--json", "print JSON")
     .action(async (id: string, opts: CreateContextOptions & { language: Language }) => {
@@ -88,6 +89,6 @@ function oneContext(name: string, description: string): Command {
   return new Command(name)
     .description(description)
     .argument("<id>", "id or name of the sandbox")
-    .argument("<context>", "id of the interpreter, of 'forkd context ls'")
+    .argument("<context>", "id of the interpreter, from 'forkd context ls'")
     .option("--json", "print JSON");
 }

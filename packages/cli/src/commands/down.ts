@@ -1,16 +1,16 @@
 // forkd down
 
 import { Command } from "commander";
-import { stopDaemon } from "../daemon-stop.ts";
-import { connectIfRunning } from "../daemon.ts";
-import { printJson, printLine } from "../output.ts";
-import { working } from "../progress.ts";
+import { stopDaemon } from "../daemon/stop.ts";
+import { connectIfRunning } from "../daemon/connect.ts";
+import { printJson, printLine } from "../terminal/output.ts";
+import { working } from "../terminal/progress.ts";
 
 import type { Cli } from "../cli.ts";
 
 export function downCommand(cli: Cli): Command {
   return new Command("down")
-    .description("stop the daemon; sandboxes go on, and the next daemon has them again")
+    .description("stop the daemon; sandboxes continue to run, and the next daemon takes them over")
     .option("--kill-sandboxes", "end the sandboxes too")
     .option("--json", "print JSON")
     .action(async (opts: { killSandboxes?: boolean }) => {
@@ -26,6 +26,6 @@ export function downCommand(cli: Cli): Command {
       await working("Stopping the daemon", async () => stopDaemon(forkd, status, { killSandboxes, isLocal, signal: cli.signal }));
       const left = killSandboxes ? 0 : status.sandboxes;
       if (cli.json) printJson({ stopped: true, pid: status.pid, sandboxes: left });
-      else printLine(`The daemon is stopped.${left > 0 ? ` ${left} sandboxes go on; the next daemon has them again.` : ""}`);
+      else printLine(`The daemon is stopped.${left > 0 ? ` ${left} sandboxes continue to run; the next daemon takes them over.` : ""}`);
     });
 }

@@ -2,13 +2,14 @@
 
 import { text } from "node:stream/consumers";
 import { Command, Option } from "commander";
-import { connect } from "../daemon.ts";
+import { connect } from "../daemon/connect.ts";
 import { usageError } from "../errors.ts";
-import { addPair, positiveNumber } from "../options.ts";
-import { printJson, printNote, writeGuestText } from "../output.ts";
-import { workingOnTerminal } from "../progress.ts";
-import { formsOf, saveResults } from "../save-results.ts";
-import { acceptTargets, refuseTargets } from "../targets.ts";
+import { LANGUAGES } from "../options/languages.ts";
+import { addPair, positiveNumber } from "../options/values.ts";
+import { printJson, printNote, writeGuestText } from "../terminal/output.ts";
+import { workingOnTerminal } from "../terminal/progress.ts";
+import { formsOf, saveResults } from "../guest/save-results.ts";
+import { acceptGuestAddresses, refuseGuestAddresses } from "../legacy-options.ts";
 
 import type { DisplayResult, EvalOptions, EvalResult } from "forkd";
 import type { Cli } from "../cli.ts";
@@ -21,14 +22,14 @@ export function evalCommand(cli: Cli): Command {
     .argument("[id]", "id or name")
     .argument("[code...]", "after --: the code; '-' reads it from standard input")
     .usage("[options] <id> -- <code>")
-    .addOption(new Option("--language <language>", "needed only when the snapshot has several").choices(["python", "node", "bash"]))
-    .addOption(new Option("--context <id>", "the interpreter it runs in, of 'forkd context ls'").conflicts("language"))
+    .addOption(new Option("--language <language>", "needed only when the snapshot has several").choices(LANGUAGES))
+    .addOption(new Option("--context <id>", "the interpreter that runs it, from 'forkd context ls'").conflicts("language"))
     .option("--env <key=value>", "environment of this code; may be repeated", addPair)
-    .option("--save <dir>", "write what it displays, such as figures and tables, to files in this folder")
+    .option("--save <dir>", "write displayed objects, such as figures and tables, to files in this folder")
     .option("--timeout-secs <secs>", "interrupt it after so many seconds", positiveNumber, 30)
     .option("--json", "print the whole result as JSON");
-  return acceptTargets(command).action(async (given: string | undefined, words: string[], opts: Options) => {
-    const id = refuseTargets(command, given);
+  return acceptGuestAddresses(command).action(async (given: string | undefined, words: string[], opts: Options) => {
+    const id = refuseGuestAddresses(command, given);
     if (words.length === 0) throw usageError("missing the code: forkd eval ID -- '1 + 1', or '-' for standard input");
     const code = words.length === 1 && words[0] === "-" ? await text(process.stdin) : words.join(" ");
     const forkd = await connect(cli);

@@ -1,9 +1,9 @@
 // forkd events
 
 import { Command } from "commander";
-import { connect } from "../daemon.ts";
-import { addWords, positiveInteger, wholeNumber } from "../options.ts";
-import { printJsonLine, printPlain } from "../output.ts";
+import { connect } from "../daemon/connect.ts";
+import { addWords, positiveInteger, wholeNumber } from "../options/values.ts";
+import { printJsonLine, printPlain } from "../terminal/output.ts";
 
 import type { EventType, ForkdEvent } from "forkd";
 import type { Cli } from "../cli.ts";
@@ -13,13 +13,14 @@ type Options = { since?: number; types?: string[]; sandbox?: string; count?: num
 export function eventsCommand(cli: Cli): Command {
   return new Command("events")
     .description("follow every change of state until Ctrl-C")
-    .option("--since <id>", "first those after this event; 0: all that are stored", wholeNumber)
+    .option("--since <id>", "begin after this event; 0: with all stored ones", wholeNumber)
     .option("--types <list>", "only these, such as sandbox.ended,snapshot.ready", addWords)
     .option("--sandbox <id>", "only those of this sandbox")
     .option("-n, --count <count>", "end after so many", positiveInteger)
     .option("--json", "print one JSON value per line")
     .action(async (opts: Options) => {
       const forkd = await connect(cli);
+      cli.isViewer = true;
       let left = opts.count ?? Infinity;
       const query = { since: opts.since, types: opts.types as EventType[] | undefined, sandbox: opts.sandbox };
       for await (const event of forkd.events({ ...query, signal: cli.signal })) {
@@ -27,7 +28,7 @@ export function eventsCommand(cli: Cli): Command {
         else printPlain(lineOf(event));
         if (--left <= 0) return;
       }
-      // the iteration ends quietly after Ctrl-C
+      // the iteration ends without an error after Ctrl-C
       cli.signal.throwIfAborted();
     });
 }

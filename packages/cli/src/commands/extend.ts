@@ -1,35 +1,43 @@
 // forkd extend
 
 import { Command, Option } from "commander";
-import { connect } from "../daemon.ts";
+import { connect } from "../daemon/connect.ts";
 import { usageError } from "../errors.ts";
-import { formatTime } from "../format.ts";
-import { durationOrNever, orNull } from "../options.ts";
-import { printJson, printLine } from "../output.ts";
+import { formatTime } from "../terminal/format.ts";
+import { durationOrNever, orNull } from "../options/values.ts";
+import { printJson, printLine } from "../terminal/output.ts";
 
 import type { Cli } from "../cli.ts";
 
-type Options = { ttl?: number | "never"; idleTimeout?: number | "never"; onTimeout?: "end" | "suspend"; autoResume?: boolean };
+type Options = {
+  ttl?: number | "never";
+  idleTimeout?: number | "never";
+  onTimeout?: "end" | "suspend";
+  autoResume?: boolean;
+  rotateAccess?: true;
+};
 
 export function extendCommand(cli: Cli): Command {
   return new Command("extend")
-    .description("let a sandbox live longer, or shorter")
+    .description("change the time to live of a sandbox")
     .argument("<id>", "id or name")
-    .option("--ttl <time>", "it ends so long after now: 90, 90s, 10m, 2h, 1d, or never", durationOrNever)
-    .option("--idle-timeout <time>", "it ends when nobody used it for this time, or never", durationOrNever)
-    .addOption(new Option("--on-timeout <what>", "whether it ends or sleeps when its time is over").choices(["end", "suspend"]))
-    .option("--auto-resume", "when it is suspended and somebody uses it, it wakes up")
-    .option("--no-auto-resume", "only 'forkd resume' wakes it up")
+    .option("--ttl <time>", "time from now until it ends: 90, 90s, 10m, 2h, 1d, or never", durationOrNever)
+    .option("--idle-timeout <time>", "time without use after which it ends, or never", durationOrNever)
+    .addOption(new Option("--on-timeout <what>", "what happens when its time is over").choices(["end", "suspend"]))
+    .option("--auto-resume", "resume it at its next use after a suspend")
+    .option("--no-auto-resume", "only 'forkd resume' resumes it")
+    .option("--rotate-access", "give it new access tokens of E2B's protocol, and revoke the previous ones")
     .option("--json", "print JSON")
     .action(async (id: string, opts: Options) => {
-      if ([opts.ttl, opts.idleTimeout, opts.onTimeout, opts.autoResume].every((given) => given === undefined))
-        throw usageError("Give --ttl, --idle-timeout, --on-timeout or --auto-resume.");
+      if ([opts.ttl, opts.idleTimeout, opts.onTimeout, opts.autoResume, opts.rotateAccess].every((given) => given === undefined))
+        throw usageError("Give --ttl, --idle-timeout, --on-timeout, --auto-resume or --rotate-access.");
       const forkd = await connect(cli);
       const sandbox = await forkd.updateSandbox(id, {
         ttlSecs: orNull(opts.ttl),
         idleTimeoutSecs: orNull(opts.idleTimeout),
         onTimeout: opts.onTimeout,
         autoResume: opts.autoResume,
+        rotateAccess: opts.rotateAccess,
         signal: cli.signal,
       });
       if (cli.json) {
@@ -37,7 +45,7 @@ export function extendCommand(cli: Cli): Command {
         return;
       }
       const expires = sandbox.expires_at_unix === null ? "never" : `at ${formatTime(sandbox.expires_at_unix)} UTC`;
-      const idle = sandbox.idle_timeout_secs === null ? "" : `, or when nobody used it for ${sandbox.idle_timeout_secs} s`;
+      const idle = sandbox.idle_timeout_secs === null ? "" : `, or after it was idle for ${sandbox.idle_timeout_secs} s`;
       printLine(`${sandbox.id} ${sandbox.on_timeout}s ${expires}${idle}.`);
     });
 }

@@ -12,7 +12,7 @@ import type { Cli } from "../cli.ts";
 
 export function filesCommand(cli: Cli): Command {
   return new Command("files")
-    .description("the files of a sandbox: list, look, make, move, copy, remove, watch; 'forkd cp' copies in and out")
+    .description("the files of a sandbox: list, stat, create, move, copy, remove, watch; 'forkd cp' copies in and out")
     .addCommand(filesLsCommand(cli))
     .addCommand(filesStatCommand(cli))
     .addCommand(filesMkdirCommand(cli))

@@ -1,17 +1,18 @@
-// forkd fork, and spawn, which is the same
+// forkd fork, and its alias spawn
 
 import { setTimeout as sleep } from "node:timers/promises";
 import { Command, Option } from "commander";
-import { ABORTABLE, connect } from "../daemon.ts";
+import { ABORTABLE, connect } from "../daemon/connect.ts";
 import { usageError } from "../errors.ts";
 import { EXIT_FAILURE, printProblem } from "../exit.ts";
-import { acceptNetwork, networkOf, type NetworkFlags } from "../network-options.ts";
-import { acceptLimits, limitsOf } from "../limits.ts";
-import { addPair, addShare, duration, positiveInteger, positiveNumber } from "../options.ts";
-import { printJson, printLine, printNote, printWarnings } from "../output.ts";
-import { acceptPlumbing, notePlumbing } from "../plumbing.ts";
-import { working } from "../progress.ts";
-import { printForks } from "../sandbox-table.ts";
+import { acceptNetwork, networkOf, type NetworkFlags } from "../options/network.ts";
+import { acceptLimits, limitsOf } from "../options/limits.ts";
+import { addPair, addShare, duration, forkCount, positiveNumber } from "../options/values.ts";
+import { printJson, printLine, printNote, printWarnings } from "../terminal/output.ts";
+import { acceptLegacyOptions, noteLegacyOptions } from "../legacy-options.ts";
+import { working } from "../terminal/progress.ts";
+import { printForks } from "../terminal/sandbox-table.ts";
+import { noteUnconfined } from "../daemon/unconfined.ts";
 
 import type { Controller, ForkedSandboxes, ForkOutcome, LimitOptions, SandboxInfo, Share, SpawnOptions } from "forkd";
 import type { Cli } from "../cli.ts";
@@ -25,8 +26,9 @@ type Options = LimitOptions &
     env?: Record<string, string>;
     metadata?: Record<string, string>;
     share?: Share[];
-    /** false: none, also where the sandbox it descends from has some */
+    /** false: no shares, also if the sandbox that is forked has some */
     shares: boolean;
+    isolation?: "any" | "kvm";
     ttl?: number;
     idleTimeout?: number;
     onTimeout?: "end" | "suspend";
@@ -42,13 +44,13 @@ type Options = LimitOptions &
 
 type LifeOptions = Pick<SpawnOptions, "ttlSecs" | "idleTimeoutSecs" | "onTimeout" | "autoResume">;
 
-/** Sent to the daemon, which answers that they have no effect */
+/** Sent to the daemon, which reports that they have no effect */
 const SENT_PLUMBING = ["--per-child-netns", "--live-fork", "--hugepages", "--prewarm"];
 const OWN_PLUMBING = ["--keep-workdir"];
 const KILL_MS = 30_000;
 
 export function forkCommand(cli: Cli): Command {
-  return build(cli, "fork", "fork a snapshot: n sandboxes that run at once and go on until they are ended");
+  return build(cli, "fork", "fork a snapshot: n sandboxes, which run until they are ended");
 }
 
 export function spawnCommand(cli: Cli): Command {
@@ -60,24 +62,30 @@ function build(cli: Cli, name: string, about: string): Command {
     .description(about)
     .argument("[snapshot]", "tag of the snapshot")
     .option("--tag <tag>", "tag of the snapshot, as an option; with --from-sandbox, a tag to keep the snapshot under")
-    .option("--from-sandbox <id>", "branch this running sandbox, which goes on, and fork the branch")
-    .option("-n, --count <count>", "how many", positiveInteger, 1)
+    .option("--from-sandbox <id>", "branch this running sandbox, which continues, and fork the branch")
+    .option("-n, --count <count>", "how many", forkCount, 1)
     .option("--name <name>", "a name for it; only with -n 1")
     .option("--env <key=value>", "environment of every process in it; may be repeated", addPair)
     .option("--metadata <key=value>", "kept for you; may be repeated", addPair)
     .option("--share <folder[:place]>", "a folder of the daemon's machine that it sees, live and read-only; may be repeated", addShare)
-    .option("--no-shares", "not even the folders that the sandbox it descends from sees")
-    .option("--ttl <time>", "ends after this time: 90, 90s, 10m, 2h, 1d", duration)
-    .option("--idle-timeout <time>", "ends when nobody used it for this time", duration)
-    .addOption(new Option("--on-timeout <what>", "when its time is over").choices(["end", "suspend"]))
-    .option("--auto-resume", "when it is suspended and somebody uses it, it wakes up")
-    .option("--per-item", "keep those that worked when others failed; exit code 1 then")
-    .option("--settle-secs <secs>", "end them again after so many seconds", positiveNumber)
+    .option("--no-shares", "no shares, also if the sandbox that is forked has some")
+    .addOption(
+      new Option("--isolation <what>", "any: emulation is allowed, which is not a security boundary; kvm: only with KVM").choices([
+        "any",
+        "kvm",
+      ]),
+    )
+    .option("--ttl <time>", "time until it ends: 90, 90s, 10m, 2h, 1d", duration)
+    .option("--idle-timeout <time>", "time without use after which it ends", duration)
+    .addOption(new Option("--on-timeout <what>", "what happens when its time is over").choices(["end", "suspend"]))
+    .option("--auto-resume", "resume it at its next use after a suspend")
+    .option("--per-item", "keep successful forks when others fail, with exit code 1")
+    .option("--settle-secs <secs>", "end them after so many seconds", positiveNumber)
     .option("-q, --quiet", "print ids only")
     .option("--json", "print JSON");
   acceptLimits(acceptNetwork(command));
-  return acceptPlumbing(command, [...SENT_PLUMBING, ...OWN_PLUMBING]).action(async (snapshot: string | undefined, opts: Options) => {
-    notePlumbing(command, OWN_PLUMBING);
+  return acceptLegacyOptions(command, [...SENT_PLUMBING, ...OWN_PLUMBING]).action(async (snapshot: string | undefined, opts: Options) => {
+    noteLegacyOptions(command, OWN_PLUMBING);
     const { fromSandbox } = opts;
     const source = fromSandbox ?? tagOf(snapshot, opts);
     if (fromSandbox !== undefined) checkFromSandbox(snapshot, opts);
@@ -87,6 +95,7 @@ function build(cli: Cli, name: string, about: string): Command {
       fromSandbox === undefined
         ? printForked(cli, await working(what, async () => spawned(cli, forkd, source, opts)), opts)
         : printTips(cli, await working(what, async () => branched(cli, forkd, source, opts)), opts);
+    await noteUnconfined(cli, forkd, sandboxes);
     if (opts.settleSecs !== undefined) await settle(cli, forkd, sandboxes, opts.settleSecs);
   });
 }
@@ -99,12 +108,12 @@ async function spawned(cli: Cli, forkd: Controller, tag: string, opts: Options):
 
 async function branched(cli: Cli, forkd: Controller, id: string, opts: Options): Promise<ForkedSandboxes> {
   const { count: n, env, metadata, tag } = opts;
-  const given = { network: networkOf(opts), shares: sharesOf(opts), ...limitsOf(opts) };
+  const given = { network: networkOf(opts), shares: sharesOf(opts), isolation: opts.isolation, ...limitsOf(opts) };
   const fields = { n, env, metadata, tag, ...lifeOf(opts), ...given };
   return forkd.forkSandbox(id, { ...fields, ...ABORTABLE, signal: cli.signal });
 }
 
-/** JSON: the snapshot between, and the sandboxes */
+/** JSON: the intermediate snapshot, and the sandboxes */
 function printTips(cli: Cli, answer: ForkedSandboxes, opts: Options): SandboxInfo[] {
   if (!cli.json)
     return printForked(
@@ -141,6 +150,7 @@ function requestOf(opts: Options): SpawnOptions {
     metadata: opts.metadata,
     network: networkOf(opts),
     shares: sharesOf(opts),
+    isolation: opts.isolation,
     ...lifeOf(opts),
     ...limitsOf(opts),
     perChildNetns: opts.perChildNetns,
@@ -172,7 +182,7 @@ function printForked(cli: Cli, results: ForkOutcome[], opts: Options): SandboxIn
   return sandboxes;
 }
 
-/** They end in any case, after Ctrl-C at once */
+/** Removes the sandboxes in any case, after Ctrl-C at once */
 async function settle(cli: Cli, forkd: Controller, sandboxes: SandboxInfo[], secs: number): Promise<void> {
   printNote(`They end in ${secs} s.`);
   try {

@@ -1,16 +1,16 @@
 // forkd gc
 
 import { Command } from "commander";
-import { connect } from "../daemon.ts";
-import { printGarbage } from "../garbage-table.ts";
-import { working } from "../progress.ts";
+import { connect } from "../daemon/connect.ts";
+import { printGarbage } from "../terminal/garbage-table.ts";
+import { working } from "../terminal/progress.ts";
 
 import type { Cli } from "../cli.ts";
 
 export function gcCommand(cli: Cli): Command {
   return new Command("gc")
-    .description("remove what nothing refers to: half-made things, flat images, old guest kernels, left-over processes")
-    .option("--dry-run", "only say what would go")
+    .description("remove unreferenced files: incomplete snapshots and images, flat images, old guest kernels; and orphaned processes")
+    .option("--dry-run", "only list what would be removed")
     .option("--json", "print JSON")
     .action(async (opts: { dryRun?: boolean }) => {
       const forkd = await connect(cli);

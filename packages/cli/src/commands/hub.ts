@@ -1,9 +1,9 @@
-// forkd hub: what an index of snapshots has.
+// forkd hub: lists the snapshots of an index.
 
 import { Command } from "commander";
-import { connect } from "../daemon.ts";
-import { formatBytes, printJson, printLine, printTable } from "../output.ts";
-import { hubOf } from "../hub-options.ts";
+import { connect } from "../daemon/connect.ts";
+import { formatBytes, printJson, printLine, printTable } from "../terminal/output.ts";
+import { hubOf } from "../options/hub.ts";
 
 import type { HubListing } from "forkd";
 import type { Cli } from "../cli.ts";
@@ -16,7 +16,7 @@ export function hubCommand(cli: Cli): Command {
 
 function hubLsCommand(cli: Cli): Command {
   return new Command("ls")
-    .description("list what a hub has")
+    .description("list the snapshots of a hub")
     .option("--hub <url>", "address of its index (default: FORKD_HUB_URL, else the daemon's setting hub_url)")
     .option("--insecure-http", "plain http to a server that is not the daemon's machine")
     .option("--json", "print JSON")
@@ -24,14 +24,14 @@ function hubLsCommand(cli: Cli): Command {
       const forkd = await connect(cli);
       const listing = await forkd.listHub({ hub: hubOf(opts), insecureHttp: opts.insecureHttp, signal: cli.signal });
       if (cli.json) printJson(listing);
-      else if (listing.packages.length === 0) printLine(`The hub ${listing.hub} has nothing.`);
+      else if (listing.packages.length === 0) printLine(`The hub ${listing.hub} is empty.`);
       else
         printTable(rowsOf(listing), [
           { title: "NAME", value: ({ name }) => name },
           { title: "VERSION", value: ({ version }) => version },
           { title: "SIZE", value: ({ bytes }) => (bytes === null ? "-" : formatBytes(bytes)), align: "right" },
           { title: "CHECKED BY", value: ({ vouched }) => vouched },
-          { title: "DESCRIPTION", value: ({ description }) => description },
+          { title: "DESCRIPTION", value: ({ description }) => description, wraps: true },
         ]);
     });
 }

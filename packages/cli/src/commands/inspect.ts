@@ -1,16 +1,16 @@
 // forkd inspect
 
 import { Command } from "commander";
-import { connect } from "../daemon.ts";
-import { formatMachine, formatMs, formatPairs, formatTime } from "../format.ts";
-import { printFacts, printJson } from "../output.ts";
+import { connect } from "../daemon/connect.ts";
+import { formatMachine, formatMs, formatPairs, formatTime } from "../terminal/format.ts";
+import { printFacts, printJson } from "../terminal/output.ts";
 
 import type { SandboxInfo } from "forkd";
 import type { Cli } from "../cli.ts";
 
 export function inspectCommand(cli: Cli): Command {
   return new Command("inspect")
-    .description("print everything about one sandbox, and what was done to make it a machine of its own")
+    .description("print everything about one sandbox, with the certificate of its fork")
     .argument("<id>", "id or name")
     .option("--json", "print JSON")
     .action(async (id: string) => {
@@ -21,6 +21,10 @@ export function inspectCommand(cli: Cli): Command {
     });
 }
 
+function formatDrift({ clock_drift_ppm: drift, clock_measured: where }: SandboxInfo["certificate"]): string {
+  return drift === null ? "" : `, ${(Math.abs(drift) / 10_000).toFixed(2)} % too ${drift < 0 ? "slow" : "fast"} (measured in the ${where})`;
+}
+
 function factsOf(sandbox: SandboxInfo): [string, string][] {
   const { certificate } = sandbox;
   return [
@@ -28,7 +32,8 @@ function factsOf(sandbox: SandboxInfo): [string, string][] {
     ["name", sandbox.name ?? "-"],
     ["snapshot", `${sandbox.snapshot_tag} (${sandbox.snapshot_id})`],
     ["state", sandbox.reason ? `${sandbox.state}: ${sandbox.reason}` : sandbox.state],
-    ["isolation", sandbox.isolation],
+    ["isolation", sandbox.isolation === "kvm" ? "kvm" : "emulated: by the engine's translator, which is not a security boundary"],
+    ["confinement", confinementOf(sandbox)],
     ["machine", formatMachine(sandbox)],
     ["kernels", sandbox.kernels.join(", ") || "-"],
     ["network", [sandbox.network.mode, ...sandbox.network.allow].join(" ")],
@@ -43,12 +48,20 @@ function factsOf(sandbox: SandboxInfo): [string, string][] {
     ["hostname", certificate.identity.hostname],
     ["machine id", certificate.identity.machine_id],
     ["boot id", certificate.identity.boot_id],
-    ["clock", `at most ${certificate.clock_skew_ms} ms off`],
-    [
-      "randomness",
-      [certificate.guest_rng, ...Object.entries(certificate.kernels).map(([name, kernel]) => `${name} ${kernel.state}`)].join(", "),
-    ],
+    ["clock", `at most ${certificate.clock_skew_ms} ms off${formatDrift(certificate)}`],
+    ["randomness", formatRandomness(certificate)],
     ["memory", certificate.memory],
     ["disk", certificate.disk],
   ];
+}
+
+function formatRandomness({ guest_rng, kernels, not_reseeded, ran_before_ms }: SandboxInfo["certificate"]): string {
+  const states = Object.entries(kernels).map(([name, kernel]) => `${name} ${kernel.state}`);
+  const shared = not_reseeded.map((name) => `not ${name}`);
+  const late = ran_before_ms ? [`processes ran ${formatMs(ran_before_ms)} before that`] : [];
+  return [guest_rng, ...states, ...shared, ...late].join(", ");
+}
+
+function confinementOf({ confinement }: SandboxInfo): string {
+  return confinement === "none" ? "none: its VMM can do what the daemon's user can" : confinement;
 }

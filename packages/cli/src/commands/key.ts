@@ -3,10 +3,10 @@
 import { readFile } from "node:fs/promises";
 import { text } from "node:stream/consumers";
 import { Command } from "commander";
-import { connect } from "../daemon.ts";
+import { connect } from "../daemon/connect.ts";
 import { forEach } from "../each.ts";
-import { formatTime } from "../format.ts";
-import { printFacts, printJson, printLine, printTable } from "../output.ts";
+import { formatTime } from "../terminal/format.ts";
+import { printFacts, printJson, printLine, printTable } from "../terminal/output.ts";
 
 import type { KeyInfo } from "forkd";
 import type { Cli } from "../cli.ts";
@@ -15,7 +15,7 @@ type Options = { quiet?: boolean };
 
 export function keyCommand(cli: Cli): Command {
   return new Command("key")
-    .description("keys that sign packs, and those whose packs are trusted: new, list, show, trust, remove")
+    .description("keys that sign packs, and trusted keys: new, list, show, trust, remove")
     .addCommand(newCommand(cli))
     .addCommand(lsCommand(cli))
     .addCommand(showCommand(cli))
@@ -57,7 +57,7 @@ function lsCommand(cli: Cli): Command {
 
 function showCommand(cli: Cli): Command {
   return new Command("show")
-    .description("print the public half of a key, for those who shall trust it")
+    .description("print the public half of a key, for machines that shall trust it")
     .argument("<name>", "its name, or the beginning of its id")
     .option("-q, --quiet", "print the public key only")
     .option("--json", "print JSON")
@@ -71,7 +71,7 @@ function showCommand(cli: Cli): Command {
 
 function trustCommand(cli: Cli): Command {
   return new Command("trust")
-    .description("make somebody's public key known")
+    .description("trust the public key of another machine")
     .argument("<name>", "a name for it here")
     .argument("<key>", "forkd-ed25519:…, a file that holds it, or - for standard input")
     .option("--json", "print JSON")

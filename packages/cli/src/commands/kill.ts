@@ -1,11 +1,11 @@
-// forkd kill
+// forkd kill, and its aliases rm and delete
 
-import { Command } from "commander";
-import { connect } from "../daemon.ts";
+import { Command, Option } from "commander";
+import { connect } from "../daemon/connect.ts";
 import { forEach } from "../each.ts";
 import { usageError } from "../errors.ts";
-import { printJson, printLine } from "../output.ts";
-import { working } from "../progress.ts";
+import { printJson, printLine } from "../terminal/output.ts";
+import { working } from "../terminal/progress.ts";
 
 import type { Controller } from "forkd";
 import type { Cli } from "../cli.ts";
@@ -14,9 +14,26 @@ type Options = { all?: boolean; tag?: string; quiet?: boolean };
 
 const STEP = "Ending sandboxes";
 
+const ABOUT = "end sandboxes; returns when their processes and files are gone";
+
 export function killCommand(cli: Cli): Command {
-  return new Command("kill")
-    .description("end sandboxes; returns when their processes and files are gone")
+  return build(cli, "kill", ABOUT);
+}
+
+/** docker removes a running container only with -f, so -f is accepted */
+export function rmCommand(cli: Cli): Command {
+  return build(cli, "rm", `${ABOUT}. 'forkd snapshot rm' removes snapshots, 'forkd image rm' images`).addOption(
+    new Option("-f, --force").hideHelp(),
+  );
+}
+
+export function deleteCommand(cli: Cli): Command {
+  return build(cli, "delete", ABOUT);
+}
+
+function build(cli: Cli, name: string, about: string): Command {
+  return new Command(name)
+    .description(about)
     .argument("[ids...]", "ids or names")
     .option("--all", "all of them")
     .option("--tag <tag>", "all forks of this snapshot")

@@ -1,10 +1,10 @@
 // forkd ls
 
 import { Command, InvalidArgumentError } from "commander";
-import { connect } from "../daemon.ts";
-import { addPair } from "../options.ts";
-import { printJson, printLine } from "../output.ts";
-import { printSandboxes } from "../sandbox-table.ts";
+import { connect } from "../daemon/connect.ts";
+import { addPair } from "../options/values.ts";
+import { printJson, printLine } from "../terminal/output.ts";
+import { printSandboxes } from "../terminal/sandbox-table.ts";
 
 import type { SandboxState } from "forkd";
 import type { Cli } from "../cli.ts";
@@ -15,7 +15,7 @@ const ALL_STATES: SandboxState[] = ["running", "paused", "suspended", "ended", "
 
 export function lsCommand(cli: Cli): Command {
   return new Command("ls")
-    .description("list the sandboxes that live; -a also those that ended")
+    .description("list live sandboxes; -a also those that ended")
     .option("-a, --all", "also those that ended or were lost")
     .option("--tag <tag>", "only forks of this snapshot")
     .option("--state <list>", "only these states: running, paused, suspended, ended, lost", parseStates)

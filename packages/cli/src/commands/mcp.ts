@@ -1,12 +1,12 @@
 // forkd mcp
 
 import { Command } from "commander";
-import { connect, connectIfRunning } from "../daemon.ts";
+import { connect, connectIfRunning } from "../daemon/connect.ts";
 import { failure, usageError } from "../errors.ts";
 import { problemOf } from "../exit.ts";
-import { addText, duration } from "../options.ts";
-import { printNote } from "../output.ts";
-import { VERSION } from "../version.ts";
+import { addText, duration } from "../options/values.ts";
+import { printNote } from "../terminal/output.ts";
+import { VERSION } from "../installation.ts";
 import { mcpInstallCommand } from "./mcp/install.ts";
 
 import type { Cli } from "../cli.ts";
@@ -28,8 +28,8 @@ export function mcpCommand(cli: Cli): Command {
     .description("serve forkd to a model as MCP tools, at standard input and output or over HTTP")
     .option("--http <host:port>", "serve over HTTP; each request needs a token of the daemon")
     .option("--lease <time>", "how long sandboxes outlive a server that was killed (default: 10m)", duration, DEFAULT_SECS)
-    .option("--idle <time>", "with --http: how long a client may be silent before its sandboxes end (default: 10m)", duration, DEFAULT_SECS)
-    .option("--allow-host <name>", "with --http: another name under which it may be asked for, may be repeated", addText)
+    .option("--idle <time>", "with --http: idle time after which a client's sandboxes end (default: 10m)", duration, DEFAULT_SECS)
+    .option("--allow-host <name>", "with --http: another host name that requests may use; may be repeated", addText)
     .option("--tls-cert <file>", "with --http: certificate, for https")
     .option("--tls-key <file>", "with --http: its key")
     .option("--insecure", "with --http: allow plain http on an address that others can reach")
@@ -38,8 +38,7 @@ export function mcpCommand(cli: Cli): Command {
 }
 
 async function serveStdio(cli: Cli, opts: Options): Promise<void> {
-  if (process.stdin.isTTY)
-    printNote("Waiting for an MCP client at standard input; 'forkd mcp install' tells a client to start this by itself.");
+  if (process.stdin.isTTY) printNote("Waiting for an MCP client at standard input; 'forkd mcp install' configures a client to start it.");
   const { serveOverStdio } = await import("forkd-mcp");
   await serveOverStdio({
     version: VERSION,
@@ -57,8 +56,8 @@ async function serveHttp(cli: Cli, opts: Options, address: string): Promise<void
   if (!tls && !opts.insecure && !isLoopback(host)) {
     throw failure(
       "BAD_CONFIG",
-      `Cannot serve on ${address}: others could read the tokens on their way.`,
-      "Give --tls-cert and --tls-key, or serve on 127.0.0.1 behind a proxy; --insecure if you know better.",
+      `Cannot serve on ${address}: others could read the tokens in transit.`,
+      "Give --tls-cert and --tls-key, or serve on 127.0.0.1 behind a proxy; --insecure serves without encryption.",
     );
   }
   const url = await daemonUrl(cli);
@@ -79,7 +78,7 @@ async function serveHttp(cli: Cli, opts: Options, address: string): Promise<void
   await server.close();
 }
 
-/** Where tokens are asked for: through the socket everybody would be its owner */
+/** HTTP clients need a token: through the socket each of them would be the owner */
 async function daemonUrl(cli: Cli): Promise<string> {
   if (cli.daemonUrl !== undefined && !cli.daemonUrl.startsWith("unix:")) return cli.daemonUrl;
   const forkd = await connectIfRunning(cli);
@@ -87,7 +86,7 @@ async function daemonUrl(cli: Cli): Promise<string> {
   if (status?.bind) return `${status.tls ? "https" : "http"}://${status.bind}`;
   throw failure(
     "NO_TCP",
-    "Cannot serve over HTTP: the daemon does not run, or listens on no address, where it would check tokens.",
+    "Cannot serve over HTTP: the daemon is not running, or does not listen on TCP, so it cannot check tokens.",
     "Start it with 'forkd up', or name one with --daemon-url.",
   );
 }
@@ -101,11 +100,11 @@ async function certificate(opts: Options): Promise<{ cert: Buffer; key: Buffer }
 
 function parseAddress(text: string): { host: string; port: number } {
   const [, host = "", port = ""] = /^(?:\[?([^\]]*)\]?:)?(\d+)$/.exec(text) ?? [];
-  if (port === "" || Number(port) > 65_535) throw usageError(`'${text}' is no address: use HOST:PORT, such as 127.0.0.1:8890`);
+  if (port === "" || Number(port) > 65_535) throw usageError(`'${text}' is not an address: use HOST:PORT, such as 127.0.0.1:8890`);
   return { host: host || "127.0.0.1", port: Number(port) };
 }
 
-/** Standard output is the client's */
+/** Standard output carries the protocol */
 function note(error: unknown): void {
   const { error: message, code } = problemOf(error);
   printNote(`forkd mcp: ${message} [${code}]`);

@@ -1,22 +1,23 @@
 // forkd pack
 
 import { Command } from "commander";
-import { counted, drain, isSpecial, writeWhole } from "../copy.ts";
-import { connect } from "../daemon.ts";
-import { addWords, compressionLevel } from "../options.ts";
-import { formatBytes, printJson, printPlain, writeBytes } from "../output.ts";
-import { withoutProgress, working } from "../progress.ts";
+import { counted, drain, isSpecial, writeWhole } from "../copy/stream.ts";
+import { connect } from "../daemon/connect.ts";
+import { addWords, compressionLevel } from "../options/values.ts";
+import { formatBytes, printJson, printPlain, writeBytes } from "../terminal/output.ts";
+import { withoutProgress, working } from "../terminal/progress.ts";
 
 import type { Cli } from "../cli.ts";
+import type { PackInfo } from "forkd";
 
 type Options = { level?: number | undefined; sign?: string | undefined; without?: string[] | undefined };
 
 export function packCommand(cli: Cli): Command {
   return new Command("pack")
-    .description("make one file of a snapshot, with everything it needs to be forked on another machine")
+    .description("write a snapshot to one file, with everything that another machine needs to fork it")
     .argument("<tag>", "tag of the snapshot")
-    .option("-o, --output <file>", "where it goes, - for standard output (default: TAG.forkd)")
-    .option("--level <n>", "of zstd: 1 is fast, 19 is small (default: 3)", compressionLevel)
+    .option("-o, --output <file>", "output file, - for standard output (default: TAG.forkd)")
+    .option("--level <n>", "zstd level: 1 is fast, 19 is small (default: 3)", compressionLevel)
     .option("--sign <key>", "sign it with one of the daemon's own keys ('forkd key new')")
     .option("--without <tags>", "leave out the data of snapshots that the receiver has; may be repeated", addWords)
     .option("--json", "print JSON")
@@ -40,7 +41,15 @@ export async function packInto(cli: Cli, tag: string, output: string, opts: Opti
   });
   if (output === "-") return;
   if (cli.json) printJson({ ...pack, file: output });
-  else printPlain(`${output}: ${formatBytes(pack.bytes)}, ${formatBytes(pack.content_bytes)} when unpacked${signedBy(pack.signed_by)}.`);
+  else
+    printPlain(
+      `${output}: ${formatBytes(pack.bytes)}, ${formatBytes(pack.content_bytes)} when unpacked${signedBy(pack.signed_by)}. ${runsOn(pack)}`,
+    );
+}
+
+function runsOn({ isolation, cpu, cpu_vendor: vendor }: PackInfo): string {
+  if (isolation === "emulated") return "It runs emulated, on any x86-64 machine.";
+  return `It runs with KVM on a processor${vendor === null ? "" : ` of ${vendor}`} that has all of ${cpu}.`;
 }
 
 function signedBy(keys: readonly string[]): string {

@@ -1,7 +1,7 @@
-// forkd pause, forkd suspend and forkd resume
+// forkd pause, forkd suspend and forkd resume; stop and start are suspend and resume
 
 import { Command } from "commander";
-import { connect } from "../daemon.ts";
+import { connect } from "../daemon/connect.ts";
 import { forEach } from "../each.ts";
 
 import type { Cli } from "../cli.ts";
@@ -14,13 +14,25 @@ export function pauseCommand(cli: Cli): Command {
 }
 
 export function suspendCommand(cli: Cli): Command {
-  const description = "save memory and disk of sandboxes and give back what they use; they keep their ids and go on after 'forkd resume'";
+  const description = "save memory and disk of sandboxes and free their resources; they keep their ids and continue after 'forkd resume'";
   return turnCommand(cli, { name: "suspend", description, step: "Suspending", done: "Suspended %s.", call: "suspendSandbox" });
 }
 
 export function resumeCommand(cli: Cli): Command {
-  const description = "let paused or suspended sandboxes go on, with their clocks set";
+  const description = "resume paused or suspended sandboxes and set their clocks";
   return turnCommand(cli, { name: "resume", description, step: "Resuming", done: "Resumed %s.", call: "resumeSandbox" });
+}
+
+/** As in docker: it uses only disk space, and loses no state */
+export function stopCommand(cli: Cli): Command {
+  const description = "suspend sandboxes: all of them on disk, until 'forkd start'. 'forkd rm' ends them";
+  const done = "Stopped %s. 'forkd start' resumes it, 'forkd rm' removes it.";
+  return turnCommand(cli, { name: "stop", description, step: "Suspending", done, call: "suspendSandbox" });
+}
+
+export function startCommand(cli: Cli): Command {
+  const description = "resume stopped sandboxes";
+  return turnCommand(cli, { name: "start", description, step: "Resuming", done: "Started %s.", call: "resumeSandbox" });
 }
 
 function turnCommand(cli: Cli, { name, description, step, done, call }: Turn): Command {

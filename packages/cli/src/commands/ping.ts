@@ -1,10 +1,10 @@
 // forkd ping
 
 import { Command } from "commander";
-import { connect } from "../daemon.ts";
-import { formatMs } from "../format.ts";
-import { printJson, printLine } from "../output.ts";
-import { acceptTargets, refuseTargets } from "../targets.ts";
+import { connect } from "../daemon/connect.ts";
+import { formatMs } from "../terminal/format.ts";
+import { printJson, printLine } from "../terminal/output.ts";
+import { acceptGuestAddresses, refuseGuestAddresses } from "../legacy-options.ts";
 
 import type { Cli } from "../cli.ts";
 
@@ -13,8 +13,8 @@ export function pingCommand(cli: Cli): Command {
     .description("one round trip to the agent of a sandbox")
     .argument("[id]", "id or name")
     .option("--json", "print JSON");
-  return acceptTargets(command).action(async (given: string | undefined) => {
-    const id = refuseTargets(command, given);
+  return acceptGuestAddresses(command).action(async (given: string | undefined) => {
+    const id = refuseGuestAddresses(command, given);
     const forkd = await connect(cli);
     const pong = await forkd.pingSandbox(id, { signal: cli.signal });
     if (cli.json) printJson(pong);

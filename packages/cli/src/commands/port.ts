@@ -1,25 +1,25 @@
 // forkd port
 
 import { Command, InvalidArgumentError } from "commander";
-import { connect } from "../daemon.ts";
+import { connect } from "../daemon/connect.ts";
 import { usageError } from "../errors.ts";
-import { portNumber } from "../options.ts";
-import { printJson, printLine } from "../output.ts";
+import { portNumber } from "../options/values.ts";
+import { printJson, printLine } from "../terminal/output.ts";
 
 import type { Cli } from "../cli.ts";
-import type { Mapping } from "../port-forward.ts";
+import type { Mapping } from "../guest/port-forward.ts";
 
 export function portCommand(cli: Cli): Command {
   return new Command("port")
-    .description("make ports of a sandbox ports of this machine, until Ctrl-C")
+    .description("forward local ports to ports of a sandbox, until Ctrl-C")
     .argument("<id>", "id or name")
     .argument("[mappings...]", "LOCAL:GUEST, or GUEST for the same port here; 0 as LOCAL is any free port", addMapping)
     .usage("[options] <id> <[local:]guest...>")
-    .option("--address <ip>", "listen here; others can reach any other address than the loopback", "127.0.0.1")
-    .option("--json", "print where it listens as JSON")
+    .option("--address <ip>", "local address to listen on; other machines can reach any address but loopback", "127.0.0.1")
+    .option("--json", "print the local addresses as JSON")
     .action(async (id: string, mappings: Mapping[], opts: { address: string }) => {
       if (mappings.length === 0) throw usageError("missing the port: forkd port ID 8080:80");
-      const [{ forwardPorts }, forkd] = await Promise.all([import("../port-forward.ts"), connect(cli)]);
+      const [{ forwardPorts }, forkd] = await Promise.all([import("../guest/port-forward.ts"), connect(cli)]);
       const sandbox = await forkd.getSandbox(id, { signal: cli.signal });
       await forwardPorts(forkd, sandbox.id, mappings, {
         address: opts.address,

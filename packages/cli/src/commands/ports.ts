@@ -1,15 +1,15 @@
 // forkd ports
 
 import { Command } from "commander";
-import { connect } from "../daemon.ts";
-import { printJson, printLine, printTable } from "../output.ts";
+import { connect } from "../daemon/connect.ts";
+import { printJson, printLine, printTable } from "../terminal/output.ts";
 
 import type { PortInfo } from "forkd";
 import type { Cli } from "../cli.ts";
 
 export function portsCommand(cli: Cli): Command {
   return new Command("ports")
-    .description("list the TCP ports that something in a sandbox listens on")
+    .description("list the listening TCP ports of a sandbox")
     .argument("<id>", "id or name")
     .option("--json", "print JSON")
     .action(async (id: string) => {

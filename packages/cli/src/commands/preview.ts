@@ -1,10 +1,10 @@
 // forkd preview
 
 import { Command } from "commander";
-import { connect } from "../daemon.ts";
-import { formatTime } from "../format.ts";
-import { duration, portNumber } from "../options.ts";
-import { printJson, printLine, printNote } from "../output.ts";
+import { connect } from "../daemon/connect.ts";
+import { formatTime } from "../terminal/format.ts";
+import { duration, portNumber } from "../options/values.ts";
+import { printJson, printLine, printNote } from "../terminal/output.ts";
 
 import type { Cli } from "../cli.ts";
 
@@ -22,7 +22,7 @@ export function previewCommand(cli: Cli): Command {
         printJson(preview);
         return;
       }
-      printNote(`Whoever has this link can use port ${port} of ${id} until ${formatTime(preview.expires_at_unix)} UTC.`);
+      printNote(`Anyone with this link can use port ${port} of ${id} until ${formatTime(preview.expires_at_unix)} UTC.`);
       printLine(preview.url);
     });
 }

@@ -1,11 +1,11 @@
 // forkd push
 
 import { Command } from "commander";
-import { ABORTABLE, connect } from "../daemon.ts";
-import { placeOf, remoteOptions } from "../hub-options.ts";
-import { formatBytes, printJson, printLine } from "../output.ts";
-import { compressionLevel } from "../options.ts";
-import { working } from "../progress.ts";
+import { ABORTABLE, connect } from "../daemon/connect.ts";
+import { placeOf, remoteOptions } from "../options/hub.ts";
+import { formatBytes, printJson, printLine } from "../terminal/output.ts";
+import { compressionLevel } from "../options/values.ts";
+import { working } from "../terminal/progress.ts";
 import { packInto } from "./pack.ts";
 
 import type { PushedSnapshot } from "forkd";
@@ -19,7 +19,7 @@ export function pushCommand(cli: Cli): Command {
     .argument("<tag>", "tag of the snapshot")
     .argument("<to>", "oci://HOST/NAME[:TAG], an https address that takes PUT, or a file; - reads it from standard input")
     .option("--sign <key>", "sign it with this key ('forkd key ls')")
-    .option("--level <number>", "of zstd: 1 is fast, 19 is small (default: 3)", compressionLevel)
+    .option("--level <number>", "zstd level: 1 is fast, 19 is small (default: 3)", compressionLevel)
     .option("--insecure-http", "plain http to a server that is not the daemon's machine")
     .option("--json", "print JSON")
     .action(async (tag: string, to: string, opts: Options) => {

@@ -1,13 +1,13 @@
 // forkd quickstart
 
 import { Command, Option } from "commander";
-import { ABORTABLE, connect } from "../daemon.ts";
+import { ABORTABLE, connect } from "../daemon/connect.ts";
 import { codeOf } from "../errors.ts";
-import { positiveInteger } from "../options.ts";
-import { printJson, printLine } from "../output.ts";
-import { working } from "../progress.ts";
-import { printForks } from "../sandbox-table.ts";
-import { ensureImage } from "../stored-image.ts";
+import { forkCount } from "../options/values.ts";
+import { printJson, printLine } from "../terminal/output.ts";
+import { working } from "../terminal/progress.ts";
+import { printForks } from "../terminal/sandbox-table.ts";
+import { ensureImage } from "../guest/stored-image.ts";
 
 import type { Controller } from "forkd";
 import type { Cli } from "../cli.ts";
@@ -18,8 +18,8 @@ const WARM_UP = { kernels: [{ language: "python" as const, code: "import numpy" 
 
 export function quickstartCommand(cli: Cli): Command {
   return new Command("quickstart")
-    .description("make the image and the snapshot 'quickstart' if they are missing, fork it, and say what to do next")
-    .option("-n, --count <count>", "how many sandboxes", positiveInteger, 10)
+    .description("make the image and the snapshot 'quickstart' if they are missing, fork it, and print next steps")
+    .option("-n, --count <count>", "how many sandboxes", forkCount, 10)
     .option("--image <image>", "a stored image, or a reference to pull", DEFAULT_IMAGE)
     .addOption(new Option("-y, --yes", "accepted: nothing is asked").hideHelp())
     .option("--json", "print JSON")

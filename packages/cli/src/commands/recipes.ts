@@ -1,4 +1,4 @@
-// forkd recipes: those that there are, and their tests.
+// forkd recipes: lists recipes, and runs their tests.
 
 import { Command } from "commander";
 import { recipesLsCommand } from "./recipes/ls.ts";
@@ -8,7 +8,7 @@ import type { Cli } from "../cli.ts";
 
 export function recipesCommand(cli: Cli): Command {
   return new Command("recipes")
-    .description("recipes: what there is to build, and its tests")
+    .description("list recipes, and run their tests")
     .addCommand(recipesLsCommand(cli), { isDefault: true })
     .addCommand(recipesTestCommand(cli));
 }

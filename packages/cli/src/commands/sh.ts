@@ -1,20 +1,28 @@
-// forkd sh
+// forkd sh, and its alias shell
 
 import { Command } from "commander";
-import { connect } from "../daemon.ts";
+import { connect } from "../daemon/connect.ts";
 import { usageError } from "../errors.ts";
-import { addPair } from "../options.ts";
-import { runProgram } from "../program-run.ts";
+import { addPair } from "../options/values.ts";
+import { runProgram } from "../guest/program-run.ts";
 
 import type { Cli } from "../cli.ts";
 
-/** The image decides: bash where it has one */
+/** Login shell: bash if the image has it */
 const ANY_SHELL = ["/bin/sh", "-c", "if command -v bash >/dev/null; then exec bash; fi; exec sh"];
 
 type Options = { env?: Record<string, string>; cwd?: string; user?: string };
 
 export function shCommand(cli: Cli): Command {
-  return new Command("sh")
+  return build(cli, "sh");
+}
+
+export function shellCommand(cli: Cli): Command {
+  return build(cli, "shell");
+}
+
+function build(cli: Cli, name: string): Command {
+  return new Command(name)
     .description("a shell in a sandbox, at this terminal: bash where the image has it, else sh")
     .argument("<id>", "id or name")
     .argument("[shell...]", "after --: another shell or program")

@@ -2,8 +2,8 @@
 
 import { constants } from "node:os";
 import { Command, InvalidArgumentError } from "commander";
-import { connect } from "../daemon.ts";
-import { printJson } from "../output.ts";
+import { connect } from "../daemon/connect.ts";
+import { printJson } from "../terminal/output.ts";
 
 import type { SignalName } from "forkd";
 import type { Cli } from "../cli.ts";
@@ -16,7 +16,7 @@ export function signalCommand(cli: Cli): Command {
     .argument("<id>", "id or name of the sandbox")
     .argument("<process>", "id or tag of the process")
     .argument("[signal]", "such as INT, HUP or 9", parseSignal, "SIGTERM")
-    .option("--only", "to the process alone, not to its group")
+    .option("--only", "only to the process, not to its group")
     .option("--json", "print JSON")
     .action(async (id: string, process: string, signal: SignalName, { only }: Options) => {
       const forkd = await connect(cli);

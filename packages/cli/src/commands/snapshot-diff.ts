@@ -1,12 +1,12 @@
-// forkd snapshot-diff: a snapshot with one more command done
+// forkd snapshot-diff: a snapshot of a fork in which a command was run
 
 import { Command } from "commander";
-import { connect } from "../daemon.ts";
+import { connect } from "../daemon/connect.ts";
 import { failure } from "../errors.ts";
-import { positiveNumber } from "../options.ts";
-import { working } from "../progress.ts";
-import { printBranch } from "../snapshot-table.ts";
-import { withSandbox } from "../temporary.ts";
+import { positiveNumber } from "../options/values.ts";
+import { working } from "../terminal/progress.ts";
+import { printBranch } from "../terminal/snapshot-table.ts";
+import { withSandbox } from "../guest/temporary.ts";
 
 import type { ExecResult } from "forkd";
 import type { Cli } from "../cli.ts";
@@ -42,6 +42,6 @@ function commandFailure(result: ExecResult): Error {
   return failure(
     "EXEC_FAILED",
     `The command failed: ${why}${wrote ? ` and wrote\n${wrote}` : ""}`,
-    "No snapshot was made. Mend the command.",
+    "No snapshot was made. Fix the command.",
   );
 }

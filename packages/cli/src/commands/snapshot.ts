@@ -1,12 +1,12 @@
 // forkd snapshot: the group of verbs about frozen VMs. Without a verb it takes the options of the older forkd.
 
 import { Command, Option } from "commander";
-import { ABORTABLE, connect } from "../daemon.ts";
+import { ABORTABLE, connect } from "../daemon/connect.ts";
 import { usageError } from "../errors.ts";
-import { positiveInteger } from "../options.ts";
-import { acceptPlumbing, notePlumbing } from "../plumbing.ts";
-import { working } from "../progress.ts";
-import { printBranch, printSnapshot } from "../snapshot-table.ts";
+import { positiveInteger } from "../options/values.ts";
+import { acceptLegacyOptions, noteLegacyOptions } from "../legacy-options.ts";
+import { working } from "../terminal/progress.ts";
+import { printBranch, printSnapshot } from "../terminal/snapshot-table.ts";
 import { snapshotCompactSubcommand } from "./snapshot/compact.ts";
 import { snapshotCreateCommand } from "./snapshot/create.ts";
 import { snapshotInfoSubcommand } from "./snapshot/info.ts";
@@ -25,17 +25,13 @@ type Options = {
   wait: boolean;
   image?: string;
   memSizeMib?: number;
+  kernel?: string;
+  rootfs?: string;
 };
 
-const PLUMBING = [
-  "--kernel <file>",
-  "--rootfs <file>",
-  "--rw",
-  "--tap <device>",
-  "--boot-wait-secs <secs>",
-  "--keep-workdir",
-  "--volume <host:guest>",
-];
+/** The daemon refuses them where they would select what is booted */
+const MACHINE = ["--kernel <file>", "--rootfs <file>"];
+const PLUMBING = ["--rw", "--tap <device>", "--boot-wait-secs <secs>", "--keep-workdir", "--volume <host:guest>"];
 
 export function snapshotCommand(cli: Cli): Command {
   const command = new Command("snapshot")
@@ -57,9 +53,10 @@ export function snapshotCommand(cli: Cli): Command {
     .option("--image <name>", "the image to boot (default: the daemon's default image)")
     .option("--mem-size-mib <mib>", "guest RAM", positiveInteger)
     .option("--json", "print JSON");
-  return acceptPlumbing(command, PLUMBING).action(async (opts: Options) => {
+  return acceptLegacyOptions(command, [...MACHINE, ...PLUMBING]).action(async (opts: Options) => {
     if (opts.tag === undefined && opts.fromSandbox === undefined) command.help({ error: true });
-    notePlumbing(command, PLUMBING, "a snapshot is made of a stored image, and its warm-up says when it is ready");
+    const ignored = opts.fromSandbox === undefined ? PLUMBING : [...MACHINE, ...PLUMBING];
+    noteLegacyOptions(command, ignored, "a snapshot is made of a stored image, and its warm-up says when it is ready");
     if (opts.fromSandbox === undefined) await create(cli, opts);
     else await branch(cli, opts.fromSandbox, opts);
   });
@@ -69,7 +66,8 @@ async function create(cli: Cli, opts: Options): Promise<void> {
   const { tag } = opts;
   if (tag === undefined) throw usageError("Give the new snapshot a --tag.");
   const forkd = await connect(cli);
-  const request = { image: opts.image, memoryMib: opts.memSizeMib, signal: cli.signal };
+  const { image, kernel, rootfs, memSizeMib: memoryMib } = opts;
+  const request = { image, kernel, rootfs, memoryMib, signal: cli.signal };
   const snapshot = await working(`Making the snapshot ${tag}`, async (onProgress) =>
     forkd.createSnapshot(tag, { ...request, ...ABORTABLE, onProgress }),
   );

@@ -1,21 +1,21 @@
 // forkd status
 
 import { Command } from "commander";
-import { connectIfRunning } from "../daemon.ts";
+import { connectIfRunning, NO_ADDRESS } from "../daemon/connect.ts";
 import { codeOf } from "../errors.ts";
 import { EXIT_NOT_RUNNING } from "../exit.ts";
-import { formatDuration } from "../format.ts";
-import { printFacts, printJson, printLine } from "../output.ts";
+import { formatDuration } from "../terminal/format.ts";
+import { printFacts, printJson, printLine } from "../terminal/output.ts";
 
 import type { Status } from "forkd";
 import type { Cli } from "../cli.ts";
 
-/** Whoever asks for the status wants to know, not to wait */
+/** Short, because status reports a slow daemon in place of waiting for it */
 const TIMEOUT_MS = 10_000;
 
 export function statusCommand(cli: Cli): Command {
   return new Command("status")
-    .description("whether the daemon runs, and on what; exit code 3 when it does not")
+    .description("print state and limits of the daemon and its host; exit code 3 when it does not run")
     .option("--json", "print JSON")
     .action(async () => {
       const status = await readStatus(cli);
@@ -41,11 +41,11 @@ function factsOf(status: Status): [string, string][] {
   return [
     ["daemon", `${status.version}, pid ${status.pid}, up ${formatDuration(status.uptime_secs)}`],
     ["socket", status.socket],
-    ["address", status.bind ? `${status.tls ? "https" : "http"}://${status.bind}` : "none"],
-    ["servers", status.proxy_url ? status.proxy_url.replace("://", "://PORT-ID.") : "have no names for browsers"],
+    ["address", status.bind ? `${status.tls ? "https" : "http"}://${status.bind}` : NO_ADDRESS],
+    ["servers", status.proxy_url ? status.proxy_url.replace("://", "://PORT-ID.") : "have no addresses for browsers"],
     ["store", status.home],
     ["accelerator", `${status.accelerator}: ${status.accelerator_reason}`],
-    ["isolation", status.isolation],
+    ["isolation", isolationOf(status)],
     ["confinement", confinementOf(status)],
     ["engine", status.engine],
     ["sandboxes", `${status.sandboxes} of at most ${limits.max_sandboxes}`],
@@ -58,11 +58,15 @@ function factsOf(status: Status): [string, string][] {
   ];
 }
 
+function isolationOf({ isolation, isolation_policy: policy }: Status): string {
+  return policy === "kvm" && isolation !== "kvm" ? `${isolation}, although kvm is demanded: no VM starts` : isolation;
+}
+
 function confinementOf({ confinement, confinement_reason: reason, confinement_policy: policy }: Status): string {
   return reason === null ? confinement : `${confinement}, although it is ${policy}: ${reason}`;
 }
 
-/** What a single sandbox can be held to */
+/** Limits that a sandbox can have on this host */
 function limitsOf({ sandbox_limits: { applicable, reason } }: Status): string {
   const names = applicable.length === 0 ? "none for single sandboxes" : applicable.join(", ");
   return reason === null ? names : `${names}: ${reason}`;

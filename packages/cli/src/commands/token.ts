@@ -1,4 +1,4 @@
-// forkd token: the group of verbs about who may use the daemon over the network.
+// forkd token: the group of verbs about tokens for access over the network.
 
 import { Command } from "commander";
 import { tokenCreateCommand, tokenRotateCommand } from "./token/create.ts";
@@ -9,7 +9,7 @@ import type { Cli } from "../cli.ts";
 
 export function tokenCommand(cli: Cli): Command {
   return new Command("token")
-    .description("who may use the daemon over the network: create, list, remove, rotate")
+    .description("tokens for access over the network: create, list, remove, rotate")
     .addCommand(tokenCreateCommand(cli))
     .addCommand(tokenLsCommand(cli))
     .addCommand(tokenRmCommand(cli))

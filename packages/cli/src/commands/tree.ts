@@ -1,9 +1,9 @@
 // forkd tree
 
 import { Command } from "commander";
-import { connect } from "../daemon.ts";
-import { printJson, printLine, printPlain } from "../output.ts";
-import { isUtf8, treeLines } from "../tree-lines.ts";
+import { connect } from "../daemon/connect.ts";
+import { printJson, printLine, printPlain } from "../terminal/output.ts";
+import { isUtf8, treeLines } from "../terminal/tree-lines.ts";
 
 import type { Cli } from "../cli.ts";
 

@@ -3,22 +3,23 @@
 import { createReadStream } from "node:fs";
 import { stat } from "node:fs/promises";
 import { Command } from "commander";
-import { counted } from "../copy.ts";
-import { connect } from "../daemon.ts";
-import { printJson, printLine, printWarnings } from "../output.ts";
-import { working } from "../progress.ts";
+import { counted } from "../copy/stream.ts";
+import { connect } from "../daemon/connect.ts";
+import { printJson, printLine, printWarnings } from "../terminal/output.ts";
+import { working } from "../terminal/progress.ts";
 
 import type { Unpacked } from "forkd";
 import type { Cli } from "../cli.ts";
 
-type Options = { tag?: string | undefined; force?: boolean | undefined; quiet?: boolean | undefined };
+type Options = { tag?: string | undefined; force?: boolean | undefined; keepNetwork?: boolean | undefined; quiet?: boolean | undefined };
 
 export function unpackCommand(cli: Cli): Command {
   return new Command("unpack")
-    .description("take in a snapshot that 'forkd pack' made: it is checked as a whole, and appears at once or not at all")
+    .description("read a snapshot that 'forkd pack' made; it is checked as a whole, and appears complete or not at all")
     .argument("<file>", "the pack, or - for standard input")
     .option("--tag <tag>", "its tag here (default: the name in the pack)")
-    .option("--force", "take the tag away from the snapshot that has it")
+    .option("--force", "take the tag from the snapshot that has it")
+    .option("--keep-network", "use the network policy of the pack, but never allow private networks or the host")
     .option("-q, --quiet", "print the tag only")
     .option("--json", "print JSON")
     .action(async (file: string, opts: Options) => unpackFile(cli, file, opts));
@@ -33,7 +34,7 @@ export async function unpackFile(cli: Cli, file: string, opts: Options): Promise
     const report = (done: number): void =>
       progress({ step: `Unpacking ${file}`, done, unit: "bytes", ...(total === undefined ? {} : { total }) });
     const content = counted(source ? createReadStream(file, { highWaterMark: 1 << 20 }) : process.stdin, total, { report });
-    return forkd.unpack(content, { tag: opts.tag, force: opts.force, signal: cli.signal });
+    return forkd.unpack(content, { tag: opts.tag, force: opts.force, keepNetwork: opts.keepNetwork, signal: cli.signal });
   });
   printUnpacked(cli, unpacked, opts);
 }

@@ -1,8 +1,8 @@
 // forkd where
 
 import { Command } from "commander";
-import { printFacts, printJson } from "../output.ts";
-import { paths } from "../paths.ts";
+import { printFacts, printJson } from "../terminal/output.ts";
+import { paths } from "../daemon/paths.ts";
 
 import type { Cli } from "../cli.ts";
 

@@ -1,4 +1,4 @@
-// forkd workspace: the group of verbs about sandboxes that sleep and go on.
+// forkd workspace: the group of verbs about sandboxes that can be suspended and resumed.
 
 import { Command } from "commander";
 import { workspaceCreateCommand } from "./workspace/create.ts";

@@ -1,6 +1,6 @@
-// The demo's report for people: a table, a tree, the timings.
+// The demo's report as text: a table, a tree, the timings.
 
-import { colour, formatBytes, printLine, printTable } from "../output.ts";
+import { colour, formatBytes, printLine, printTable } from "../terminal/output.ts";
 
 import type { DemoChild, DemoReport } from "./run.ts";
 
@@ -28,9 +28,9 @@ export function printDemo(report: DemoReport): void {
     `Children: all ${report.children.length} had answered ${ms(report.children_ms)} after the request; the times above include waiting for their turn.`,
   );
   printLine(
-    `Branch: the source stood still for ${ms(branch.pause_ms)}; ${formatBytes(branch.delta_bytes)} stored; 3 grandchildren ready ${ms(branch.ready_ms)} after the request.`,
+    `Branch: the source was paused for ${ms(branch.pause_ms)}; ${formatBytes(branch.delta_bytes)} stored; 3 grandchildren ready ${ms(branch.ready_ms)} after the request.`,
   );
-  printLine(`The source went on and got ${JSON.stringify(report.source_value)}, as did every grandchild before it went its own way.`);
+  printLine(`The source continued and got ${JSON.stringify(report.source_value)}, as did every grandchild before it diverged.`);
   printLine(
     report.leftovers === 0
       ? "Nothing is left: no process, no socket, no file."

@@ -1,9 +1,9 @@
-// What the demo does; how it looks is print.ts.
+// The steps of the demo; print.ts formats them.
 
 import { randomBytes } from "node:crypto";
-import { buildImage, countLeftovers, ForkdError, prepareHome, resolveHome, Runtime } from "@forkd/daemon";
+import { buildImage, countLeftovers, ForkdError, prepareHome, resolveHome, Runtime } from "@forkd/runtime";
 
-import type { Progress, Sandbox } from "@forkd/daemon";
+import type { Progress, Sandbox } from "@forkd/runtime";
 
 const IMAGE = "python-numpy";
 const PACKAGES = ["python3", "python3-numpy"];
@@ -28,12 +28,14 @@ export type DemoChild = { id: string; fork_ms: number; first_eval_ms: number; va
 export type DemoReport = {
   accelerator: "kvm" | "tcg";
   reason: string;
+  confinement: "namespaces" | "none";
+  confinement_reason: string | null;
   parent: { tag: string; boot_ms: number; warm_up_ms: number; freeze_ms: number; memory_mib: number };
   children: DemoChild[];
-  /** from the request for all of them until the last had answered */
+  /** from the request for all of them until the last answered */
   children_ms: number;
   branch: { tag: string; source: string; pause_ms: number; ready_ms: number; delta_bytes: number };
-  /** what the source had when its computation ended */
+  /** result of the source's computation */
   source_value: unknown;
   grandchildren: DemoChild[];
   leftovers: number;
@@ -93,7 +95,7 @@ async function forkBranchFork(
   const grandchildren = outcomes.flatMap((outcome) => (outcome.sandbox ? [outcome.sandbox] : []));
   await Promise.all(grandchildren.map(async (sandbox) => sandbox.ping()));
   const readyMs = performance.now() - began;
-  // each finishes the computation it was born into, then goes its own way
+  // each fork finishes the inherited computation, then runs its own
   const rows = await Promise.all(
     grandchildren.map(async (sandbox, i) => ask(sandbox, `[total, ${JSON.stringify(["left", "right", "straight on"][i])}]`)),
   );
@@ -101,6 +103,8 @@ async function forkBranchFork(
   return {
     accelerator: runtime.accelerator.accelerator,
     reason: runtime.accelerator.reason,
+    confinement: runtime.confinement.kind,
+    confinement_reason: runtime.confinement.reason,
     parent: {
       tag: tags.parentTag,
       boot_ms: round(timings.bootMs),

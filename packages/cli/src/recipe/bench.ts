@@ -1,62 +1,45 @@
-// How soon a fork of a recipe is ready, against a VM that boots and does it all.
+// How soon a fork of a recipe is ready, compared with a VM that boots and does all its steps.
 
-import { failure } from "../errors.ts";
-import { removed, temporaryName, withSandbox } from "../temporary.ts";
-import { buildRecipe } from "./build.ts";
-import { waitForAll } from "./checks.ts";
-import { loadBase } from "./find.ts";
-import { planOf } from "./plan.ts";
-import { copyFile, doStep } from "./steps.ts";
+import { chainOf, startUp, waitUntilHealthy } from "@forkd/daemon";
+import { working } from "../terminal/progress.ts";
+import { removed, temporaryName, withSandbox } from "../guest/temporary.ts";
 
-import type { Work } from "./build.ts";
-import type { FoundRecipe } from "./find.ts";
-import type { Place } from "./steps.ts";
+import type { FoundRecipe, Guest } from "@forkd/daemon";
+import type { Controller } from "forkd";
+import type { Cli } from "../cli.ts";
 
-/** The daemon's word for the end of the boot: what comes after it, a VM that is not to be forked does not do */
+/** The daemon's name for the step after the boot: a VM that is not forked does not need it */
 const FREEZING = "Freezing";
 
 export type RecipeFigure = { recipe: string; rounds: number; fork_ms: number; fresh_ms: number; times: number };
 type Rounds = { fork: number[]; fresh: number[] };
 type InTurns = (sides: Record<keyof Rounds, () => Promise<number>>) => Promise<Rounds>;
+type Work = { cli: Cli; forkd: Controller };
 
+/** `tag`: of the snapshot that was built from the recipe */
 export async function benchRecipe(
   work: Work,
-  found: FoundRecipe,
+  { found, tag }: { found: FoundRecipe; tag: string },
   measure: { inTurns: InTurns; median: (all: number[]) => number },
 ): Promise<RecipeFigure> {
+  const { name } = found.recipe;
   const chain = await chainOf(found);
-  const { snapshot } = await buildRecipe(work, found);
-  const { fork, fresh } = await work.during(`Measuring ${found.recipe.name}`, async () =>
-    measure.inTurns({
-      fork: async () => forkToReady(work, found, snapshot.tag),
-      fresh: async () => bootToReady(work, chain),
-    }),
+  const { fork, fresh } = await working(`Measuring ${name}`, async () =>
+    measure.inTurns({ fork: async () => forkToReady(work, found, tag), fresh: async () => bootToReady(work, chain) }),
   );
   const [forkMs, freshMs] = [Math.round(measure.median(fork)), Math.round(measure.median(fresh))];
-  return { recipe: found.recipe.name, rounds: fork.length, fork_ms: forkMs, fresh_ms: freshMs, times: Math.round(freshMs / forkMs) };
-}
-
-/** The recipes it builds on, the one with the image first */
-async function chainOf(found: FoundRecipe): Promise<FoundRecipe[]> {
-  const { image } = found.recipe;
-  if (image.kind === "recipe") return [...(await chainOf(await loadBase(found, image.recipe))), found];
-  if (image.kind !== "snapshot") return [found];
-  throw failure(
-    "BAD_REQUEST",
-    `Cannot measure ${found.recipe.name}: it begins with the snapshot ${image.snapshot}, which nothing says how to boot.`,
-    "Measure a recipe that begins with an image.",
-  );
+  return { recipe: name, rounds: fork.length, fork_ms: forkMs, fresh_ms: freshMs, times: Math.round(freshMs / forkMs) };
 }
 
 async function forkToReady(work: Work, found: FoundRecipe, tag: string): Promise<number> {
   const began = performance.now();
   return withSandbox(work.cli, work.forkd, tag, async (sandbox) => {
-    await healthy(found, { forkd: work.forkd, sandbox, signal: work.cli.signal });
+    await untilHealthy(work, found, sandbox);
     return performance.now() - began;
   });
 }
 
-/** What is done once, and the copying of files, is done and not counted: a fresh machine has a prepared disk */
+/** Steps marked `once` and the copying of files are done but not counted, because a fresh machine has a prepared disk */
 async function bootToReady(work: Work, chain: readonly FoundRecipe[]): Promise<number> {
   const { cli, forkd } = work;
   const [root] = chain;
@@ -74,6 +57,7 @@ async function bootToReady(work: Work, chain: readonly FoundRecipe[]): Promise<n
       image: name,
       memoryMib: machine?.memory_mib,
       vcpus: machine?.vcpus,
+      cpu: machine?.cpu,
       diskMib: machine?.disk_mib,
       warmUp: { kernels: kernels ?? [] },
       env,
@@ -83,10 +67,11 @@ async function bootToReady(work: Work, chain: readonly FoundRecipe[]): Promise<n
       signal: cli.signal,
     });
     return await withSandbox(cli, forkd, tag, async (sandbox) => {
-      const at = { forkd, sandbox, signal: cli.signal };
       for (const found of chain) {
-        await forkd.setNetwork(sandbox, found.recipe.network, { signal: cli.signal });
-        counted += await startUp(found, at, found === chain.at(-1));
+        const { mode, allow } = found.recipe.network;
+        await forkd.setNetwork(sandbox, { mode, allow }, { signal: cli.signal });
+        const isLast = found === chain.at(-1);
+        counted += await startUp(found, guestOf(work, sandbox), isLast);
       }
       return counted;
     });
@@ -95,31 +80,37 @@ async function bootToReady(work: Work, chain: readonly FoundRecipe[]): Promise<n
   }
 }
 
-/** How long what counts took */
-async function startUp(found: FoundRecipe, at: Place, isLast: boolean): Promise<number> {
-  const { recipe, folder } = found;
-  let counted = 0;
-  const timed = async (work: () => Promise<void>): Promise<void> => {
-    const began = performance.now();
-    await work();
-    counted += performance.now() - began;
-  };
-  for (const layer of planOf(recipe, { kind: "snapshot", id: "" }, []).layers) {
-    if (layer.kind === "copy") await copyFile(layer.file, folder, at);
-    else if (layer.kind === "step" && layer.step.once) await doStep(layer.step, at);
-    else if (layer.kind === "step") await timed(async () => doStep(layer.step, at));
-  }
-  await timed(async () => {
-    const unready = await waitForAll(recipe.ready, recipe, at);
-    if (unready) throw failure("BUILD_FAILED", `${recipe.name} is not ready: ${unready.check}: ${unready.why}`, "Build it first.");
-    if (isLast) await healthy(found, at);
-  });
-  return counted;
+/** Without checks of its own, a fork is healthy when its agent answers */
+async function untilHealthy(work: Work, found: FoundRecipe, sandbox: string): Promise<void> {
+  if (found.recipe.health.length === 0) await work.forkd.pingSandbox(sandbox, { signal: work.cli.signal });
+  await waitUntilHealthy(found, guestOf(work, sandbox));
 }
 
-/** Without a check of its own: that its agent answers */
-async function healthy({ recipe }: FoundRecipe, at: Place): Promise<void> {
-  if (recipe.health.length === 0) await at.forkd.pingSandbox(at.sandbox, { signal: at.signal });
-  const unready = await waitForAll(recipe.health, recipe, at);
-  if (unready) throw failure("BUILD_FAILED", `${recipe.name} is not healthy: ${unready.check}: ${unready.why}`, "Build it again.");
+/** A sandbox through the SDK */
+function guestOf({ cli: { signal }, forkd }: Work, id: string): Guest {
+  return {
+    id,
+    signal,
+    exec: async (args, opts) => forkd.execCommand(id, [...args], { ...opts, signal }),
+    eval: async (code, opts) => forkd.evalCode(id, code, { ...opts, signal }),
+    start: async (args, opts) => void (await forkd.startProcess(id, [...args], { ...opts, signal })),
+    write: async (path, content, { mode }) => void (await forkd.writeFile(id, path, content, { mode, parents: true, signal })),
+    unpack: async (path, archive) => void (await forkd.writeTar(id, path, archive, { signal })),
+    chown: async (path, opts) => forkd.chownFile(id, path, { ...opts, signal }),
+    ports: async () => (await forkd.listPorts(id, { signal })).map(({ port }) => port),
+    get: async (port, path, { timeoutSecs }) => {
+      const late = AbortSignal.timeout(Math.ceil(timeoutSecs * 1000));
+      const answer = await forkd.fetchPort(id, port, path, { signal: AbortSignal.any([signal, late]) });
+      return { status: answer.status, body: await answer.text() };
+    },
+    process: async (tag) => {
+      const { state, exit_code: exitCode } = await forkd.getProcess(id, tag, { signal });
+      const decoders = { stdout: new TextDecoder(), stderr: new TextDecoder() };
+      const output = { stdout: "", stderr: "" };
+      for await (const event of forkd.watchProcess(id, tag, { follow: false, signal }))
+        if (event.type === "stdout" || event.type === "stderr")
+          output[event.type] += decoders[event.type].decode(event.bytes, { stream: true });
+      return { output, exitCode: state === "ended" ? exitCode : null };
+    },
+  };
 }

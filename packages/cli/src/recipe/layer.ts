@@ -1,14 +1,13 @@
-// How snapshots that builds keep are told from finished ones: by their metadata.
+// Metadata of the snapshots that builds keep.
 
 import type { SnapshotInfo } from "forkd";
 
-export const RECIPE_KEY = "forkd.recipe";
-export const LAYER_KEY = "forkd.key";
-export const STEP_KEY = "forkd.step";
-/** The tag that it is built for: what has it is no finished snapshot */
-export const BUILD_KEY = "forkd.build";
+/** Prefix of the keys of forkd's own metadata */
+export const OWN_KEYS = "forkd.";
+/** The tag that a snapshot is built for; finished snapshots do not have it */
+const BUILD_KEY = "forkd.build";
 
-/** Whether it is only there for the next build */
-export function isLayer(snapshot: Pick<SnapshotInfo, "metadata">): boolean {
-  return snapshot.metadata[BUILD_KEY] !== undefined;
+/** Whether lists omit it: layers of builds, states of suspended sandboxes, and sources of forks without a tag */
+export function isInternal(snapshot: Pick<SnapshotInfo, "metadata" | "ephemeral">): boolean {
+  return snapshot.metadata[BUILD_KEY] !== undefined || snapshot.ephemeral;
 }

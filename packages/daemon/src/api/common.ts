@@ -1,15 +1,18 @@
-// Pieces that several types of the API share. Schemas only: nothing in api/ does anything.
+// Schemas that several nouns of the API share. api/ is data: schemas and routes, no work.
 
 import * as z from "zod";
+import { NAME } from "@forkd/runtime/util/name";
 
-export const NAME_PATTERN = /^[A-Za-z0-9_][A-Za-z0-9._-]{0,63}$/;
-
-/** Everything that is named: tags, sandboxes, images, tokens, workspaces. Lower layers check it once more before it becomes a path */
+/** Names of tags, sandboxes, images, tokens and workspaces. Lower layers check them again before they become paths */
 export const name = z
   .string()
-  .regex(NAME_PATTERN, "must be 1 to 64 letters, digits, '.', '_' or '-', starting with a letter, a digit or '_'")
+  .regex(NAME, "must be 1 to 64 letters, digits, '.', '_' or '-', starting with a letter, a digit or '_'")
   .refine((text) => !text.endsWith(".tmp"), "must not end with .tmp")
   .meta({ id: "Name", description: "1 to 64 letters, digits, '.', '_' or '-', starting with a letter, a digit or '_'" });
+
+export const sandboxId = name.meta({ description: "Id or name of a sandbox" });
+/** Parameters of the paths below one sandbox */
+export const bySandbox = z.strictObject({ id: sandboxId });
 
 export const metadata = z
   .record(z.string().min(1).max(64), z.string().max(1024))
@@ -21,9 +24,14 @@ export const env = z
   .refine((entries) => Object.keys(entries).length <= 256, "must have at most 256 entries")
   .meta({ id: "Env", description: "Environment of every process" });
 
+export const scope = z.enum(["read", "exec", "admin"]).meta({
+  id: "Scope",
+  description: "read: look at everything; exec: also fork, use, branch and end sandboxes; admin: everything",
+});
+
 export const unixSeconds = z.int().min(0);
 
-/** What is accepted for older clients and does nothing here is named in the answer */
+/** Fields that are accepted for older clients without effect are named in the answer */
 export const warnings = z.array(z.string()).meta({ description: "What was accepted and has no effect" });
 
 export const problem = z
@@ -56,13 +64,13 @@ export const metadataFilter = z
   .optional()
   .meta({ description: "key=value, may be repeated" });
 
-/** Fields of the older API that only make sense with its root set-up */
-export const plumbing = {
-  per_child_netns: z.boolean().optional(),
-  prewarm: z.boolean().optional(),
-  live_fork: z.boolean().optional(),
-  hugepages: z.boolean().optional(),
-};
+export const NO_EFFECT = "Of the older API, without effect";
 
+const ignored = z.boolean().optional().meta({ description: NO_EFFECT });
+
+/** Fields of the older API that are without effect here */
+export const legacyFields = { per_child_netns: ignored, prewarm: ignored, live_fork: ignored, hugepages: ignored };
+
+export type Scope = z.infer<typeof scope>;
 export type Problem = z.infer<typeof problem>;
 export type Metadata = z.infer<typeof metadata>;

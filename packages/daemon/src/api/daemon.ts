@@ -1,20 +1,18 @@
 // The daemon itself: health, status, tokens, events, collection of garbage.
 
 import * as z from "zod";
-import { metadata, name } from "./common.ts";
+import { metadata, name, scope } from "./common.ts";
+import { sandboxStats } from "./sandbox.ts";
+import { tree } from "./snapshot.ts";
+import type { Route } from "./route.ts";
 
-const scope = z.enum(["read", "exec", "admin"]).meta({
-  id: "Scope",
-  description: "read: look at everything; exec: also fork, use, branch and end sandboxes; admin: everything",
-});
+const health = z.strictObject({ ok: z.boolean() }).meta({ id: "Health" });
 
-export const health = z.strictObject({ ok: z.boolean() }).meta({ id: "Health" });
+const readiness = z.strictObject({ ready: z.boolean(), reason: z.string().nullable() }).meta({ id: "Readiness" });
 
-export const readiness = z.strictObject({ ready: z.boolean(), reason: z.string().nullable() }).meta({ id: "Readiness" });
+const version = z.strictObject({ version: z.string(), api: z.literal("v1") }).meta({ id: "Version" });
 
-export const version = z.strictObject({ version: z.string(), api: z.literal("v1") }).meta({ id: "Version" });
-
-export const status = z
+const status = z
   .strictObject({
     version: z.string(),
     pid: z.int(),
@@ -30,6 +28,7 @@ export const status = z
     accelerator: z.enum(["kvm", "tcg"]),
     accelerator_reason: z.string(),
     isolation: z.enum(["kvm", "emulated"]),
+    isolation_policy: z.enum(["auto", "kvm", "any"]).meta({ description: "kvm: no emulated VM is started; auto: none where KVM works" }),
     confinement: z.enum(["namespaces", "none"]).meta({ description: "Of the VMMs that it starts" }),
     confinement_policy: z.enum(["required", "preferred"]),
     confinement_reason: z.string().nullable().meta({ description: "Why VMMs are not confined" }),
@@ -56,9 +55,12 @@ export const status = z
   })
   .meta({ id: "Status" });
 
-export const stop = z
+const stop = z
   .strictObject({
-    kill_sandboxes: z.boolean().default(false),
+    kill_sandboxes: z
+      .boolean()
+      .default(false)
+      .meta({ description: "Ends the sandboxes; else they keep running, and the next daemon adopts them" }),
     if_idle: z
       .boolean()
       .default(false)
@@ -71,11 +73,13 @@ const configEntry = z.strictObject({
   source: z.enum(["option", "environment", "file", "default"]),
 });
 
-export const config = z.record(z.string(), configEntry).meta({ id: "Config" });
+const config = z.record(z.string(), configEntry).meta({ id: "Config" });
 
-export const gcRequest = z.strictObject({ dry_run: z.boolean().default(false) }).meta({ id: "CollectGarbage" });
+const gcRequest = z
+  .strictObject({ dry_run: z.boolean().default(false).meta({ description: "Reports what would be removed, and removes nothing" }) })
+  .meta({ id: "CollectGarbage" });
 
-export const gcResult = z
+const gcResult = z
   .strictObject({
     removed: z.array(
       z.strictObject({
@@ -89,7 +93,28 @@ export const gcResult = z
   })
   .meta({ id: "GarbageCollected" });
 
-export const tokenInfo = z
+const historySample = z
+  .strictObject({
+    time_unix: z.int(),
+    forks: z.int().meta({ description: "Sandboxes forked since the sample before" }),
+    branches: z.int(),
+    sandboxes: z.int().meta({ description: "Alive at that time" }),
+    guest_bytes: z.int().meta({ description: "Memory of their machines together" }),
+    private_bytes: z.int().meta({ description: "Memory of the host that they have of their own; the rest is shared or unused" }),
+  })
+  .meta({ id: "HistorySample" });
+
+const history = z
+  .strictObject({
+    step_secs: z.int(),
+    samples: z.array(historySample).meta({ description: "Of the last hour, oldest first" }),
+    bounds_ms: z.array(z.number()).meta({ description: "Upper bounds of the counts below; the last count has none" }),
+    fork_counts: z.array(z.int()).meta({ description: "Forks of these samples, by the time until the sandbox answered" }),
+    pause_counts: z.array(z.int()).meta({ description: "Branches of these samples, by the pause of their source" }),
+  })
+  .meta({ id: "History" });
+
+const tokenInfo = z
   .strictObject({
     name: z.string(),
     scope,
@@ -100,11 +125,20 @@ export const tokenInfo = z
   })
   .meta({ id: "Token" });
 
-export const createToken = z
-  .strictObject({ name, scope: scope.default("exec"), max_sandboxes: z.int().min(1).nullable().default(null) })
+const createToken = z
+  .strictObject({
+    name,
+    scope: scope.default("exec").meta({ description: "What the token allows" }),
+    max_sandboxes: z
+      .int()
+      .min(1)
+      .nullable()
+      .default(null)
+      .meta({ description: "Limit of sandboxes that live at once; null: no limit of its own" }),
+  })
   .meta({ id: "CreateToken" });
 
-export const newToken = z
+const newToken = z
   .strictObject({ ...tokenInfo.shape, token: z.string().meta({ description: "Shown once; only its hash is stored" }) })
   .meta({ id: "NewToken" });
 
@@ -137,7 +171,7 @@ const eventType = z
   ])
   .meta({ id: "EventType" });
 
-export const event = z
+const event = z
   .strictObject({
     id: z.int(),
     time: z.string(),
@@ -150,7 +184,7 @@ export const event = z
   })
   .meta({ id: "Event" });
 
-export const eventsQuery = z.strictObject({
+const eventsQuery = z.strictObject({
   since: z.coerce
     .number()
     .int()
@@ -173,16 +207,123 @@ export const progressLine = z
     done: z.number().optional(),
     total: z.number().optional(),
     unit: z.enum(["bytes", "items"]).optional(),
+    note: z.boolean().optional().meta({ description: "Not a step but a warning, to be shown for good" }),
+    ms: z.number().optional().meta({ description: "Of a build: the step is complete and took so long" }),
+    cached: z.boolean().optional().meta({ description: "Of a build: the step was complete before" }),
   })
   .meta({ id: "Progress" });
 
-export type Scope = z.infer<typeof scope>;
+const byName = z.strictObject({ name });
+
+export const daemonRoutes = {
+  getHealth: { method: "GET", path: "/healthz", scope: "none", summary: "Whether the daemon answers", responses: { 200: health } },
+  getReadiness: {
+    method: "GET",
+    path: "/readyz",
+    scope: "none",
+    summary: "Whether the daemon accepts work: 503 while it starts and stops",
+    responses: { 200: readiness, 503: readiness },
+  },
+  getVersion: { method: "GET", path: "/version", scope: "read", summary: "Version", responses: { 200: version } },
+  getMetrics: { method: "GET", path: "/metrics", scope: "read", summary: "Metrics for Prometheus", responses: { 200: "text" } },
+  getOpenapi: {
+    method: "GET",
+    path: "/v1/openapi.json",
+    scope: "read",
+    summary: "This document",
+    responses: { 200: z.looseObject({ openapi: z.string() }) },
+  },
+
+  getStatus: { method: "GET", path: "/v1/status", scope: "read", summary: "The daemon and its host", responses: { 200: status } },
+  getConfig: {
+    method: "GET",
+    path: "/v1/config",
+    scope: "admin",
+    summary: "Settings and the source of each",
+    responses: { 200: config },
+  },
+  stopDaemon: {
+    method: "POST",
+    path: "/v1/stop",
+    scope: "admin",
+    summary: "Stops the daemon after all requests are answered; sandboxes keep running unless `kill_sandboxes` is set",
+    body: stop,
+    responses: { 202: "empty" },
+  },
+  collectGarbage: {
+    method: "POST",
+    path: "/v1/gc",
+    scope: "admin",
+    summary: "Removes unreferenced data",
+    body: gcRequest,
+    responses: { 200: gcResult },
+  },
+  getEvents: {
+    method: "GET",
+    path: "/v1/events",
+    scope: "read",
+    summary: "Every change of state, as server-sent events",
+    query: eventsQuery,
+    responses: { 200: "events" },
+    events: event,
+  },
+  getTree: {
+    method: "GET",
+    path: "/v1/tree",
+    scope: "read",
+    summary: "The lineage of snapshots and sandboxes",
+    responses: { 200: tree },
+  },
+  getStats: {
+    method: "GET",
+    path: "/v1/stats",
+    scope: "read",
+    summary: "Resource usage of every live sandbox",
+    responses: { 200: z.array(sandboxStats) },
+  },
+
+  getHistory: {
+    method: "GET",
+    path: "/v1/history",
+    scope: "read",
+    summary: "Forks, branches and memory of the last hour",
+    responses: { 200: history },
+  },
+
+  listTokens: { method: "GET", path: "/v1/tokens", scope: "admin", summary: "Tokens", responses: { 200: z.array(tokenInfo) } },
+  createToken: {
+    method: "POST",
+    path: "/v1/tokens",
+    scope: "admin",
+    summary: "Creates a token and returns it once",
+    body: createToken,
+    responses: { 201: newToken },
+  },
+  rotateToken: {
+    method: "POST",
+    path: "/v1/tokens/:name/rotate",
+    scope: "admin",
+    summary: "Gives a token a new value; the old one becomes invalid at once",
+    params: byName,
+    responses: { 200: newToken },
+  },
+  deleteToken: {
+    method: "DELETE",
+    path: "/v1/tokens/:name",
+    scope: "admin",
+    summary: "Revokes a token",
+    params: byName,
+    responses: { 204: "empty" },
+  },
+} as const satisfies Record<string, Route>;
+
 export type Status = z.infer<typeof status>;
 export type Config = z.infer<typeof config>;
 export type GcResult = z.infer<typeof gcResult>;
 export type TokenInfo = z.infer<typeof tokenInfo>;
 export type CreateToken = z.infer<typeof createToken>;
 export type NewToken = z.infer<typeof newToken>;
+export type History = z.infer<typeof history>;
 export type EventType = z.infer<typeof eventType>;
 export type Event = z.infer<typeof event>;
 export type EventsQuery = z.infer<typeof eventsQuery>;

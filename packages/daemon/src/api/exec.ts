@@ -1,21 +1,22 @@
 // Programs and code inside a sandbox.
 
 import * as z from "zod";
-import { env, name, problem } from "./common.ts";
+import { bySandbox, env, name, problem } from "./common.ts";
+import type { Route } from "./route.ts";
 
 const MAX_TIMEOUT_SECS = 24 * 3600;
 const MAX_CODE = 8 * 1024 * 1024;
 
 const timeoutSecs = z.number().positive().max(MAX_TIMEOUT_SECS).default(30);
 
-export const execRequest = z
+const execRequest = z
   .strictObject({
     args: z.array(z.string()).min(1).max(4096).meta({ description: "The program and its arguments; no shell" }),
-    timeout_secs: timeoutSecs,
-    stdin: z.string().optional(),
-    env: env.optional(),
-    cwd: z.string().min(1).max(4096).optional(),
-    user: z.string().min(1).max(256).optional(),
+    timeout_secs: timeoutSecs.meta({ description: "Limit of the program's time" }),
+    stdin: z.string().optional().meta({ description: "Text for its standard input" }),
+    env: env.optional().meta({ description: "Added to the environment of the sandbox" }),
+    cwd: z.string().min(1).max(4096).optional().meta({ description: "Working directory" }),
+    user: z.string().min(1).max(256).optional().meta({ description: "User of the guest that runs it; without it root" }),
     encoding: z.enum(["utf8", "base64"]).default("utf8").meta({ description: "Of stdin, stdout and stderr" }),
     max_output_bytes: z
       .int()
@@ -26,7 +27,7 @@ export const execRequest = z
   })
   .meta({ id: "Exec" });
 
-export const execResult = z
+const execResult = z
   .strictObject({
     stdout: z.string(),
     stderr: z.string(),
@@ -37,9 +38,9 @@ export const execResult = z
   })
   .meta({ id: "ExecResult" });
 
-export const language = z.enum(["python", "node", "bash"]).meta({ id: "Language" });
+export const language = z.enum(["python", "node", "typescript", "r", "java", "bash"]).meta({ id: "Language" });
 
-export const evalRequest = z
+const evalRequest = z
   .strictObject({
     code: z.string().max(MAX_CODE),
     language: language
@@ -47,7 +48,7 @@ export const evalRequest = z
       .meta({ description: "Needed only when the snapshot has several; one that is not warm yet is started, where the image has it" }),
     context: name.optional().meta({ description: "Where it runs, in place of the language's own interpreter" }),
     env: env.optional().meta({ description: "Set while this code runs" }),
-    timeout_secs: timeoutSecs,
+    timeout_secs: timeoutSecs.meta({ description: "Limit of the code's time" }),
   })
   .refine(({ language: given, context }) => given === undefined || context === undefined, "a context has its language: give one of both")
   .meta({ id: "Eval" });
@@ -62,10 +63,10 @@ const displayResult = z
   })
   .meta({ id: "DisplayResult" });
 
-export const evalResult = z
+const evalResult = z
   .strictObject({
     result: z.string().nullable().meta({ description: "The last value as text" }),
-    value: z.unknown().optional().meta({ description: "The last value where JSON can carry it unchanged" }),
+    value: z.unknown().optional().meta({ description: "The last value where JSON can carry it; tuples of Python become arrays" }),
     error: z.string().nullable(),
     error_type: z.string().nullable(),
     traceback: z.string().nullable(),
@@ -84,11 +85,50 @@ const evalOutput = z.strictObject({ text: z.string() }).meta({ id: "EvalOutput" 
 
 const evalEnd = evalResult.omit({ stdout: true, stderr: true, results: true }).meta({ id: "EvalEnd" });
 
-export const evalEvent = z
+const evalEvent = z
   .union([evalOutput, displayResult, evalEnd, problem])
   .meta({ id: "EvalEvent", description: "The data of the events stdout and stderr, result, end, error" });
 
-export const pingResult = z.strictObject({ pong: z.literal(true), ms: z.number(), kernels: z.array(z.string()) }).meta({ id: "Pong" });
+const pingResult = z.strictObject({ pong: z.literal(true), ms: z.number(), kernels: z.array(z.string()) }).meta({ id: "Pong" });
+
+export const execRoutes = {
+  pingSandbox: {
+    method: "POST",
+    path: "/v1/sandboxes/:id/ping",
+    scope: "exec",
+    summary: "One round trip to the agent",
+    params: bySandbox,
+    responses: { 200: pingResult },
+  },
+  execCommand: {
+    method: "POST",
+    path: "/v1/sandboxes/:id/exec",
+    scope: "exec",
+    summary: "Runs a program to its end",
+    params: bySandbox,
+    body: execRequest,
+    responses: { 200: execResult },
+  },
+  evalCode: {
+    method: "POST",
+    path: "/v1/sandboxes/:id/eval",
+    scope: "exec",
+    summary: "Runs code in a warm interpreter that keeps its state",
+    params: bySandbox,
+    body: evalRequest,
+    responses: { 200: evalResult },
+  },
+  evalStream: {
+    method: "POST",
+    path: "/v1/sandboxes/:id/eval/stream",
+    scope: "exec",
+    summary: "Runs code and streams output and results as server-sent events; a disconnect interrupts the code",
+    params: bySandbox,
+    body: evalRequest,
+    responses: { 200: "events" },
+    events: evalEvent,
+  },
+} as const satisfies Record<string, Route>;
 
 export type ExecRequest = z.infer<typeof execRequest>;
 export type ExecResult = z.infer<typeof execResult>;

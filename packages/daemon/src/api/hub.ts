@@ -1,15 +1,17 @@
 // Hubs: snapshots that go to and come from other machines.
 
 import * as z from "zod";
-import { flag } from "./common.ts";
-import { preparePack, unpackQuery } from "./pack.ts";
+import { flag, name } from "./common.ts";
+import { preparePack, unpacked, unpackQuery } from "./pack.ts";
+import type { Route } from "./route.ts";
 
 const login = {
-  username: z.string().max(1024).optional(),
+  username: z.string().max(1024).optional().meta({ description: "For the registry or the web server" }),
   password: z
     .string()
     .max(64 * 1024)
-    .optional(),
+    .optional()
+    .meta({ description: "For the registry or the web server" }),
   insecure_http: z.boolean().optional().meta({ description: "Plain http to a server that is not the daemon's machine" }),
 };
 
@@ -19,7 +21,7 @@ const hub = z
   .optional()
   .meta({ description: "Address of the index in which aliases are looked up; without it, the daemon's setting hub_url" });
 
-export const pushSnapshot = z
+const pushSnapshot = z
   .strictObject({
     to: z.string().min(1).max(8192).meta({ description: "oci://HOST/NAME[:TAG], or an https address that takes PUT" }),
     level: preparePack.shape.level,
@@ -28,7 +30,7 @@ export const pushSnapshot = z
   })
   .meta({ id: "PushSnapshot" });
 
-export const pushedSnapshot = z
+const pushedSnapshot = z
   .strictObject({
     to: z.string().meta({ description: "Where it is now, without a query" }),
     snapshot: z.string().meta({ description: "Id of the snapshot" }),
@@ -40,7 +42,7 @@ export const pushedSnapshot = z
   })
   .meta({ id: "PushedSnapshot" });
 
-export const pullSnapshot = z
+const pullSnapshot = z
   .strictObject({
     from: z
       .string()
@@ -48,7 +50,8 @@ export const pullSnapshot = z
       .max(8192)
       .meta({ description: "oci://HOST/NAME[:TAG][@sha256:DIGEST], an https address, or OWNER/NAME[@VERSION] of a hub" }),
     tag: unpackQuery.shape.tag,
-    force: z.boolean().optional().meta({ description: "Take the tag away from the snapshot that has it" }),
+    force: z.boolean().optional().meta({ description: "Remove the tag from the snapshot that has it" }),
+    keep_network: z.boolean().optional().meta({ description: unpackQuery.shape.keep_network.meta()?.description }),
     hub,
     ...login,
     login_host: z
@@ -59,7 +62,7 @@ export const pullSnapshot = z
   })
   .meta({ id: "PullSnapshot" });
 
-export const hubQuery = z.strictObject({
+const hubQuery = z.strictObject({
   hub,
   insecure_http: flag.meta({ description: "Plain http to a server that is not the daemon's machine" }),
 });
@@ -76,7 +79,7 @@ const hubVersion = z.strictObject({
   created_at: z.string().nullable(),
 });
 
-export const hubListing = z
+const hubListing = z
   .strictObject({
     hub: z.string().meta({ description: "Without a query" }),
     packages: z.array(
@@ -89,6 +92,36 @@ export const hubListing = z
     ),
   })
   .meta({ id: "HubListing" });
+
+export const hubRoutes = {
+  pushSnapshot: {
+    method: "POST",
+    path: "/v1/snapshots/:tag/push",
+    scope: "admin",
+    summary: "Sends a snapshot and its chain to an OCI registry or a web server; parts that are already there are not sent again",
+    params: z.strictObject({ tag: name }),
+    body: pushSnapshot,
+    responses: { 201: pushedSnapshot },
+    progress: true,
+  },
+  pullSnapshot: {
+    method: "POST",
+    path: "/v1/snapshots/pull",
+    scope: "admin",
+    summary: "Fetches a snapshot from an OCI registry, a web server or a hub; parts in the store are not fetched again",
+    body: pullSnapshot,
+    responses: { 201: unpacked },
+    progress: true,
+  },
+  listHub: {
+    method: "GET",
+    path: "/v1/hub",
+    scope: "admin",
+    summary: "Lists the index of a hub",
+    query: hubQuery,
+    responses: { 200: hubListing },
+  },
+} as const satisfies Record<string, Route>;
 
 export type PushSnapshot = z.infer<typeof pushSnapshot>;
 export type PushedSnapshot = z.infer<typeof pushedSnapshot>;

@@ -19,7 +19,7 @@ const REASONS: { [status: number]: string } = {
   200: "OK",
   201: "Created",
   101: "The connection changes its protocol",
-  202: "Accepted: the work goes on",
+  202: "Accepted: the work continues",
   204: "Done",
   207: "An outcome for each",
   503: "Not now",
@@ -70,7 +70,7 @@ export function buildOpenapi(): JsonObject {
         LastEventId: {
           name: "Last-Event-ID",
           in: "header",
-          description: "The id of the last event that came: goes on after it",
+          description: "Id of the last received event: the stream continues after it",
           schema: { type: "string" },
         },
       },

@@ -3,6 +3,7 @@
 import * as z from "zod";
 import { flag, name, unixSeconds } from "./common.ts";
 import { snapshotInfo } from "./snapshot.ts";
+import type { Route } from "./route.ts";
 
 const MAX_WITHOUT = 1000;
 
@@ -22,8 +23,8 @@ export const preparePack = z
   .meta({ id: "PreparePack" });
 
 /** The same in a query: `without` with commas */
-export const packQuery = z.strictObject({
-  level: z.coerce.number().pipe(level).optional(),
+const packQuery = z.strictObject({
+  level: z.coerce.number().pipe(level).optional().meta({ description: level.meta()?.description }),
   sign: preparePack.shape.sign,
   without: z
     .string()
@@ -34,13 +35,16 @@ export const packQuery = z.strictObject({
     .meta({ description: "Tags or ids of snapshots that the receiver has, separated by commas" }),
 });
 
-export const packInfo = z
+const packInfo = z
   .strictObject({
     tag: z.string(),
     id: z.string(),
     manifest_digest: digest,
     level: z.int(),
     signed_by: z.array(z.string()).meta({ description: "Ids of keys" }),
+    isolation: z.enum(["kvm", "emulated"]).meta({ description: "kvm: it can be forked only where KVM works" }),
+    cpu: z.string().meta({ description: "Model of the processor that it needs" }),
+    cpu_vendor: z.string().nullable().meta({ description: "Vendor of the processor that it needs; null: any" }),
     snapshots: z.array(z.string()).meta({ description: "Ids of its chain, the snapshot itself last" }),
     bytes: z.int().meta({ description: "Of the file" }),
     content_bytes: z.int().meta({ description: "Of what is in it, before it was compressed" }),
@@ -58,7 +62,11 @@ export const packInfo = z
 
 export const unpackQuery = z.strictObject({
   tag: name.optional().meta({ description: "Without it, the name in the pack" }),
-  force: flag.meta({ description: "Take the tag away from the snapshot that has it" }),
+  force: flag.meta({ description: "Remove the tag from the snapshot that has it" }),
+  keep_network: flag.meta({
+    description:
+      "Forks of it may connect to what the pack says, also where no known key signed it; never into private networks or to the host",
+  }),
 });
 
 export const unpacked = z
@@ -71,7 +79,7 @@ export const unpacked = z
   })
   .meta({ id: "Unpacked" });
 
-export const keyInfo = z
+const keyInfo = z
   .strictObject({
     name: z.string(),
     id: z.string().meta({ description: "Fingerprint of the public key" }),
@@ -81,16 +89,84 @@ export const keyInfo = z
   })
   .meta({ id: "Key" });
 
-export const createKey = z
+const createKey = z
   .strictObject({
     name,
     public_key: z
       .string()
       .max(200)
       .optional()
-      .meta({ description: "Somebody's public key, which is known from then on; without it, a key of the daemon's own is made" }),
+      .meta({ description: "Public key of another machine, to trust; without it, the daemon generates a key pair" }),
   })
   .meta({ id: "CreateKey" });
+
+const byTag = z.strictObject({ tag: name });
+const byKey = z.strictObject({ name: name.meta({ description: "Name of a key, or the beginning of its id" }) });
+const MEDIA = "application/vnd.forkd.pack";
+
+export const packRoutes = {
+  preparePack: {
+    method: "POST",
+    path: "/v1/snapshots/:tag/pack",
+    scope: "admin",
+    summary: "Compresses a snapshot so that its pack can be read at once, and returns its contents",
+    params: byTag,
+    body: preparePack,
+    responses: { 201: packInfo },
+    progress: true,
+  },
+  readPack: {
+    method: "GET",
+    path: "/v1/snapshots/:tag/pack",
+    scope: "admin",
+    summary: "A snapshot and its dependencies as one file",
+    params: byTag,
+    query: packQuery,
+    responses: { 200: "bytes" },
+    media: MEDIA,
+  },
+  unpack: {
+    method: "POST",
+    path: "/v1/packs",
+    scope: "admin",
+    summary: "Imports a pack: it is verified completely and appears atomically or not at all",
+    query: unpackQuery,
+    body: "bytes",
+    responses: { 201: unpacked },
+    media: MEDIA,
+  },
+  listKeys: {
+    method: "GET",
+    path: "/v1/keys",
+    scope: "read",
+    summary: "Lists signing keys and trusted keys",
+    responses: { 200: z.array(keyInfo) },
+  },
+  createKey: {
+    method: "POST",
+    path: "/v1/keys",
+    scope: "admin",
+    summary: "Creates a signing key, or trusts a public key",
+    body: createKey,
+    responses: { 201: keyInfo },
+  },
+  getKey: {
+    method: "GET",
+    path: "/v1/keys/:name",
+    scope: "read",
+    summary: "One key, without its private half",
+    params: byKey,
+    responses: { 200: keyInfo },
+  },
+  deleteKey: {
+    method: "DELETE",
+    path: "/v1/keys/:name",
+    scope: "admin",
+    summary: "Removes a key",
+    params: byKey,
+    responses: { 204: "empty" },
+  },
+} as const satisfies Record<string, Route>;
 
 export type PreparePack = z.infer<typeof preparePack>;
 export type PackInfo = z.infer<typeof packInfo>;

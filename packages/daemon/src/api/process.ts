@@ -1,7 +1,8 @@
 // Live processes: started, watched, written to, signalled.
 
 import * as z from "zod";
-import { env, flag, name, problem } from "./common.ts";
+import { bySandbox, env, flag, name, problem, sandboxId } from "./common.ts";
+import type { Route } from "./route.ts";
 
 const MAX_SECS = 366 * 24 * 3600;
 
@@ -45,14 +46,14 @@ const tag = name
 
 const side = z.int().min(1).max(65_535);
 
-export const terminalSize = z.strictObject({ rows: side, cols: side }).meta({ id: "TerminalSize" });
+const terminalSize = z.strictObject({ rows: side, cols: side }).meta({ id: "TerminalSize" });
 
-export const startProcess = z
+const startProcess = z
   .strictObject({
     args: z.array(z.string()).min(1).max(4096).meta({ description: "The program and its arguments; no shell" }),
-    env: env.optional(),
-    cwd: z.string().min(1).max(4096).optional(),
-    user: z.string().min(1).max(256).optional(),
+    env: env.optional().meta({ description: "Added to the environment of the sandbox" }),
+    cwd: z.string().min(1).max(4096).optional().meta({ description: "Working directory" }),
+    user: z.string().min(1).max(256).optional().meta({ description: "User of the guest that runs it; without it root" }),
     tag: tag.optional().meta({ description: "Names the process; free again when it has ended" }),
     stdin: z.boolean().default(false).meta({ description: "Whether it is written to; otherwise its stdin is empty" }),
     terminal: terminalSize
@@ -73,7 +74,7 @@ const exit = {
   timed_out: z.boolean(),
 };
 
-export const processInfo = z
+const processInfo = z
   .strictObject({
     id: z.int().meta({ description: "Stays the same in forks" }),
     pid: z.int().meta({ description: "Inside the guest" }),
@@ -82,7 +83,7 @@ export const processInfo = z
     cwd: z.string(),
     user: z.string(),
     terminal: z.boolean(),
-    stdin_open: z.boolean().meta({ description: "Whether its stdin takes more" }),
+    stdin_open: z.boolean().meta({ description: "Whether its stdin is open" }),
     started_at_ms: z.number().meta({ description: "Since 1970, by the guest's clock" }),
     state: z.enum(["running", "ended"]),
     exit_code: exit.exit_code.nullable(),
@@ -117,45 +118,133 @@ const output = z
   .meta({ id: "ProcessOutput", description: "text or base64, as asked for" });
 
 /** The data of the events `started`, `stdout` and `stderr`, `lost`, `exit`, `error` */
-export const processEvent = z
+const processEvent = z
   .union([processStarted, output, outputLost, processExit, problem])
   .meta({ id: "ProcessEvent", description: "The data of the events started, stdout and stderr, lost, exit, error" });
 
 const encoding = z.enum(["utf8", "base64"]).default("utf8").meta({ description: "Of the output" });
 
-export const startQuery = z.strictObject({ encoding });
+const startQuery = z.strictObject({ encoding });
 
 const from = z
   .union([z.literal("now"), z.coerce.number().int().min(0)])
   .optional()
   .meta({ description: "Offset to begin at, or 'now' for only what is new; without it, all that is kept" });
 
-export const outputQuery = z.strictObject({
+const outputQuery = z.strictObject({
   stdout_from: from,
   stderr_from: from,
-  follow: flag.meta({ description: "false: ends with what there is; otherwise with the process" }),
+  follow: flag.meta({ description: "false: ends after the existing output; otherwise with the process" }),
   encoding,
 });
 
-export const stdinQuery = z.strictObject({ close: flag.meta({ description: "No more will come; a terminal gets the key that says so" }) });
+const stdinQuery = z.strictObject({
+  close: flag.meta({ description: "Closes stdin after the body; a terminal gets its end-of-file key" }),
+});
 
 const signal = z.enum(SIGNALS);
 const scope = z.enum(["group", "process"]).default("group").meta({ description: "The whole process group, or the process alone" });
 
-export const signalProcess = z.strictObject({ signal, scope }).meta({ id: "SignalProcess" });
+const signalProcess = z.strictObject({ signal, scope }).meta({ id: "SignalProcess" });
 
-/** What a WebSocket is told first */
+/** First message of the client on a WebSocket */
 export const socketOpening = z.union([
   z.strictObject({ start: startProcess }),
   z.strictObject({ attach: z.strictObject({ process: name, stdout_from: from, stderr_from: from }) }),
 ]);
 
-/** What it is told afterwards, beside the bytes for stdin */
+/** Later messages of the client, beside the bytes for stdin */
 export const socketMessage = z.union([
   z.strictObject({ close_stdin: z.literal(true) }),
   z.strictObject({ signal, scope }),
   z.strictObject({ resize: terminalSize }),
 ]);
+
+const one = z.strictObject({ id: sandboxId, process: name.meta({ description: "Id or tag of a process" }) });
+
+export const processRoutes = {
+  startProcess: {
+    method: "POST",
+    path: "/v1/sandboxes/:id/processes",
+    scope: "exec",
+    summary: "Starts a process that survives disconnects; with Accept: text/event-stream its output follows at once",
+    params: bySandbox,
+    query: startQuery,
+    body: startProcess,
+    responses: { 200: "events", 201: processInfo },
+    events: processEvent,
+  },
+  listProcesses: {
+    method: "GET",
+    path: "/v1/sandboxes/:id/processes",
+    scope: "exec",
+    summary: "Lists running processes and the newest 64 that have ended",
+    params: bySandbox,
+    responses: { 200: z.array(processInfo) },
+  },
+  streamProcess: {
+    method: "GET",
+    path: "/v1/sandboxes/:id/processes/stream",
+    scope: "exec",
+    summary: "Starts or attaches to a process over a WebSocket",
+    params: bySandbox,
+    responses: { 101: "upgrade" },
+  },
+  getProcess: {
+    method: "GET",
+    path: "/v1/sandboxes/:id/processes/:process",
+    scope: "exec",
+    summary: "One process",
+    params: one,
+    responses: { 200: processInfo },
+  },
+  killProcess: {
+    method: "DELETE",
+    path: "/v1/sandboxes/:id/processes/:process",
+    scope: "exec",
+    summary: "Kills a process and its group; answers when it has ended",
+    params: one,
+    responses: { 204: "empty" },
+  },
+  watchProcess: {
+    method: "GET",
+    path: "/v1/sandboxes/:id/processes/:process/output",
+    scope: "exec",
+    summary: "Output of a process from any position that is kept, as server-sent events",
+    params: one,
+    query: outputQuery,
+    responses: { 200: "events" },
+    events: processEvent,
+  },
+  writeStdin: {
+    method: "POST",
+    path: "/v1/sandboxes/:id/processes/:process/stdin",
+    scope: "exec",
+    summary: "Streams the body to the stdin of a process",
+    params: one,
+    query: stdinQuery,
+    body: "bytes",
+    responses: { 204: "empty" },
+  },
+  signalProcess: {
+    method: "POST",
+    path: "/v1/sandboxes/:id/processes/:process/signal",
+    scope: "exec",
+    summary: "Sends a signal to a process",
+    params: one,
+    body: signalProcess,
+    responses: { 204: "empty" },
+  },
+  resizeProcess: {
+    method: "POST",
+    path: "/v1/sandboxes/:id/processes/:process/resize",
+    scope: "exec",
+    summary: "Resizes the terminal of a process",
+    params: one,
+    body: terminalSize,
+    responses: { 204: "empty" },
+  },
+} as const satisfies Record<string, Route>;
 
 export type StartProcess = z.infer<typeof startProcess>;
 export type ProcessInfo = z.infer<typeof processInfo>;

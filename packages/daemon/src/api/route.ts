@@ -1,30 +1,30 @@
-// What a route is.
+// A route of the API: method, path, scope, schemas.
 
 import type * as z from "zod";
-import type { ErrorCode } from "../errors.ts";
-import type { Scope } from "./daemon.ts";
+import type { ErrorCode } from "@forkd/runtime/errors";
+import type { Scope } from "./common.ts";
 
-/** What is not JSON; "upgrade": the connection speaks something else from then on; "any": what a server in the guest answers, with its own status */
+/** A body that is not JSON. "upgrade": the connection changes its protocol; "any": the answer of a server in the guest, with its own status */
 export type Body = "text" | "bytes" | "events" | "empty" | "upgrade" | "any";
 
 export type Route = {
-  /** "ALL": every one there is */
+  /** "ALL": every method */
   method: "GET" | "POST" | "PUT" | "PATCH" | "DELETE" | "ALL";
-  /** with a `*` at its end, any path below it */
+  /** a `*` at the end stands for any path below */
   path: string;
-  /** what a token needs; "none": nobody is asked who they are */
+  /** the scope that a token needs; "none": no token is needed */
   scope: Scope | "none";
   summary: string;
   params?: z.ZodObject;
   query?: z.ZodType;
   body?: z.ZodType | "bytes";
   responses: Record<number, z.ZodType | Body>;
-  /** what the data of its events is, where an answer is "events" */
+  /** schema of the events' data, if an answer is "events" */
   events?: z.ZodType;
-  /** of "bytes", in both directions; without it application/octet-stream */
+  /** media type of "bytes", in both directions; the default is application/octet-stream */
   media?: string;
-  /** long work: with Accept: application/x-ndjson, progress comes line by line before the result */
+  /** with Accept: application/x-ndjson, lines of progress precede the result */
   progress?: true;
-  /** where clients of the older API expect another status than that of the code */
+  /** codes for which clients of the older API expect another status */
   statusOf?: Partial<Record<ErrorCode, number>>;
 };

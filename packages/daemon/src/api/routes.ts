@@ -1,23 +1,35 @@
-// Every route of the API, as data: the server validates by it, spec/openapi.json and the SDK's types are generated from it.
+// Every route of the API. The server validates requests by this table; spec/openapi.json and the SDKs' types are generated from it.
 
 import type * as z from "zod";
-import { contextRoutes } from "./routes/contexts.ts";
-import { daemonRoutes } from "./routes/daemon.ts";
-import { fileRoutes } from "./routes/files.ts";
-import { packRoutes } from "./routes/packs.ts";
-import { hubRoutes } from "./routes/hub.ts";
-import { portRoutes } from "./routes/ports.ts";
-import { processRoutes } from "./routes/processes.ts";
-import { sandboxRoutes } from "./routes/sandboxes.ts";
-import { snapshotRoutes } from "./routes/snapshots.ts";
-import { workspaceRoutes } from "./routes/workspaces.ts";
+import { branchRoutes } from "./branch.ts";
+import { contextRoutes } from "./contexts.ts";
+import { daemonRoutes } from "./daemon.ts";
+import { execRoutes } from "./exec.ts";
+import { fileRoutes } from "./files.ts";
+import { hubRoutes } from "./hub.ts";
+import { imageRoutes } from "./image.ts";
+import { networkRoutes } from "./network.ts";
+import { packRoutes } from "./pack.ts";
+import { portRoutes } from "./ports.ts";
+import { processRoutes } from "./process.ts";
+import { recipeRoutes } from "./recipes.ts";
+import { sandboxRoutes } from "./sandbox.ts";
+import { snapshotRoutes } from "./snapshot.ts";
+import { uiRoutes } from "./ui.ts";
+import { workspaceRoutes } from "./workspace.ts";
 
 export const routes = {
   ...daemonRoutes,
+  ...uiRoutes,
+  ...imageRoutes,
   ...snapshotRoutes,
   ...packRoutes,
   ...hubRoutes,
+  ...recipeRoutes,
   ...sandboxRoutes,
+  ...execRoutes,
+  ...branchRoutes,
+  ...networkRoutes,
   ...contextRoutes,
   ...fileRoutes,
   ...processRoutes,
@@ -30,7 +42,7 @@ export type RouteName = keyof typeof routes;
 type Parsed<T> = T extends z.ZodType ? z.output<T> : T extends "bytes" ? NodeJS.ReadableStream : undefined;
 type Part<R, K extends string> = R extends Record<K, infer T> ? Parsed<T> : undefined;
 
-/** What a handler gets of a request that has been validated */
+/** The validated parts of a request, as a handler gets them */
 export type Input<N extends RouteName> = {
   params: Part<(typeof routes)[N], "params">;
   query: Part<(typeof routes)[N], "query">;

@@ -1,12 +1,14 @@
 // Snapshots: frozen warm VMs.
 
 import * as z from "zod";
+import { env, flag, metadata, metadataFilter, name, NO_EFFECT, page, unixSeconds, warnings } from "./common.ts";
 import { language } from "./exec.ts";
-import { env, flag, metadata, metadataFilter, name, page, unixSeconds, warnings } from "./common.ts";
 import { networkPolicy, setNetwork } from "./network.ts";
-import { sandboxInfo } from "./sandbox.ts";
+import type { Route } from "./route.ts";
 
 const snapshotStatus = z.enum(["writing", "ready", "failed"]).meta({ id: "SnapshotStatus" });
+
+export const description = z.string().min(1).max(1024).meta({ description: "What the snapshot is for; at most 1024 characters" });
 
 export const snapshotInfo = z
   .strictObject({
@@ -19,20 +21,22 @@ export const snapshotInfo = z
     image: z.string().nullable(),
     memory_mib: z.int(),
     vcpus: z.int(),
-    disk_mib: z.int().nullable().meta({ description: "null: what guests write stays in their memory" }),
+    disk_mib: z.int().nullable().meta({ description: "null: writes of guests stay in their memory" }),
     kernels: z.array(z.string()),
     depth: z.int().meta({ description: "Number of deltas down to the base" }),
     parent_tag: z.string().nullable(),
     branched_from: z.string().nullable(),
-    pause_ms: z.number().nullable().meta({ description: "How long the source stood still" }),
+    pause_ms: z.int().nullable().meta({ description: "Length of the source's pause, rounded up" }),
+    pause_us: z.int().nullable().meta({ description: "The same in microseconds" }),
     delta_bytes: z.int().nullable().meta({ description: "What the branch stored" }),
-    diff_ms: z.number().nullable(),
-    diff_physical_bytes: z.int().nullable(),
-    diff_logical_bytes: z.int().nullable(),
-    ephemeral: z.boolean().meta({ description: "It goes when nothing needs it any more" }),
+    diff_ms: z.int().nullable().meta({ description: "Of the older API: pause_ms" }),
+    diff_physical_bytes: z.int().nullable().meta({ description: "Of the older API: delta_bytes" }),
+    diff_logical_bytes: z.int().nullable().meta({ description: "Of the older API: the guest's memory, of a branch" }),
+    ephemeral: z.boolean().meta({ description: "It is removed when nothing needs it" }),
     pool: z.int().meta({ description: "How many VMMs wait for it, started in advance" }),
     network: networkPolicy.nullable().meta({ description: "What its forks may connect to; null while it is being written" }),
     metadata,
+    description: description.nullable(),
     error: z.string().nullable().meta({ description: "Why its status is failed" }),
     warning: z.string().nullable(),
     warnings,
@@ -57,7 +61,7 @@ const warmUp = z
             .optional(),
         }),
       )
-      .max(3)
+      .max(language.options.length)
       .optional()
       .meta({ description: "Interpreters to keep warm, with the code that warms them" }),
     timeout_secs: z
@@ -77,42 +81,65 @@ export const createSnapshot = z
       .int()
       .min(64)
       .max(1024 * 1024)
-      .optional(),
-    vcpus: z.int().min(1).max(64).optional(),
+      .optional()
+      .meta({ description: "Memory of the guest" }),
+    vcpus: z.int().min(1).max(64).optional().meta({ description: "CPUs of the guest" }),
+    cpu: z
+      .string()
+      .regex(/^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/)
+      .optional()
+      .meta({
+        description:
+          "`baseline`: runs on every host; `host`: all that this host's processor has; or a CPU model of the engine. Without it, with KVM the newest model of which this host lacks nothing, else baseline",
+      }),
+    hugepages: z.boolean().optional().meta({
+      description:
+        "Forks map a copy of its memory in huge pages, which takes all of `memory_mib` on the host while one of them runs; see operations",
+    }),
     disk_mib: z
       .int()
       .min(16)
       .max(1024 * 1024)
       .optional()
-      .meta({ description: "Room for what the guest writes, on the host's disk; without it, that is in the guest's memory" }),
+      .meta({ description: "Size of the writable disk, on the host's disk; without it, writes stay in the guest's memory" }),
     warm_up: warmUp.optional().meta({ description: "Without it, a python kernel where the image has python3" }),
     env: env.optional(),
     metadata: metadata.optional(),
+    description: description.optional(),
     network: setNetwork
       .optional()
       .meta({ description: "During the warm-up, and for its forks unless they say otherwise; none without it" }),
-    kernel: z.string().optional(),
-    rootfs: z.string().optional(),
-    rw: z.boolean().optional(),
-    tap: z.string().optional(),
-    boot_wait_secs: z.number().optional(),
+    kernel: z.string().optional().meta({ description: "Of the older API: refused without an image, else without effect" }),
+    rootfs: z.string().optional().meta({ description: "Of the older API: refused without an image, else without effect" }),
+    rw: z.boolean().optional().meta({ description: NO_EFFECT }),
+    tap: z.string().optional().meta({ description: NO_EFFECT }),
+    boot_wait_secs: z.number().optional().meta({ description: NO_EFFECT }),
   })
   .meta({ id: "CreateSnapshot" });
 
-export const updateSnapshot = z
-  .strictObject({ tag: name.optional(), metadata: metadata.optional(), pool: z.int().min(0).max(1000).optional() })
+const updateSnapshot = z
+  .strictObject({
+    tag: name.optional().meta({ description: "The new tag" }),
+    metadata: metadata.optional().meta({ description: "Replaces the metadata" }),
+    description: description.nullable().optional().meta({ description: "Replaces the description; null removes it" }),
+    pool: z.int().min(0).max(1000).optional().meta({ description: "Number of VMMs that are started in advance" }),
+  })
   .meta({ id: "UpdateSnapshot" });
 
-export const listSnapshots = z.strictObject({ ...page, status: snapshotStatus.optional(), metadata: metadataFilter });
+const listSnapshots = z.strictObject({
+  ...page,
+  status: snapshotStatus.optional().meta({ description: "Only those with this status" }),
+  metadata: metadataFilter,
+});
 
-export const deleteSnapshot = z
+const deleteSnapshot = z
   .strictObject({
     cascade: flag.meta({ description: "Also removes the snapshots that build on it" }),
-    force: flag.meta({ description: "Takes the tag away; what is still needed of it stays until nothing needs it" }),
+    force: flag.meta({ description: "Removes the tag; data that other snapshots or sandboxes need stays until then" }),
   })
   .refine((query) => !(query.cascade && query.force), "cascade and force exclude each other");
 
-export const snapshotDetails = z
+const snapshotDetails = z
   .strictObject({
     tag: z.string(),
     id: z.string(),
@@ -121,6 +148,10 @@ export const snapshotDetails = z
     memory_logical_bytes: z.int(),
     memory_physical_bytes: z.int(),
     vmstate_bytes: z.int(),
+    isolation: z.enum(["kvm", "emulated"]).meta({ description: "Of its forks" }),
+    cpu: z.string().meta({ description: "Model of its processor" }),
+    cpu_vendor: z.string().nullable().meta({ description: "A host of another vendor cannot fork it; null: emulated, or not known" }),
+    hugepages: z.boolean().meta({ description: "Whether its forks map its memory in huge pages" }),
     disk_mib: z.int().nullable(),
     disk_layers: z.int().meta({ description: "Number of files that its disk is stacked of; 0 without a disk" }),
     disk_physical_bytes: z.int().meta({ description: "What these take of the host's disk" }),
@@ -134,25 +165,19 @@ export const snapshotDetails = z
   })
   .meta({ id: "SnapshotDetails" });
 
-export const compactSnapshot = z.strictObject({ to: name }).meta({ id: "CompactSnapshot" });
-
-export const branchRequest = z
-  .strictObject({
-    tag: name.optional().meta({ description: "Without it, one is made up" }),
-    mode: z.enum(["full", "diff", "live"]).optional().meta({ description: "All three are our one way: a short pause and a delta" }),
-    diff: z.boolean().optional(),
-    live: z.boolean().optional(),
-    measure_diff: z.boolean().optional(),
-    wait: z.boolean().default(true).meta({ description: "false: answer 202 as soon as the source runs again" }),
-    parent_tag: name.optional(),
-    metadata: metadata.optional(),
-  })
-  .meta({ id: "Branch" });
-
-export const forkedSandboxes = z.strictObject({ snapshot: snapshotInfo, sandboxes: z.array(sandboxInfo) }).meta({ id: "ForkedSandboxes" });
+const compactSnapshot = z.strictObject({ to: name }).meta({ id: "CompactSnapshot" });
 
 const treeSandbox = z
-  .strictObject({ id: z.string(), name: z.string().nullable(), state: z.string(), metadata })
+  .strictObject({
+    id: z.string(),
+    name: z.string().nullable(),
+    state: z.string(),
+    metadata,
+    memory_mib: z.int(),
+    network_mode: networkPolicy.shape.mode,
+    created_at_unix: unixSeconds,
+    expires_at_unix: unixSeconds.nullable(),
+  })
   .meta({ id: "TreeSandbox" });
 
 const treeNode = z
@@ -161,6 +186,8 @@ const treeNode = z
     tag: z.string().nullable().meta({ description: "null: only kept because something needs it" }),
     status: snapshotStatus,
     branched_from: z.string().nullable(),
+    memory_mib: z.int(),
+    created_at_unix: unixSeconds,
     sandboxes: z.array(treeSandbox),
     get snapshots() {
       return z.array(treeNode);
@@ -170,6 +197,72 @@ const treeNode = z
 
 export const tree = z.strictObject({ roots: z.array(treeNode) }).meta({ id: "Tree" });
 
+const byTag = z.strictObject({ tag: name });
+
+export const snapshotRoutes = {
+  listSnapshots: {
+    method: "GET",
+    path: "/v1/snapshots",
+    scope: "read",
+    summary: "Snapshots",
+    query: listSnapshots,
+    responses: { 200: z.array(snapshotInfo) },
+  },
+  createSnapshot: {
+    method: "POST",
+    path: "/v1/snapshots",
+    scope: "admin",
+    summary: "Boots an image, warms it and freezes it",
+    body: createSnapshot,
+    responses: { 201: snapshotInfo },
+    progress: true,
+    statusOf: { EXISTS: 400 },
+  },
+  getSnapshot: {
+    method: "GET",
+    path: "/v1/snapshots/:tag",
+    scope: "read",
+    summary: "One snapshot",
+    params: byTag,
+    responses: { 200: snapshotInfo },
+  },
+  updateSnapshot: {
+    method: "PATCH",
+    path: "/v1/snapshots/:tag",
+    scope: "admin",
+    summary: "Renames a snapshot, replaces its metadata, sets the number of prepared VMMs",
+    params: byTag,
+    body: updateSnapshot,
+    responses: { 200: snapshotInfo },
+  },
+  deleteSnapshot: {
+    method: "DELETE",
+    path: "/v1/snapshots/:tag",
+    scope: "admin",
+    summary: "Removes a snapshot; 409 lists its dependents",
+    params: byTag,
+    query: deleteSnapshot,
+    responses: { 204: "empty" },
+  },
+  getSnapshotDetails: {
+    method: "GET",
+    path: "/v1/snapshots/:tag/info",
+    scope: "read",
+    summary: "Sizes and lineage of a snapshot",
+    params: byTag,
+    responses: { 200: snapshotDetails },
+  },
+  compactSnapshot: {
+    method: "POST",
+    path: "/v1/snapshots/:tag/compact",
+    scope: "admin",
+    summary: "Copies a snapshot into one that builds on no other",
+    params: byTag,
+    body: compactSnapshot,
+    responses: { 200: snapshotInfo },
+  },
+} as const satisfies Record<string, Route>;
+
 export type SnapshotInfo = z.infer<typeof snapshotInfo>;
 export type SnapshotStatus = z.infer<typeof snapshotStatus>;
 export type CreateSnapshot = z.infer<typeof createSnapshot>;
@@ -177,7 +270,5 @@ export type UpdateSnapshot = z.infer<typeof updateSnapshot>;
 export type ListSnapshots = z.infer<typeof listSnapshots>;
 export type DeleteSnapshot = z.infer<typeof deleteSnapshot>;
 export type SnapshotDetails = z.infer<typeof snapshotDetails>;
-export type BranchRequest = z.infer<typeof branchRequest>;
-export type ForkedSandboxes = z.infer<typeof forkedSandboxes>;
 export type TreeNode = z.infer<typeof treeNode>;
 export type Tree = z.infer<typeof tree>;

@@ -1,31 +1,32 @@
-// Who may use E2B's protocol: a token of ours is its API key, and each sandbox has an access token of its own.
+// Authentication of E2B requests: a forkd token is the API key, and each sandbox has an access token.
 
-import { ForkdError } from "../errors.ts";
-import { authenticate, authorize, bearerOf } from "../http/auth.ts";
-import { INTERPRETER_PORT } from "./call.ts";
+import { ForkdError } from "@forkd/runtime/errors";
+import { authenticate, bearerOf, refuseBlocked } from "../dispatch/auth.ts";
+import { INTERPRETER_PORT } from "../dispatch/target.ts";
 import { isSignedBy, signedIn } from "./signature.ts";
 import type { IncomingMessage } from "node:http";
-import type { Scope } from "../api/daemon.ts";
 import type { SandboxInfo } from "../api/sandbox.ts";
-import type { TransportKind } from "../http/auth.ts";
-import type { AccessKind } from "../store/access-tokens.ts";
-import type { Identity } from "../store/tokens.ts";
-import type { ControlCall, SandboxCall } from "./call.ts";
+import type { TransportKind } from "../dispatch/auth.ts";
+import type { Identity, Via } from "../store/tokens.ts";
+import type { ControlCall, SandboxCall } from "../dispatch/target.ts";
 import type { E2bServices } from "./work.ts";
+
+/** Messages of E2B's daemon, verbatim: its clients compare them */
+const NO_TOKEN = "unauthorized access, please provide a valid access token or method signing if supported";
+
+/** Length limit of an unknown id in a message */
+const MAX_SHOWN = 64;
 
 export type Asked = { request: IncomingMessage; kind: TransportKind; remote: string };
 
 type Admitted = { identity: Identity | null; sandbox: SandboxInfo };
 
-export function admitToControl({ request, kind, remote }: Asked, scope: Scope, services: E2bServices): Identity {
-  const { headers } = request;
-  const token = headerOf(request, "x-api-key") ?? bearerOf(headers.authorization);
-  const identity = authenticate({ kind, remote, token }, services);
-  authorize(identity, scope);
-  return identity;
+export function admitToControl({ request, kind, remote }: Asked, services: E2bServices): Identity {
+  const token = headerOf(request, "x-api-key") ?? bearerOf(request.headers.authorization);
+  return authenticate({ kind, remote, token }, services);
 }
 
-/** By the token in an address that was given to somebody who may */
+/** Authenticates an upload by the token in its URL */
 export function admitByAddress(
   { query }: ControlCall,
   { kind }: Asked,
@@ -33,73 +34,76 @@ export function admitByAddress(
   { accessTokens }: E2bServices,
 ): Identity {
   const maker = query.get("by") ?? "";
-  if (kind === "tcp" && !accessTokens.opens(query.get("token") ?? "", { id: `${id}/${hash}`, created_by: maker }, "upload"))
-    throw new ForkdError("UNAUTHORIZED", "Cannot take the file: its address is not valid any more, or never was.");
-  return { name: maker, scope: "exec", maxSandboxes: null };
+  const expires = query.get("expires") ?? "";
+  const isOpened = accessTokens.opens(query.get("token") ?? "", { id: `${id}/${hash}/${expires}`, created_by: maker }, "upload");
+  if (kind === "tcp" && !(isOpened && Number(expires) * 1000 > Date.now()))
+    throw new ForkdError("UNAUTHORIZED", "Cannot take the file: its address is expired or invalid.");
+  if (kind === "unix") return { name: "local", scope: "exec", maxSandboxes: null };
+  return { name: maker, scope: "exec", maxSandboxes: null, via: "upload" };
 }
 
-/** Throws VMM_EXITED for a sandbox that is not there, and UNAUTHORIZED */
+/** Throws VMM_EXITED for a sandbox that does not exist, and UNAUTHORIZED */
 export function admitToSandbox(call: SandboxCall, asked: Asked, services: E2bServices): Admitted {
   const { request, kind } = asked;
-  const sandbox = call.id === null ? search(call, request, services) : find(call.id, services);
-  // whether a sandbox lives, everybody may ask who knows its id
+  const sandbox = find(call.id ?? search(call, asked, services), services);
+  // the health check needs only the id, not a token
   if (call.path === "/health") {
-    // and nobody is woken up by being asked after
+    // a health check does not resume the sandbox
     if (sandbox.state === "suspended") throw new ForkdError("SANDBOX_SUSPENDED", `Sandbox ${sandbox.id} is suspended.`);
     return { identity: null, sandbox };
   }
-  if (kind === "tcp") admit(call, request, sandbox, services);
-  const identity: Identity = { name: kind === "unix" ? "local" : sandbox.created_by, scope: "exec", maxSandboxes: null };
-  return { identity, sandbox };
+  const rights = { scope: "exec", maxSandboxes: null } as const;
+  if (kind === "unix") return { identity: { name: "local", ...rights }, sandbox };
+  const via = admit(call, request, sandbox, services);
+  return { identity: { name: sandbox.created_by, ...rights, via, opens: sandbox.id }, sandbox };
 }
 
-function admit(call: SandboxCall, request: IncomingMessage, sandbox: SandboxInfo, { accessTokens }: E2bServices): void {
+function admit(call: SandboxCall, request: IncomingMessage, sandbox: SandboxInfo, { accessTokens }: E2bServices): Via {
   const token = headerOf(request, "x-access-token");
   if (token !== undefined) {
-    if (accessTokens.opens(token, sandbox, "envd")) return;
-    throw new ForkdError("UNAUTHORIZED", "Cannot open the sandbox: its access token is another one.");
+    if (accessTokens.opens(token, sandbox, "envd")) return "envd";
+    throw new ForkdError("UNAUTHORIZED", call.path === "/files" ? "access token present in header but does not match" : NO_TOKEN);
   }
   const traffic = headerOf(request, "e2b-traffic-access-token");
-  if (call.port === INTERPRETER_PORT && traffic !== undefined && accessTokens.opens(traffic, sandbox, "traffic")) return;
-  const claim = call.path === "/files" ? signedIn(call.query, request.method ?? "GET") : null;
-  if (!claim) throw new ForkdError("UNAUTHORIZED", "Cannot open the sandbox: its access token is needed, as X-Access-Token.");
+  if (call.port === INTERPRETER_PORT && traffic !== undefined && accessTokens.opens(traffic, sandbox, "traffic")) return "traffic";
+  if (call.path !== "/files") throw new ForkdError("UNAUTHORIZED", NO_TOKEN);
+  const claim = signedIn(call.query, request.method ?? "GET");
+  if (!claim) throw new ForkdError("UNAUTHORIZED", "missing signature query parameter");
   if (!isSignedBy(accessTokens.of(sandbox, "envd"), claim.signed, claim.signature))
-    throw new ForkdError("UNAUTHORIZED", "Cannot open the file: invalid signature.");
+    throw new ForkdError("UNAUTHORIZED", "invalid signature");
   const { expiration } = claim.signed;
   if (expiration !== null && !(Number(expiration) * 1000 > Date.now()))
-    throw new ForkdError("UNAUTHORIZED", "Cannot open the file: signature is already expired.");
+    throw new ForkdError("UNAUTHORIZED", "signature is already expired");
+  return "signature";
 }
 
-/** By what only one sandbox can have made: there are as many to look at as live */
-function search(call: SandboxCall, request: IncomingMessage, services: E2bServices): SandboxInfo {
-  const { accessTokens, manager } = services;
-  const all = manager.sandboxes.list({}).items;
-  const kinds: [AccessKind, string | undefined][] = [
-    ["envd", headerOf(request, "x-access-token")],
-    ["traffic", headerOf(request, "e2b-traffic-access-token")],
-  ];
-  for (const [kind, token] of kinds) {
-    const found = token === undefined ? undefined : all.find((sandbox) => accessTokens.opens(token, sandbox, kind));
-    if (found) return found;
-  }
+/** Finds the sandbox by its token or signature, which is compared with those of all sandboxes */
+function search(call: SandboxCall, { request, kind, remote }: Asked, services: E2bServices): string {
+  const { accessTokens, manager, searches } = services;
+  const envd = headerOf(request, "x-access-token");
+  const traffic = headerOf(request, "e2b-traffic-access-token");
   const claim = call.path === "/files" ? signedIn(call.query, request.method ?? "GET") : null;
-  const signer = claim && all.find((sandbox) => isSignedBy(accessTokens.of(sandbox, "envd"), claim.signed, claim.signature));
-  if (signer) return signer;
-  throw new ForkdError(
-    "UNAUTHORIZED",
-    "Cannot tell which sandbox is meant: E2b-Sandbox-Id, its access token or a valid signature is needed.",
-  );
-}
-
-function find(id: string, { manager }: E2bServices): SandboxInfo {
-  try {
-    return manager.sandboxes.get(id);
-  } catch (error) {
-    throw gone(error);
+  if (envd !== undefined || traffic !== undefined || claim) {
+    if (kind === "tcp") refuseBlocked(remote, searches);
+    const all = manager.sandboxes.makers();
+    const found =
+      (envd === undefined ? undefined : accessTokens.find(envd, all, "envd")) ??
+      (traffic === undefined ? undefined : accessTokens.find(traffic, all, "traffic")) ??
+      (claim ? all.find((sandbox) => isSignedBy(accessTokens.of(sandbox, "envd"), claim.signed, claim.signature)) : undefined);
+    if (found) return found.id;
+    searches.add(remote);
   }
+  throw new ForkdError("UNAUTHORIZED", "Cannot identify the sandbox: E2b-Sandbox-Id, its access token or a valid signature is needed.");
 }
 
-/** To those who ask inside a sandbox, one that never was and one that has ended are the same */
+/** The client is not authenticated yet, so the message must not suggest similar ids */
+function find(name: string, { manager }: E2bServices): SandboxInfo {
+  const id = manager.ports.idOf(name);
+  if (id === undefined) throw new ForkdError("VMM_EXITED", `There is no sandbox ${name.slice(0, MAX_SHOWN)}.`);
+  return manager.sandboxes.get(id);
+}
+
+/** In-sandbox servers report an unknown sandbox as ended (VMM_EXITED) */
 export function gone(error: unknown): unknown {
   if (!(error instanceof ForkdError) || error.code !== "NOT_FOUND") return error;
   return new ForkdError("VMM_EXITED", error.message, { cause: error });

@@ -1,106 +1,154 @@
-// E2B's protocol on the wire: its API, and what its SDKs expect inside a sandbox. It calls what our own handlers call.
+// E2B front end: the control API, and the two servers (envd, code interpreter) that E2B's SDKs expect in each sandbox.
 
-import { ForkdError } from "../errors.ts";
+import { Readable } from "node:stream";
+import { ForkdError } from "@forkd/runtime/errors";
+import { AuthFailures } from "../dispatch/auth-failures.ts";
+import { forkdId } from "../dispatch/e2b-id.ts";
+import { respond } from "../dispatch/respond.ts";
+import { Router, type Found } from "../dispatch/router.ts";
+import { ENVD_PORT, INTERPRETER_PORT } from "../dispatch/target.ts";
 import { admitByAddress, admitToControl, admitToSandbox, gone } from "./access.ts";
-import { ENVD_PORT, INTERPRETER_PORT } from "./call.ts";
 import { controlRoutes } from "./control/routes.ts";
 import { Accounts } from "./envd/accounts.ts";
 import { serveEnvd } from "./envd/serve.ts";
 import { Watchers } from "./envd/watchers.ts";
+import { expectsReset, refusal } from "./errors.ts";
 import { serveInterpreter } from "./interpreter/serve.ts";
 import { Builds } from "./templates/builds.ts";
 import { Templates } from "./templates/templates.ts";
 import { Uploads } from "./templates/uploads.ts";
-import type { IncomingMessage } from "node:http";
 import type { SandboxInfo } from "../api/sandbox.ts";
-import type { AnyAnswer } from "../http/handler.ts";
-import type { Services } from "../http/services.ts";
-import type { Caller } from "../manager/caller.ts";
-import type { Identity } from "../store/tokens.ts";
-import type { Asked } from "./access.ts";
-import type { Call, ControlCall, SandboxCall } from "./call.ts";
+import type { Answer } from "../dispatch/answer.ts";
+import type { Exchange } from "../dispatch/exchange.ts";
+import type { FrontEnd, Work } from "../dispatch/front-end.ts";
+import type { Services } from "../dispatch/services.ts";
+import type { ControlCall, SandboxCall, Target } from "../dispatch/target.ts";
 import type { ControlRoute, E2bServices, SandboxServer } from "./work.ts";
+
+const LABEL = "/e2b";
+
+/** Failed token searches per address and minute. Limited because each compares the token with those of all sandboxes */
+const MAX_SEARCHES = 100;
 
 const SERVERS: Record<SandboxCall["port"], SandboxServer> = {
   [ENVD_PORT]: serveEnvd,
   [INTERPRETER_PORT]: serveInterpreter,
 };
 
-const ROUTES = controlRoutes.map((route) => ({
-  route,
-  pattern: new RegExp(`^${route.path.replaceAll(/:(\w+)/g, "(?<$1>[^/]+)")}/?$`),
-}));
+const ROUTER = new Router<ControlRoute>();
+for (const route of controlRoutes) ROUTER.add(route.method, route.path, route);
 
-export class E2b {
+export class E2b implements FrontEnd<"e2b"> {
   readonly #services: E2bServices;
-  /** whose sandbox a request is for, once that is clear */
-  readonly #sandboxes = new WeakMap<SandboxCall, SandboxInfo>();
 
-  /** `folder`: for files that are sent before they are needed */
-  constructor(services: Omit<Services, "e2b">, folder: string) {
+  /** @param folder for template files, which are uploaded before the build */
+  constructor(services: Services, folder: string) {
     const templates = new Templates(services);
+    const accounts = new Accounts(services);
     this.#services = {
       ...services,
       templates,
-      builds: new Builds(services, templates, new Uploads(folder)),
-      accounts: new Accounts(services),
+      builds: new Builds(services, { templates, accounts, uploads: new Uploads(folder) }),
+      accounts,
       watchers: new Watchers(services),
+      searches: new AuthFailures({ max: MAX_SEARCHES }),
     };
   }
 
-  /** Before any byte of the body is read. null: nobody has to be known for it */
-  admit(call: Call, asked: Asked): Identity | null {
-    if (call.plane === "control") {
-      const found = routeOf(call, asked.request.method);
-      if (found?.route.byAddress) return admitByAddress(call, asked, found.params, this.#services);
-      return admitToControl(asked, found?.route.scope ?? "read", this.#services);
-    }
-    const { identity, sandbox } = admitToSandbox(call, asked, this.#services);
-    this.#sandboxes.set(call, sandbox);
-    call.id = sandbox.id;
-    return identity;
+  /** True for a named sandbox: its servers have no upgrades and respond as to an ordinary request */
+  mayUpgrade({ call }: Extract<Target, { to: "e2b" }>): boolean {
+    return call.plane === "sandbox" && call.id !== null;
   }
 
-  async serve(call: Call, request: IncomingMessage, caller: Caller): Promise<AnyAnswer> {
-    const common = { request, services: this.#services, caller };
-    if (call.plane === "control") {
-      const found = routeOf(call, request.method);
-      if (!found) throw new ForkdError("NOT_FOUND", `Cannot ${request.method} ${call.path}: forkd has nothing of E2B's API there.`);
-      return found.route.handler({ ...common, call, params: found.params });
-    }
-    const sandbox = this.#sandboxes.get(call);
-    if (!sandbox) throw new ForkdError("UNAUTHORIZED", "Cannot open the sandbox.");
-    const use = await this.#use(sandbox.id);
+  open(exchange: Exchange, { call }: Extract<Target, { to: "e2b" }>): Work {
+    return call.plane === "control" ? this.#openControl(exchange, call) : this.#openSandbox(exchange, call);
+  }
+
+  #openControl(exchange: Exchange, call: ControlCall): Work {
+    const { request, method } = exchange;
+    const services = this.#services;
+    let found: Found<ControlRoute> | null = null;
+    let malformed: ForkdError | undefined;
     try {
-      return await SERVERS[call.port]({ ...common, call, sandbox });
+      found = ROUTER.find(method, call.path);
+    } catch (error) {
+      // handled below, so that the response has the form of E2B's errors
+      if (!(error instanceof ForkdError)) throw error;
+      malformed = error;
+    }
+    const asked = { request, kind: exchange.transport.kind, remote: exchange.remote };
+    return {
+      label: LABEL,
+      path: call.path,
+      snapshot: null,
+      isProbe: false,
+      sandbox: () => sandboxIn(found),
+      admit: () => {
+        if (malformed) throw malformed;
+        if (found?.route.byAddress) return { identity: admitByAddress(call, asked, found.params, services), scope: null };
+        return { identity: admitToControl(asked, services), scope: found?.route.scope ?? "read" };
+      },
+      serve: async () => {
+        if (!found) throw new ForkdError("NOT_FOUND", `Cannot ${method} ${call.path}: forkd does not implement this path of E2B's API.`);
+        const { caller } = exchange;
+        await send(exchange, await found.route.handler({ request, services, caller, call, params: found.params }));
+      },
+      refuse: (error) => refusal(call, null, error),
+    };
+  }
+
+  #openSandbox(exchange: Exchange, call: SandboxCall): Work {
+    const { request } = exchange;
+    const services = this.#services;
+    let sandbox: SandboxInfo | undefined;
+    const idOf = (): string | null => sandbox?.id ?? call.id;
+    return {
+      label: LABEL,
+      path: call.path,
+      snapshot: null,
+      isProbe: false,
+      sandbox: idOf,
+      admit: () => {
+        const admitted = admitToSandbox(call, { request, kind: exchange.transport.kind, remote: exchange.remote }, services);
+        ({ sandbox } = admitted);
+        return { identity: admitted.identity, scope: null };
+      },
+      serve: async () => {
+        if (!sandbox) throw new ForkdError("UNAUTHORIZED", "Cannot open the sandbox.");
+        await send(exchange, await this.#inSandbox(sandbox, exchange, call));
+      },
+      refuse: (error) => refusal(call, idOf(), error),
+    };
+  }
+
+  /** Resumes the sandbox and holds it in use until the response starts; a stream takes its own lease */
+  async #inSandbox(sandbox: SandboxInfo, { request, caller }: Exchange, call: SandboxCall): Promise<Answer> {
+    const services = this.#services;
+    const lease = await this.#lease(sandbox.id);
+    try {
+      return await SERVERS[call.port]({ request, services, caller, call, sandbox });
     } finally {
-      use.close();
+      lease.release();
     }
   }
 
-  /** It must run, and is used for as long as the answer takes to begin; what streams uses it by itself */
-  async #use(id: string): Promise<{ close(): void }> {
+  async #lease(id: string): Promise<{ release(): void }> {
     try {
-      return await this.#services.manager.ports.open(id);
+      return await this.#services.manager.sandboxes.lease(id);
     } catch (error) {
       throw gone(error);
     }
   }
 }
 
-function routeOf({ path }: ControlCall, method: string | undefined): { route: ControlRoute; params: Record<string, string> } | null {
-  for (const { route, pattern } of ROUTES) {
-    const match = route.method === method ? pattern.exec(path) : null;
-    if (match) return { route, params: decoded(match.groups ?? {}) };
-  }
-  return null;
+async function send(exchange: Exchange, answer: Answer): Promise<void> {
+  const { request, transport } = exchange;
+  // must be registered before respond()'s error listener, which closes the connection cleanly
+  if (answer.body instanceof Readable && transport.kind === "tcp" && !transport.tls && expectsReset(request.headers))
+    answer.body.once("error", () => request.socket.resetAndDestroy());
+  await respond(exchange, answer);
 }
 
-function decoded(groups: Record<string, string>): Record<string, string> {
-  try {
-    return Object.fromEntries(Object.entries(groups).map(([name, text]) => [name, decodeURIComponent(text)]));
-  } catch (error) {
-    if (!(error instanceof URIError)) throw error;
-    throw new ForkdError("BAD_REQUEST", "Cannot read the URL: its escapes are malformed.");
-  }
+function sandboxIn(found: Found<ControlRoute> | null): string | null {
+  return found?.route.path.includes("/sandboxes/:id") ? forkdId(found.params["id"] ?? "") : null;
 }

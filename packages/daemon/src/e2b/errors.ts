@@ -1,23 +1,21 @@
-// Errors of ours in the shapes that E2B's SDKs read: they look at the numbers in the body, not only at the status.
+// Errors in the forms that E2B's SDKs parse: they read the codes in the body, not only the status.
 
-import type { ErrorCode, ForkdError } from "../errors.ts";
-import type { ErrorAnswer } from "../http/problem.ts";
-import type { AnyAnswer } from "../http/handler.ts";
-import type { Call } from "./call.ts";
+import type { IncomingHttpHeaders } from "node:http";
+import type { ErrorCode, ForkdError } from "@forkd/runtime/errors";
+import { isGone, type ErrorAnswer } from "../dispatch/problem.ts";
+import type { Answer } from "../dispatch/answer.ts";
+import type { Call } from "../dispatch/target.ts";
 import { ending, isStreamType, STREAM_TYPE } from "./envd/envelope.ts";
-import { e2bId } from "./ids.ts";
+import { e2bId } from "../dispatch/e2b-id.ts";
 
-const JSON_HEADERS = { "content-type": "application/json" };
+const JSON_HEADERS = { "content-type": "application/json; charset=utf-8" };
 
-/** Where E2B's API has another status than ours */
+/** Error codes with a different status in E2B's API */
 const CONTROL_STATUS: Partial<Record<ErrorCode, number>> = {
   VMM_EXITED: 404,
   SANDBOX_LOST: 404,
   LIMIT_REACHED: 429,
 };
-
-/** A sandbox that does not run is, to its clients, one that is not there */
-const GONE = new Set<string>(["VMM_EXITED", "SANDBOX_LOST", "SANDBOX_PAUSED", "SANDBOX_SUSPENDED", "AGENT_LOST"] satisfies ErrorCode[]);
 
 const ENVD_STATUS: Partial<Record<ErrorCode, number>> = { FILE_DENIED: 400, FILE_FAILED: 400, EXEC_FAILED: 400, FILE_EXISTS: 400 };
 
@@ -55,21 +53,23 @@ const CONNECT_STATUS: Record<string, number> = {
   unavailable: 503,
 };
 
-/** What an error is called at the end of a stream, and in the answer to a call that has no stream */
+/** Connect error, for the end of a stream and for unary calls */
 export function connectError({ code, message }: Pick<ForkdError, "code" | "message">): { code: string; message: string } {
   return { code: CONNECT_CODES[code] ?? "internal", message };
 }
 
-export function isGone(error: { code: string }): boolean {
-  return GONE.has(error.code);
+/**
+ * Whether a failed stream must reset the connection. SDKs check whether the sandbox still exists only after the error
+ * they expect: older Python SDKs (httpx) after an incomplete body, newer ones after a reset, npm's after either.
+ */
+export function expectsReset({ "user-agent": agent = "" }: IncomingHttpHeaders): boolean {
+  return !agent.startsWith("e2b-python-sdk/");
 }
 
-export function refusal(
-  call: Call,
-  { status, headers, problem }: ErrorAnswer,
-): AnyAnswer & { status: number; headers: Record<string, string> } {
+/** @param sandbox id of the sandbox; null before it is resolved */
+export function refusal(call: Call, sandbox: string | null, { status, headers, problem }: ErrorAnswer): Answer {
   const code = problem.code as ErrorCode;
-  const answer = (own: number, body: object): ReturnType<typeof refusal> => ({
+  const answer = (own: number, body: object): Answer => ({
     status: own,
     headers: { ...headers, ...JSON_HEADERS },
     body: JSON.stringify(body),
@@ -78,11 +78,11 @@ export function refusal(
     const own = CONTROL_STATUS[code] ?? status;
     return answer(own, { code: own, message: `${problem.error} ${problem.hint}`, error_code: code });
   }
-  // the words are looked for by Python's SDK
-  if (isGone(problem)) return answer(502, { sandboxId: e2bId(call.id ?? ""), message: "The sandbox was not found", code: 502 });
+  // the Python SDK searches for this text
+  if (isGone(problem)) return answer(502, { sandboxId: e2bId(sandbox ?? ""), message: "The sandbox was not found", code: 502 });
   if (call.path.includes(".")) {
     const error = connectError({ code, message: problem.error });
-    // of a stream, the status says only that there is one
+    // a stream's status is always 200; the error is in the end envelope
     if (isStreamType(call.contentType)) return { status: 200, headers: { ...headers, "content-type": STREAM_TYPE }, body: ending(error) };
     return answer(CONNECT_STATUS[error.code] ?? 500, error);
   }

@@ -1,4 +1,4 @@
-// Signed addresses of files: whoever has one may read or write that one file, without a token.
+// Signed file URLs: the signature permits reading or writing one file without a token.
 
 import { createHash, timingSafeEqual } from "node:crypto";
 
@@ -15,9 +15,9 @@ export function isSignedBy(token: string, signed: Signed, signature: string): bo
   return given.length === right.length && timingSafeEqual(given, right);
 }
 
-/** What the query of a request claims to be signed; null: nothing is */
+/** Signature of a query, and the values it must sign; null: none */
 export function signedIn(query: URLSearchParams, method: string): { signed: Signed; signature: string } | null {
-  // a '+' that nobody escaped arrives as a space
+  // an unencoded '+' is decoded as a space
   const signature = query.get("signature")?.replaceAll(" ", "+");
   if (signature === undefined) return null;
   return {

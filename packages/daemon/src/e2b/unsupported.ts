@@ -1,7 +1,7 @@
-// What of E2B's API forkd does not have.
+// Error for E2B features that forkd lacks.
 
-import { ForkdError } from "../errors.ts";
+import { ForkdError } from "@forkd/runtime/errors";
 
 export function unsupported(what: string): ForkdError {
-  return new ForkdError("UNSUPPORTED", `Cannot do this: forkd has nothing for ${what}.`);
+  return new ForkdError("UNSUPPORTED", `Cannot do this: forkd does not support ${what}.`);
 }

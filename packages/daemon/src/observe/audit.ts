@@ -1,22 +1,25 @@
-// Who did what: one JSON line for each request and each connection of a sandbox, appended to a file in the order of their ends.
+// Audit log: one JSON line per request and per connection of a sandbox, in the order in which they end.
 
 import { open } from "node:fs/promises";
-import { ForkdError, messageOf } from "../errors.ts";
+import { ForkdError, messageOf } from "@forkd/runtime/errors";
 import type { FileHandle } from "node:fs/promises";
+import type { ConnectionFacts } from "../api/network.ts";
 import type { Logger } from "./log.ts";
 
 const MAX_QUEUED = 10_000;
 const MAX_TEXT = 256;
-/** how long a line may wait for others: a write of its own for each costs more than all else that a small request needs */
+/** how long lines are batched: one write per line would dominate the cost of a small request */
 const GATHER_MS = 20;
 
 export type AuditEntry = {
   request_id: string;
-  /** null: nobody was recognised */
+  /** name of the token, or kind of the link or access token; null: not authenticated */
   principal: string | null;
+  /** creator of the sandbox; null: the request concerns none */
+  maker: string | null;
   remote: string;
   method: string;
-  /** without the query, which may hold what is none of our business */
+  /** without the query, which may contain secrets */
   path: string;
   sandbox: string | null;
   snapshot: string | null;
@@ -27,23 +30,14 @@ export type AuditEntry = {
 
 export type ConnectionEntry = {
   connection: "opened" | "refused" | "ended";
-  /** null: the snapshot was just being made */
+  /** null: a connection of a snapshot's warm-up */
   sandbox: string | null;
   snapshot: string;
-  /** who made the sandbox */
+  /** name of the token that created the sandbox */
   principal: string | null;
-  name: string | null;
-  ip: string | null;
-  port: number | null;
-  decision: "allowed" | "refused";
-  reason: string;
-  error: string | null;
-  bytes_up: number;
-  bytes_down: number;
-  ms: number;
-};
+} & ConnectionFacts;
 
-/** Requests never wait for it. What could not be written is counted, and the count is the next line that can be */
+/** Never blocks requests. Lost lines are counted; the next successful write reports the count */
 export class AuditLog implements AsyncDisposable {
   readonly #path: string;
   readonly #log: Logger;
@@ -52,7 +46,7 @@ export class AuditLog implements AsyncDisposable {
   #queue: string[] = [];
   #lost = 0;
   #isFailing = false;
-  /** writing and reopening happen one after the other */
+  /** serializes writes and reopening */
   #work: Promise<void> = Promise.resolve();
   #timer: NodeJS.Timeout | undefined;
   #closed: Promise<void> | null = null;
@@ -78,13 +72,15 @@ export class AuditLog implements AsyncDisposable {
       this.#lost++;
       return;
     }
-    const bounded =
-      "path" in entry ? { ...entry, path: entry.path.slice(0, MAX_TEXT), user_agent: entry.user_agent?.slice(0, MAX_TEXT) ?? null } : entry;
-    this.#queue.push(`${JSON.stringify({ time: new Date().toISOString(), ...bounded })}\n`);
+    // bounded, because unauthenticated clients can cause entries
+    const bounded = JSON.stringify({ time: new Date().toISOString(), ...entry }, (_, value: unknown) =>
+      typeof value === "string" ? value.slice(0, MAX_TEXT) : value,
+    );
+    this.#queue.push(`${bounded}\n`);
     this.#timer ??= setTimeout(() => this.#writeNow(), GATHER_MS);
   }
 
-  /** After the file was moved away: goes on in a new one of the same name */
+  /** After log rotation: opens a new file under the same name */
   reopen(): Promise<void> {
     this.#writeNow();
     this.#work = this.#work.then(async () => {
@@ -100,7 +96,7 @@ export class AuditLog implements AsyncDisposable {
     return this.#work;
   }
 
-  /** Everything written so far is in the file when this returns */
+  /** Resolves when all lines so far are written */
   async flush(): Promise<void> {
     this.#writeNow();
     await this.#work;

@@ -1,4 +1,4 @@
-// The daemon's own log: JSON lines. Never a token, never a header, never a body.
+// The daemon's log as JSON lines, without tokens, headers and bodies.
 
 import { pino } from "pino";
 import type { DestinationStream, Logger as PinoLogger } from "pino";
@@ -6,10 +6,10 @@ import type { LogLevel } from "../config.ts";
 
 export type Logger = PinoLogger;
 
-/** A second line of defence: nobody should log these in the first place */
+/** Redacted as a second safeguard: callers must not log these fields */
 const SECRET_FIELDS = ["token", "authorization", "password"];
 
-/** Writes at once, so that the last line before a crash is there too */
+/** Synchronous, so that the last line before a crash is written */
 export function createLog(level: LogLevel, destination: DestinationStream = pino.destination({ dest: 1, sync: true })): Logger {
   return pino(
     {

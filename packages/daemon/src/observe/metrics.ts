@@ -1,15 +1,19 @@
-// Metrics for Prometheus. The only importer of prom-client: everyone else says what happened.
+// Prometheus metrics; the only importer of prom-client.
 
 import { Counter, Gauge, Histogram, Registry } from "prom-client";
-import type { ErrorCode } from "../errors.ts";
+import { History } from "./history.ts";
+import type { ErrorCode } from "@forkd/runtime/errors";
 
-/** What is counted when somebody asks, not when it changes */
+/** Gauges that are measured per scrape */
 export type Levels = {
   sandboxes: number;
+  /** memory of their machines together */
+  guestBytes: number;
   snapshots: number;
   branchesInFlight: number;
   poolWaiting: number;
   poolSize: number;
+  /** private memory of each VMM, by sandbox id */
   privateBytes: Map<string, number>;
 };
 
@@ -18,8 +22,9 @@ const FAST = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5
 const SLOW = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300];
 
 export class Metrics {
-  // a registry of our own: two daemons in one process, as in tests, must not share numbers
+  // own registry: two daemons in one process, as in tests, must not share metrics
   readonly #registry = new Registry();
+  readonly history: History = new History(FAST.map((secs) => secs * 1000));
   #source: (() => Promise<Levels>) | null = null;
 
   readonly #forks = this.#counter<Result>("forkd_forks_total", "Sandboxes forked", ["result"]);
@@ -37,7 +42,7 @@ export class Metrics {
   ]);
 
   readonly #forkReady = this.#histogram<never>("forkd_fork_ready_seconds", "From the request to a sandbox that answers", FAST, []);
-  readonly #pause = this.#histogram<never>("forkd_branch_pause_seconds", "How long the source of a branch stood still", FAST, []);
+  readonly #pause = this.#histogram<never>("forkd_branch_pause_seconds", "Pause of the source of a branch", FAST, []);
   readonly #evalTime = this.#histogram<never>("forkd_eval_seconds", "Duration of evaluations", SLOW, []);
   readonly #execTime = this.#histogram<never>("forkd_exec_seconds", "Duration of programs", SLOW, []);
   readonly #requestTime = this.#histogram<"route">("forkd_http_request_seconds", "Duration of requests", SLOW, ["route"]);
@@ -65,25 +70,28 @@ export class Metrics {
     this.#startTime.set(Math.round(Date.now() / 1000 - process.uptime()));
   }
 
-  /** The one who knows the levels: asked once for each scrape */
+  /** Sets the source of the gauges, called once per scrape */
   collectFrom(source: () => Promise<Levels>): void {
     this.#source = source;
   }
 
-  // fields, not methods: the manager hands them on by themselves
+  // fields, not methods: the manager passes them on without `this`
   readonly forked = (ms: number, ok: boolean): void => {
     this.#forks.inc({ result: result(ok) });
-    if (ok) this.#forkReady.observe(ms / 1000);
+    if (!ok) return;
+    this.#forkReady.observe(ms / 1000);
+    this.history.forked(ms);
   };
 
   readonly branched = (pauseMs: number, deltaBytes: number, ok: boolean): void => {
     this.#branches.inc({ result: result(ok) });
     if (!ok) return;
     this.#pause.observe(pauseMs / 1000);
+    this.history.branched(pauseMs);
     this.#deltaBytes.inc(deltaBytes);
   };
 
-  /** `ok`: the code ran to its end, whether or not it raised an error of its own */
+  /** `ok`: the code ran to its end, even if it raised an error */
   readonly evaluated = (ms: number, ok: boolean): void => {
     this.#evals.inc({ result: result(ok) });
     this.#evalTime.observe(ms / 1000);
@@ -105,10 +113,18 @@ export class Metrics {
     this.#errors.inc({ code });
   }
 
-  /** `route` is the pattern, never the path: paths are without number */
+  /** `route` is the pattern, not the path: the number of label values must be bounded */
   answered(request: { route: string; method: string; status: number; ms: number }): void {
     this.#requests.inc({ route: request.route, method: request.method, status: request.status });
     this.#requestTime.observe({ route: request.route }, request.ms / 1000);
+  }
+
+  /** Adds the present levels to the history */
+  async sample(): Promise<void> {
+    const levels = await this.#source?.();
+    if (!levels) return;
+    const own = levels.privateBytes.values().reduce((sum, bytes) => sum + bytes, 0);
+    this.history.sample({ sandboxes: levels.sandboxes, guest_bytes: levels.guestBytes, private_bytes: own }, Date.now());
   }
 
   get contentType(): string {
@@ -132,7 +148,7 @@ export class Metrics {
     this.#branchesInFlight.set(levels.branchesInFlight);
     this.#poolWaiting.set(levels.poolWaiting);
     this.#poolSize.set(levels.poolSize);
-    // sandboxes that are gone must not stay behind as labels
+    // reset: otherwise ended sandboxes would stay as labels
     this.#privateBytes.reset();
     for (const [sandbox, bytes] of levels.privateBytes) this.#privateBytes.set({ sandbox }, bytes);
   }

@@ -1,34 +1,80 @@
-// What lets a client of E2B's protocol into one sandbox. Derived, so nothing has to be remembered but the key.
+// Access tokens of E2B's protocol, per sandbox. Derived by HMAC: only the key and salts of rotated tokens are stored.
 
-import { createHmac, timingSafeEqual } from "node:crypto";
+import { createHmac, randomBytes, timingSafeEqual } from "node:crypto";
 import { secretOf } from "./secret.ts";
 import type { Db } from "./db.ts";
 import type { Tokens } from "./tokens.ts";
 
-/** `envd`: processes and files; `traffic`: servers in the guest; `upload`: one file of a template */
+/** `envd`: processes and files; `traffic`: ports of the guest; `upload`: one template file */
 export type AccessKind = "envd" | "traffic" | "upload";
 
-/** A sandbox, or a place for a file, and whose token made it */
+/** Cache limit; the cache is cleared when it is reached */
+const MAX_KEPT = 20_000;
+const NO_MAKER = Buffer.alloc(0);
+const SALT_BYTES = 16;
+
+/** A sandbox or an upload, and the name of the token that created it */
 export type Accessed = { id: string; created_by: string };
 
 export class AccessTokens {
+  readonly #db: Db;
   readonly #key: Buffer;
   readonly #tokens: Tokens;
+  /** Derived tokens with the hash they derive from. Cached, because unauthenticated clients can trigger a search */
+  readonly #kept = new Map<string, { hash: Buffer; token: Buffer }>();
+
+  /** Salts of sandboxes with rotated tokens */
+  readonly #salts: Map<string, Buffer>;
 
   constructor(db: Db, tokens: Tokens) {
+    this.#db = db;
+    db.run("DELETE FROM access_salts WHERE sandbox NOT IN (SELECT id FROM sandboxes)");
+    const salts = db.all("SELECT sandbox, salt FROM access_salts");
+    this.#salts = new Map(salts.map(({ sandbox, salt }) => [String(sandbox), Buffer.from(salt as Uint8Array)]));
     this.#key = secretOf(db, "e2b_key");
     this.#tokens = tokens;
   }
 
-  /** With the hash of its maker's token: it ends when that is revoked or replaced */
-  of({ id, created_by: maker }: Accessed, kind: AccessKind): string {
-    const hash = this.#tokens.hashOf(maker) ?? Buffer.alloc(0);
-    return createHmac("sha256", this.#key).update(`${kind}\0${id}\0`).update(hash).digest("hex");
+  of(accessed: Accessed, kind: AccessKind): string {
+    return this.#of(accessed, kind).toString();
   }
 
-  opens(presented: string, sandbox: Accessed, kind: AccessKind): boolean {
-    const given = Buffer.from(presented);
-    const right = Buffer.from(this.of(sandbox, kind));
-    return given.length === right.length && timingSafeEqual(given, right);
+  opens(presented: string, accessed: Accessed, kind: AccessKind): boolean {
+    return isSame(Buffer.from(presented), this.#of(accessed, kind));
   }
+
+  /** Invalidates all access tokens of the sandbox immediately */
+  rotate(id: string): void {
+    const salt = randomBytes(SALT_BYTES);
+    this.#db.durably(() => this.#db.run("INSERT OR REPLACE INTO access_salts (sandbox, salt) VALUES (?, ?)", id, salt));
+    this.#salts.set(id, salt);
+    this.#kept.clear();
+  }
+
+  /** The sandbox that the token belongs to */
+  find<A extends Accessed>(presented: string, among: readonly A[], kind: "envd" | "traffic"): A | undefined {
+    const given = Buffer.from(presented);
+    return among.find((accessed) => isSame(given, this.#of(accessed, kind)));
+  }
+
+  /** Includes the hash of the creator's token, so that revoking or rotating that one invalidates this one */
+  #of({ id, created_by: maker }: Accessed, kind: AccessKind): Buffer {
+    const hash = this.#tokens.hashOf(maker) ?? NO_MAKER;
+    const name = `${kind}\0${id}\0${maker}`;
+    const kept = this.#kept.get(name);
+    if (kept?.hash === hash) return kept.token;
+    const hmac = createHmac("sha256", this.#key).update(`${kind}\0${id}\0`).update(hash);
+    const salt = this.#salts.get(id);
+    if (salt) hmac.update("\0").update(salt);
+    const token = Buffer.from(hmac.digest("hex"));
+    // not cached: clients choose the upload ids and could fill the cache
+    if (kind === "upload") return token;
+    if (this.#kept.size >= MAX_KEPT) this.#kept.clear();
+    this.#kept.set(name, { hash, token });
+    return token;
+  }
+}
+
+function isSame(given: Buffer, right: Buffer): boolean {
+  return given.length === right.length && timingSafeEqual(given, right);
 }

@@ -1,10 +1,10 @@
-// Every change of state, in order, kept for a while so that a client that was away misses nothing.
+// Event journal: state changes in order, kept for a limited time so that a client can resume.
 
 import type { Event, EventType } from "../api/daemon.ts";
 import type { Db, Row } from "./db.ts";
 
 const KEEP = 10_000;
-/** how often the oldest are dropped, in events */
+/** pruning interval, in events */
 const PRUNE_EVERY = 500;
 
 export type NewEvent = {
@@ -25,8 +25,8 @@ export class EventLog {
   }
 
   /**
-   * Inside the transaction that makes the change, so that neither is there without the other. Listeners are only woken: what
-   * happened they read from the list, which a transaction that was taken back never changed.
+   * Call inside the transaction of the change, so that both are stored or neither. Listeners are only notified: they
+   * read events from the table, which a rolled-back transaction does not change.
    */
   append({ type, sandbox = null, snapshot = null, principal = null, reason = null, metadata = null }: NewEvent): void {
     const time = Date.now();
@@ -44,7 +44,7 @@ export class EventLog {
     return Number(this.#db.get("SELECT seq FROM sqlite_sequence WHERE name = 'events'")?.["seq"] ?? 0);
   }
 
-  /** In order, from the one after `since` on */
+  /** Events after `since`, in order */
   list({ since = 0, limit = KEEP }: { since?: number | undefined; limit?: number | undefined } = {}): Event[] {
     return this.#db.all("SELECT * FROM events WHERE id > ? ORDER BY id LIMIT ?", since, limit).map(eventOf);
   }

@@ -1,6 +1,6 @@
-// The tables. A change of them is a new entry at the end; what is there never changes.
+// Schema migrations. Append new entries at the end; never change an existing one.
 
-import { ForkdError } from "../errors.ts";
+import { ForkdError } from "@forkd/runtime/errors";
 import type { Db } from "./db.ts";
 
 const MIGRATIONS = [
@@ -97,23 +97,23 @@ const MIGRATIONS = [
      metadata TEXT
    ) STRICT;`,
 
-  // a workspace that goes on has the limit that it was made with
+  // a resumed workspace keeps its memory limit
   `ALTER TABLE workspaces ADD COLUMN memory_limit_mib INTEGER;`,
 
-  // a saved state is known by its id, whatever it is named; a snapshot that somebody was told of is not taken back
+  // saved states are referenced by id, not by tag; an announced snapshot is not removed at start
   `ALTER TABLE workspaces ADD COLUMN state_id TEXT;
    ALTER TABLE snapshots ADD COLUMN told INTEGER NOT NULL DEFAULT 0;`,
 
-  // the memory of a sandbox is found by its snapshot
+  // the memory file is found through the snapshot
   `ALTER TABLE sandboxes DROP COLUMN memory_path;`,
 
-  // a machine may have a disk
+  // machines with a disk
   `ALTER TABLE sandboxes ADD COLUMN disk_mib INTEGER;
    ALTER TABLE snapshots ADD COLUMN disk_mib INTEGER;`,
-  // a sandbox that goes on has the rules that it had
+  // an adopted sandbox keeps its network policy
   `ALTER TABLE sandboxes ADD COLUMN network TEXT NOT NULL DEFAULT '{"mode":"none","allow":[],"egressLimitBytes":null}';
    ALTER TABLE sandboxes ADD COLUMN egress_bytes INTEGER NOT NULL DEFAULT 0;`,
-  // whoever was started before was not confined; limits of the host are as they were asked for
+  // sandboxes of earlier versions are unconfined; host limits are stored as requested
   `ALTER TABLE sandboxes ADD COLUMN confinement TEXT NOT NULL DEFAULT 'none';
    ALTER TABLE sandboxes ADD COLUMN cpu_limit REAL;
    ALTER TABLE sandboxes ADD COLUMN cpu_weight INTEGER;
@@ -123,13 +123,34 @@ const MIGRATIONS = [
    ALTER TABLE workspaces ADD COLUMN cpu_weight INTEGER;
    ALTER TABLE workspaces ADD COLUMN pids_limit INTEGER;
    ALTER TABLE workspaces ADD COLUMN io_limit_mbps REAL;`,
-  // a sandbox that is adopted, and the forks of a branch, see the same folders of the host
+  // adopted sandboxes and forks of branches keep their shared folders
   `ALTER TABLE sandboxes ADD COLUMN shares TEXT NOT NULL DEFAULT '[]';
    ALTER TABLE snapshots ADD COLUMN shares TEXT NOT NULL DEFAULT '[]';`,
-  // a sandbox can sleep when its time is over, and wake up when it is used
+  // suspension on timeout, and resumption on use
   `ALTER TABLE sandboxes ADD COLUMN ttl_secs INTEGER;
    ALTER TABLE sandboxes ADD COLUMN on_timeout TEXT NOT NULL DEFAULT 'end';
    ALTER TABLE sandboxes ADD COLUMN auto_resume INTEGER NOT NULL DEFAULT 0;`,
+  // list order of sandboxes created within one second
+  `ALTER TABLE sandboxes ADD COLUMN created_at_ms INTEGER NOT NULL DEFAULT 0;
+   UPDATE sandboxes SET created_at_ms = created_at * 1000;`,
+  // suspension on timeout without memory
+  `ALTER TABLE sandboxes ADD COLUMN keep_memory INTEGER NOT NULL DEFAULT 1;`,
+  // rotation of a sandbox's access tokens
+  `CREATE TABLE access_salts (sandbox TEXT PRIMARY KEY, salt BLOB NOT NULL) STRICT;`,
+  // description of a snapshot
+  `ALTER TABLE snapshots ADD COLUMN description TEXT;`,
+  // `announced`: a client got the snapshot's tag while it was being written
+  `ALTER TABLE snapshots RENAME COLUMN told TO announced;`,
+  // logins to the dashboard
+  `CREATE TABLE ui_sessions (
+     hash TEXT PRIMARY KEY,
+     kind TEXT NOT NULL,
+     principal TEXT NOT NULL,
+     maker BLOB NOT NULL,
+     scope TEXT NOT NULL,
+     expires_at INTEGER NOT NULL,
+     session_secs INTEGER NOT NULL
+   ) STRICT;`,
 ];
 
 export function migrate(db: Db): void {

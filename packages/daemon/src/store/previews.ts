@@ -1,4 +1,4 @@
-// Preview links: what they open is written in them and signed, so nothing has to be remembered but the key.
+// Preview links: signed tokens that contain their grant, so only the key is stored.
 
 import { createHmac, timingSafeEqual } from "node:crypto";
 import { secretOf } from "./secret.ts";
@@ -6,10 +6,10 @@ import type { Db } from "./db.ts";
 import type { Tokens } from "./tokens.ts";
 
 const PREFIX = "fkp_";
-/** Longer ones are not ours */
+/** Longer tokens are rejected */
 const MAX_LENGTH = 1024;
 
-/** What a link opens, until when, and who made it */
+/** Target, expiry and creator of a link */
 export type Grant = { sandbox: string; port: number; expiresAtUnix: number; principal: string };
 
 export type Verified = { grant: Grant; isExpired: boolean };
@@ -25,7 +25,7 @@ export class Previews {
     this.#nowMs = opts.nowMs ?? Date.now;
   }
 
-  /** Whether it looks like one, valid or not */
+  /** Whether the text has the form of a preview token, valid or not */
   static isToken(text: string): boolean {
     return text.startsWith(PREFIX);
   }
@@ -37,7 +37,7 @@ export class Previews {
     return { token: `${PREFIX}${body}.${this.#sign(body, principal)}`, expiresAtUnix };
   }
 
-  /** null: it was not made here, or whoever made it has lost the token that allowed it */
+  /** null: invalid signature, or the creator's token was revoked or rotated */
   verify(token: string): Verified | null {
     if (token.length > MAX_LENGTH) return null;
     const [, body = "", signature = ""] = /^fkp_([\w-]+)\.([\w-]{43})$/.exec(token) ?? [];
@@ -47,20 +47,20 @@ export class Previews {
     return { grant, isExpired: grant.expiresAtUnix * 1000 <= this.#nowMs() };
   }
 
-  /** With the hash of its maker's token: a link ends when that is revoked or replaced */
+  /** Includes the hash of the creator's token, so that revoking or rotating it invalidates the link */
   #sign(body: string, principal: string): string {
     const maker = this.#tokens.hashOf(principal) ?? Buffer.alloc(0);
     return createHmac("sha256", this.#key).update(body).update("\0").update(maker).digest("base64url");
   }
 }
 
-/** Looked at before the signature, so it believes nothing; what it finds counts only with a signature that fits */
+/** Parses untrusted input before the signature check; the result counts only if the signature is valid */
 function parse(body: string): Grant | null {
   let fields: unknown;
   try {
     fields = JSON.parse(Buffer.from(body, "base64url").toString());
   } catch {
-    // no JSON: not made here
+    // not JSON, so not a token of this daemon
     return null;
   }
   if (!Array.isArray(fields)) return null;

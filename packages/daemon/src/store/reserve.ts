@@ -1,22 +1,21 @@
-// Room for the journal of a daemon that starts on a full disk: without it nobody could start the one that frees space.
+// Reserved disk space for the journal: without it a daemon could not start on a full disk to free space.
 
-import { rm, stat, statfs, writeFile } from "node:fs/promises";
+import { rm, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
+import { freeBytes } from "@forkd/runtime/host/free-space";
 
 const BYTES = 4 * 1024 * 1024;
 const FILE = "state.reserve";
 
-/** Gives the room back to the file system when there is little else */
+/** Frees the reserve if the disk is almost full */
 export async function releaseReserve(folder: string): Promise<void> {
-  const { bavail, bsize } = await statfs(folder);
-  if (bavail * bsize < BYTES) await rm(join(folder, FILE), { force: true });
+  if ((await freeBytes(folder)) < BYTES) await rm(join(folder, FILE), { force: true });
 }
 
-/** Takes the room when there is enough; a failure only means that there is none */
+/** Creates the reserve if the disk has enough space */
 export async function keepReserve(folder: string): Promise<void> {
   const path = join(folder, FILE);
-  const { bavail, bsize } = await statfs(folder);
-  if (bavail * bsize < 8 * BYTES || (await sizeOf(path)) === BYTES) return;
+  if ((await freeBytes(folder)) < 8 * BYTES || (await sizeOf(path)) === BYTES) return;
   await writeFile(path, Buffer.alloc(BYTES, 1), { mode: 0o600 });
 }
 

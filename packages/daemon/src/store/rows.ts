@@ -1,9 +1,9 @@
-// Rows as objects: text columns that hold JSON are parsed, nothing else is changed.
+// Table access with rows as objects; JSON columns are parsed.
 
 import type { SQLInputValue } from "node:sqlite";
 import type { Db, Row } from "./db.ts";
 
-/** One table whose rows are objects of type T; `json` names the columns that hold JSON */
+/** A table with rows of type T; `json`: columns that contain JSON */
 export class Table<T extends Record<string, unknown>> {
   readonly #db: Db;
   readonly #name: string;
@@ -39,7 +39,7 @@ export class Table<T extends Record<string, unknown>> {
     return row && this.#parse(row);
   }
 
-  /** Rows in which a column has a value */
+  /** Rows with the value in the column */
   where(column: keyof T & string, value: SQLInputValue): T[] {
     return this.#db.all(`SELECT * FROM ${this.#name} WHERE ${column} = ?`, value).map((row) => this.#parse(row));
   }

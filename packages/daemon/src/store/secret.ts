@@ -1,4 +1,4 @@
-// Keys with which the daemon signs: made once, and never told.
+// Signing keys of the daemon: generated once, never exposed.
 
 import { randomBytes } from "node:crypto";
 import type { Db } from "./db.ts";

@@ -1,13 +1,13 @@
-// What the daemon remembers of sandboxes, snapshots and workspaces.
+// Row types and tables of sandboxes, snapshots and workspaces.
 
 import type { Metadata } from "../api/common.ts";
 import type { SandboxInfo, SandboxState, Share } from "../api/sandbox.ts";
 import type { SnapshotStatus } from "../api/snapshot.ts";
-import type { NetworkPolicy } from "../net/policy.ts";
+import type { NetworkPolicy } from "@forkd/runtime/egress/policy";
 import type { Db } from "./db.ts";
 import { Table } from "./rows.ts";
 
-/** null: none */
+/** null: no limit */
 type LimitColumns = Pick<SandboxInfo, "memory_limit_mib" | "cpu_limit" | "cpu_weight" | "pids_limit" | "io_limit_mbps">;
 
 export type SandboxRow = LimitColumns & {
@@ -19,7 +19,7 @@ export type SandboxRow = LimitColumns & {
   reason: string | null;
   pid: number;
   start_time: string;
-  /** boot of the host it runs in */
+  /** boot id of the host when the VM started */
   boot_id: string;
   memory_mib: number;
   vcpus: number;
@@ -33,18 +33,21 @@ export type SandboxRow = LimitColumns & {
   metadata: Metadata;
   fork_ms: number;
   created_at: number;
+  created_at_ms: number;
   last_active: number;
   expires_at: number | null;
-  /** what it was last given; it has as long again when it wakes up */
+  /** lifetime as last set; it starts anew on resume */
   ttl_secs: number | null;
   idle_timeout_secs: number | null;
   on_timeout: SandboxInfo["on_timeout"];
-  /** 1: it wakes up when it is used */
+  /** 1: resume on use */
   auto_resume: number;
+  /** 0: a suspension on timeout ends all programs first */
+  keep_memory: number;
   branch_count: number;
   last_branch_path: string | null;
   network: NetworkPolicy;
-  /** what left it, or may have by now, where that is limited */
+  /** egress, journaled ahead in steps: after a crash the sandbox still cannot exceed its limit */
   egress_bytes: number;
   created_by: string;
   warnings: string[];
@@ -55,10 +58,10 @@ export type SnapshotRow = {
   tag: string;
   status: SnapshotStatus;
   error: string | null;
-  /** 1: goes when nothing needs it */
+  /** 1: collected when nothing needs it */
   ephemeral: number;
-  /** 1: a client knows of it although it may not be complete */
-  told: number;
+  /** 1: a client has got the tag although the snapshot may be incomplete */
+  announced: number;
   image: string | null;
   memory_mib: number;
   vcpus: number;
@@ -68,9 +71,10 @@ export type SnapshotRow = {
   pause_ms: number | null;
   delta_bytes: number | null;
   pool: number;
-  /** of the sandbox from which it was branched */
+  /** shares of the sandbox from which it was branched */
   shares: Share[];
   metadata: Metadata;
+  description: string | null;
   warnings: string[];
   created_by: string;
   created_at: number;
@@ -81,7 +85,7 @@ export type WorkspaceRow = LimitColumns & {
   name: string;
   source_snapshot_tag: string;
   state_tag: string | null;
-  /** the snapshot of its saved state */
+  /** snapshot id of the saved state */
   state_id: string | null;
   sandbox_id: string | null;
   created_at: number;

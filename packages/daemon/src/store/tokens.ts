@@ -1,30 +1,39 @@
-// Tokens: only their hashes are stored, and every comparison takes the same time.
+// API tokens: only hashes are stored, and comparisons take constant time.
 
 import { createHash, randomBytes, timingSafeEqual } from "node:crypto";
 import { open } from "node:fs/promises";
-import { ForkdError, messageOf } from "../errors.ts";
-import type { CreateToken, NewToken, Scope, TokenInfo } from "../api/daemon.ts";
+import { ForkdError, messageOf } from "@forkd/runtime/errors";
+import type { Scope } from "../api/common.ts";
+import type { CreateToken, NewToken, TokenInfo } from "../api/daemon.ts";
 import type { Db, Row } from "./db.ts";
+import { notFound } from "@forkd/runtime/util/not-found";
 
 const PREFIX = "fkd_";
-/** The same token in the form that E2B's SDKs ask of an API key */
+/** Token in the form that E2B's SDKs require of an API key */
 const E2B_FORM = /^e2b_([0-9a-f]{64})$/;
 const TOKEN_BYTES = 32;
 const MIN_BYTES = 16;
 const MAX_FILE_BYTES = 4096;
 const LAST_USED_STEP_SECS = 60;
-/** The names under which the Unix socket and the token file act */
+/** Principal names of the Unix socket and of the token file */
 const LOCAL = "local";
 export const TOKEN_FILE = "token-file";
 
-export type Identity = { name: string; scope: Scope; maxSandboxes: number | null };
+/** Access method of a client without an API token */
+export type Via = "preview" | "envd" | "signature" | "traffic" | "public" | "upload" | "ui";
+
+/**
+ * `via`: `name` is the token that issued the link or access token, and its rights apply; `opens`: the sandbox;
+ * `session`: that of the dashboard
+ */
+export type Identity = { name: string; scope: Scope; maxSandboxes: number | null; via?: Via; opens?: string; session?: string };
 
 type Known = TokenInfo & { hash: Buffer };
 
 export class Tokens {
   readonly #db: Db;
   readonly #now: () => number;
-  /** all of them, by name: every request compares with each */
+  /** all tokens by name, in memory: every request compares with each */
   readonly #stored = new Map<string, Known>();
   #fromFile: Known | null = null;
 
@@ -64,7 +73,7 @@ export class Tokens {
     return { ...info(known), token };
   }
 
-  /** The old value ends at once */
+  /** The old value becomes invalid immediately */
   rotate(name: string): NewToken {
     const known = this.#get(name);
     const token = newSecret();
@@ -86,7 +95,7 @@ export class Tokens {
       .sort((a, b) => (a.name < b.name ? -1 : 1));
   }
 
-  /** Whose token it is. Always hashes, always compares with all: the time says nothing about how near a guess is */
+  /** Identity of a token. Always hashes and compares with all tokens: the time must not depend on the guess */
   find(presented: string): Identity | null {
     const hash = hashOf(presented);
     let found: Known | null = null;
@@ -96,18 +105,23 @@ export class Tokens {
     return { name: found.name, scope: found.scope, maxSandboxes: found.max_sandboxes };
   }
 
-  /** Whether a text is one of them; unlike find, nobody is said to have used it */
+  /** Whether the text is a token; unlike find(), does not update its last use */
   knows(presented: string): boolean {
     const hash = hashOf(presented);
     return this.#all().reduce((known, { hash: other }) => timingSafeEqual(other, hash) || known, false);
   }
 
-  /** The hash of the token by this name; null: there is none */
+  /** Hash of the token with this name; null: no such token */
   hashOf(name: string): Buffer | null {
-    return this.#all().find((known) => known.name === name)?.hash ?? null;
+    return (name === TOKEN_FILE ? this.#fromFile : this.#stored.get(name))?.hash ?? null;
   }
 
-  /** Takes the token of the file in place of the one before, and says whether it is another; when the file is no good, nothing changes */
+  /** Limit of live sandboxes of the token with this name; null: no limit, or no such token */
+  maxSandboxesOf(name: string): number | null {
+    return this.#stored.get(name)?.max_sandboxes ?? null;
+  }
+
+  /** Loads the token of the file; returns whether it changed. If the file is invalid, throws and keeps the old token */
   async loadFile(path: string): Promise<boolean> {
     const hash = hashOf(await readTokenFile(path));
     if (this.#fromFile && timingSafeEqual(this.#fromFile.hash, hash)) return false;
@@ -134,10 +148,10 @@ export class Tokens {
       throw new ForkdError("BAD_REQUEST", "Cannot change the token of the token file: the file is its only source.", {
         hint: "Write another token into the file and send the daemon SIGHUP.",
       });
-    throw new ForkdError("NOT_FOUND", `There is no token ${name}.`, { hint: "List them with 'forkd token ls'." });
+    throw notFound("token", name, this.#stored.keys());
   }
 
-  /** A token that was revoked must not come back with a power cut */
+  /** Durable: a power failure must not restore a revoked token */
   #write(sql: string, ...values: (string | number | Uint8Array | null)[]): void {
     this.#db.durably(() => this.#db.run(sql, ...values));
   }

@@ -1,4 +1,4 @@
-// The document that others generate clients from.
+// The OpenAPI document, from which clients are generated.
 
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
@@ -29,14 +29,14 @@ function operation(name: string): Operation {
   return found;
 }
 
-/** Every object of the document */
+/** Every object in the document */
 function* objectsOf(value: unknown): Generator<Record<string, unknown>> {
   if (typeof value !== "object" || value === null) return;
   if (!Array.isArray(value)) yield value as Record<string, unknown>;
   for (const item of Object.values(value)) yield* objectsOf(item);
 }
 
-test("every route is an operation of its own name, once", () => {
+test("every route is one operation with a unique name", () => {
   assert.deepEqual(operations.map(({ operationId }) => operationId).sort(), Object.keys(routes).sort());
   for (const [name, route] of Object.entries<Route>(routes)) {
     const path = route.path.replaceAll(/:(\w+)/g, "{$1}").replace("*", "{path}");
@@ -47,7 +47,7 @@ test("every route is an operation of its own name, once", () => {
   }
 });
 
-test("every reference leads somewhere", () => {
+test("every reference resolves", () => {
   let count = 0;
   for (const { $ref } of objectsOf(document)) {
     if (typeof $ref !== "string") continue;
@@ -79,7 +79,7 @@ test("every part of a path is a required parameter", () => {
   }
 });
 
-test("the media types of what is not JSON", () => {
+test("the media types of bodies other than JSON", () => {
   const types = (name: string, status: string) => Object.keys(operation(name).responses[status]?.content ?? {});
   assert.deepEqual(types("getMetrics", "200"), ["text/plain"]);
   assert.deepEqual(types("readFile", "200"), ["application/octet-stream"]);
@@ -90,7 +90,7 @@ test("the media types of what is not JSON", () => {
   assert.deepEqual(Object.keys(operation("writeFile").requestBody?.content ?? {}), ["application/octet-stream"]);
 });
 
-test("requests are described as sent, answers as they come", () => {
+test("requests are described by their input form, answers by their output form", () => {
   const { CreateSandboxes, Token } = (document["components"] as { schemas: Record<string, { required: string[] }> }).schemas;
   assert.deepEqual(CreateSandboxes?.required, ["snapshot_tag"]);
   assert.ok(Token?.required.includes("scope"));
@@ -98,7 +98,7 @@ test("requests are described as sent, answers as they come", () => {
   assert.equal(operation("evalCode").requestBody?.required, true);
 });
 
-test("a POST takes an Idempotency-Key, and every operation names its errors", () => {
+test("a POST accepts an Idempotency-Key, and every operation lists its errors", () => {
   for (const { operationId, parameters = [], responses } of operations) {
     const hasKey = parameters.some(({ $ref }) => $ref === "#/components/parameters/IdempotencyKey");
     const route = (routes as Record<string, Route>)[operationId];
@@ -107,7 +107,7 @@ test("a POST takes an Idempotency-Key, and every operation names its errors", ()
   }
 });
 
-test("it is the same every time, and what is committed follows from it", async () => {
+test("it is reproducible, and the committed files match it", async () => {
   assert.equal(JSON.stringify(buildOpenapi()), JSON.stringify(document));
   const { stdout } = await promisify(execFile)(process.execPath, [join(root, "scripts/gen.ts"), "--check"]);
   assert.equal(stdout, "generated: ok\n");

@@ -5,22 +5,23 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, it } from "node:test";
 import { promisify } from "node:util";
-import { findProgram } from "../../src/util/find-program.ts";
+import { patience } from "../../../../tests/helpers/patience.ts";
+import { findProgram } from "@forkd/runtime/util/find-program";
 import { ABORT_SECS, readRepo, root, settingsOf, unknownVariables } from "./files.ts";
 
 const DOCKER_STOP_SECS = 10;
-/** Made in the build stage, not part of the repository */
+/** Created in the build stage, not in the repository */
 const BUILT = ["node_modules", "dist", "guest-kernels"];
 
 describe("container image", () => {
-  it("copies only what is there", async () => {
+  it("copies only existing files", async () => {
     const sources = (await instructions("COPY")).flatMap((text) => text.split(/\s+/).slice(0, -1));
     const paths = sources.filter((word) => !word.startsWith("--")).map((path) => path.replace("/opt/forkd/", ""));
     assert.ok(paths.length > 10);
     for (const path of paths) if (!BUILT.includes(path)) await access(join(root, path));
   });
 
-  it("has each part that the daemon looks for", async () => {
+  it("has each part that the daemon needs", async () => {
     const final = (await instructions("COPY")).filter((text) => text.startsWith("--from=build"));
     for (const part of ["forkd", "node_modules", "packages", "bench", "dist", "guest/kernels"])
       assert.ok(
@@ -29,7 +30,7 @@ describe("container image", () => {
       );
   });
 
-  it("builds on fixed versions", async () => {
+  it("builds on pinned versions", async () => {
     const bases = await instructions("FROM");
     assert.equal(bases.length, 2);
     for (const base of bases) assert.match(base, /^debian:12-slim( AS \w+)?$/);
@@ -46,7 +47,7 @@ describe("container image", () => {
     assert.match(users.at(-1) ?? "", /^[1-9]\d*:[1-9]\d*$/);
   });
 
-  it("starts by default, and listens where nobody else gets to", async () => {
+  it("starts by default, and listens only inside the container", async () => {
     const env = await environment();
     assert.deepEqual(await unknownVariables(Object.keys(env)), []);
     assert.equal((await settingsOf(env)).bind, "127.0.0.1:8889");
@@ -54,18 +55,18 @@ describe("container image", () => {
     assert.deepEqual(await instructions("EXPOSE"), ["8889"]);
   });
 
-  it("stops in order within the time that docker gives", async () => {
+  it("stops properly within the time that docker gives", async () => {
     const { drainSecs } = await settingsOf(await environment());
     assert.ok(drainSecs + ABORT_SECS < DOCKER_STOP_SECS);
     assert.deepEqual(await instructions("STOPSIGNAL"), ["SIGTERM"]);
   });
 
-  it("asks /healthz for its health", async () => {
+  it("uses /healthz for its health", async () => {
     const [check = ""] = await instructions("HEALTHCHECK");
     assert.match(check, /'\/healthz'/);
     const argv = JSON.parse(check.slice(check.indexOf("CMD ") + 4)) as string[];
-    // nobody listens there, which must be a failure and not a crash or a wait
-    const run = promisify(execFile)(process.execPath, argv.slice(1), { env: { FORKD_RUN: "/nonexistent" }, timeout: 10_000 });
+    // no daemon listens in this folder: the check must fail, not crash or hang
+    const run = promisify(execFile)(process.execPath, argv.slice(1), { env: { FORKD_RUN: "/nonexistent" }, timeout: patience() });
     await assert.rejects(run, (error: Error & { code?: unknown }) => error.code === 1);
   });
 });
@@ -80,7 +81,7 @@ describe("container entry point", () => {
     await promisify(execFile)(shellcheck, [join(root, "deploy", "docker", "entrypoint.sh")]);
   });
 
-  it("fills an empty store, closes it to others and becomes the command", async (t) => {
+  it("fills an empty store, restricts it to its user and becomes the command", async (t) => {
     const { entry, home } = await fakeImage(t.after.bind(t));
     await mkdir(home, { mode: 0o755 });
     await chmod(home, 0o775);
@@ -89,7 +90,7 @@ describe("container entry point", () => {
     assert.equal((await stat(home)).mode & 0o777, 0o700);
   });
 
-  it("leaves a store with a guest kernel as it is", async (t) => {
+  it("does not change a store with a guest kernel", async (t) => {
     const { entry, home } = await fakeImage(t.after.bind(t));
     await mkdir(join(home, "guest-kernels"), { recursive: true });
     await writeFile(join(home, "guest-kernels", "current"), "own");
@@ -114,7 +115,7 @@ async function enter(entry: string, home: string): Promise<string> {
   return (await promisify(execFile)("/bin/sh", [entry, "echo", "hello"], { env })).stdout;
 }
 
-/** The arguments of each instruction of that name, continued lines joined */
+/** Arguments of each instruction of that name, with continued lines joined */
 async function instructions(name: string): Promise<string[]> {
   const text = (await readRepo("deploy/docker/Dockerfile")).replace(/^#.*\n/gm, "").replace(/\\\n\s*/g, "");
   return text.split("\n").flatMap((line) => (line.startsWith(`${name} `) ? [line.slice(name.length + 1).trim()] : []));

@@ -35,11 +35,11 @@ describe("kubernetes manifest, as text", () => {
     assert.match(text, /openssl rand -hex 32/);
   });
 
-  it("asks for no privileges", async () => {
+  it("requests no privileges", async () => {
     assert.doesNotMatch(await readRepo(FILE), /privileged: true|hostPath:|hostNetwork: true|hostPID: true|allowPrivilegeEscalation: true/);
   });
 
-  it("names versions of images", async () => {
+  it("pins versions of images", async () => {
     const images = [...(await readRepo(FILE)).matchAll(/^\s*image: (\S+)$/gm)].map((match) => match[1] ?? "");
     assert.ok(images.length > 0);
     for (const image of images) assert.match(image, /:\d+\.\d+\.\d+$/);
@@ -106,7 +106,7 @@ describe("kubernetes manifest, parsed", () => {
 
   check("has settings that the daemon takes, and time to stop", async (find) => {
     const pod = podOf(find);
-    // variables that Kubernetes would add for the service are no settings
+    // the variables that Kubernetes adds for the service would be read as settings
     assert.equal(pod.enableServiceLinks, false);
     const env = Object.fromEntries((pod.containers[0]?.env ?? []).map(({ name, value }) => [name, value]));
     assert.deepEqual(await unknownVariables(Object.keys(env)), []);

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { ERROR_CODES } from "../../src/errors.ts";
+import { ERROR_CODES } from "@forkd/runtime/errors";
 import { Metrics } from "../../src/observe/metrics.ts";
 import { readRepo, settingNames } from "./files.ts";
 
@@ -40,7 +40,7 @@ describe("docs/operations.md", () => {
   });
 });
 
-/** Rows of the first table below a heading, without its head */
+/** Rows of the first table below a heading, without the header row */
 function tableUnder(text: string, heading: string): string[] {
   const section = text.split(/^## /m).find((part) => part.startsWith(`${heading}\n`)) ?? "";
   const lines = section.split("\n");

@@ -5,8 +5,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, it } from "node:test";
 import { promisify } from "node:util";
-import { CONTROLLERS } from "../../src/host/own-group.ts";
-import { findProgram } from "../../src/util/find-program.ts";
+import { CONTROLLERS } from "@forkd/runtime/host/own-group";
+import { findProgram } from "@forkd/runtime/util/find-program";
 import { ABORT_SECS, readRepo, root, settingsOf, unknownVariables } from "./files.ts";
 
 const UNITS = ["forkd.service", "forkd-user.service"];
@@ -21,17 +21,17 @@ describe("systemd units", () => {
       }
       const dir = await mkdtemp(join(tmpdir(), "forkd-unit-"));
       t.after(async () => rm(dir, { recursive: true, force: true }));
-      // it also looks for the program, which is not installed here
-      const unit = (await readRepo(`deploy/systemd/${name}`)).replace(/^ExecStart=\S+/m, `ExecStart=${join(root, "forkd")}`);
+      // systemd-analyze also checks that the program exists, and it is not installed here
+      const unit = (await readRepo(`deploy/systemd/${name}`)).replace(/^ExecStart=\S+/m, `ExecStart="${join(root, "forkd")}"`);
       await writeFile(join(dir, name), unit);
       const manager = name === "forkd-user.service" ? "--user" : "--system";
       const env = { ...process.env, XDG_RUNTIME_DIR: dir, HOME: dir };
       const { stderr } = await promisify(execFile)(analyze, ["verify", "--man=no", manager, join(dir, name)], { env });
-      // what it does not know it only mentions
+      // unknown settings are only warnings, so check the output too
       assert.doesNotMatch(stderr, new RegExp(`${name}:`));
     });
 
-    it(`${name} waits longer than requests are drained`, async () => {
+    it(`${name} waits longer than the daemon drains requests`, async () => {
       const unit = await readUnit(name);
       const { drainSecs } = await settingsOf(unit.environment);
       const [stop = ""] = unit.get("TimeoutStopSec");
@@ -39,7 +39,7 @@ describe("systemd units", () => {
       assert.ok(Number.parseInt(stop, 10) > drainSecs + ABORT_SECS, `${stop} is not more than ${drainSecs} + ${ABORT_SECS} s`);
     });
 
-    it(`${name} leaves the VMs and their sockets alone when the daemon stops`, async () => {
+    it(`${name} keeps the VMs and their sockets when the daemon stops`, async () => {
       const unit = await readUnit(name);
       assert.deepEqual(unit.get("KillMode"), ["process"]);
       assert.deepEqual(unit.get("RuntimeDirectoryPreserve"), ["yes"]);
@@ -47,7 +47,7 @@ describe("systemd units", () => {
       assert.deepEqual(unit.get("ExecReload"), ["/bin/kill -HUP $MAINPID"]);
     });
 
-    it(`${name} sets only variables that mean something`, async () => {
+    it(`${name} sets only known variables`, async () => {
       const { environment } = await readUnit(name);
       assert.deepEqual(await unknownVariables(Object.keys(environment)), []);
     });
@@ -61,7 +61,7 @@ describe("systemd units", () => {
     assert.deepEqual(unit.get("AmbientCapabilities"), [""]);
   });
 
-  it("the units let forkd limit single sandboxes, and confine their VMMs", async () => {
+  it("the units allow forkd to limit single sandboxes, and to confine their VMMs", async () => {
     for (const name of UNITS) {
       const unit = await readUnit(name);
       const [delegated = ""] = unit.get("Delegate");

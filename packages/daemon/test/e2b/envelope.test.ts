@@ -2,10 +2,10 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { ForkdError } from "../../src/errors.ts";
+import { ForkdError } from "@forkd/runtime/errors";
 import { ending, envelope, isStreamType, unwrapped } from "../../src/e2b/envd/envelope.ts";
 
-test("an envelope is flags, length and JSON, as the SDKs were seen to read it", () => {
+test("an envelope is flags, length and JSON, as the SDKs read it", () => {
   const whole = envelope({ event: { start: { pid: 2623 } } });
   assert.equal(whole.subarray(0, 5).toString("hex"), "0000000020");
   assert.equal(whole.subarray(5).toString(), '{"event":{"start":{"pid":2623}}}');
@@ -15,7 +15,7 @@ test("an envelope is flags, length and JSON, as the SDKs were seen to read it", 
   assert.deepEqual(JSON.parse(failed.subarray(5).toString()), { error: { code: "not_found", message: "ä" } });
 });
 
-test("a request is one whole envelope, and not compressed", () => {
+test("a request is one complete, uncompressed envelope", () => {
   assert.equal(unwrapped(envelope({ a: 1 })).toString(), '{"a":1}');
   const compressed = envelope({ a: 1 }, 1);
   for (const wrong of [
@@ -31,7 +31,7 @@ test("a request is one whole envelope, and not compressed", () => {
     );
 });
 
-test("streams are known by their type", () => {
+test("streams are recognised by their type", () => {
   assert.ok(isStreamType("application/connect+json; charset=utf-8"));
   for (const other of [undefined, "application/json", "application/connect+proto"]) assert.ok(!isStreamType(other));
 });

@@ -1,15 +1,15 @@
-// E2B's code interpreter: the lines that its clients read, and what becomes of a request.
+// E2B's code interpreter: its output lines, and the life of a request.
 
 import assert from "node:assert/strict";
 import { test, type TestContext } from "node:test";
-import { ForkdError } from "../../src/errors.ts";
+import { ForkdError } from "@forkd/runtime/errors";
 import { executionLines, lineOf, type Line } from "../../src/e2b/interpreter/lines.ts";
-import { fakeManager, sandboxInfo } from "../http/helpers/fake-manager.ts";
-import { serve, type Fixture } from "../http/helpers/serve.ts";
+import { fakeManager, sandboxInfo } from "../helpers/fake-manager.ts";
+import { serve, type Fixture } from "../helpers/serve.ts";
 import type { ContextInfo } from "../../src/api/contexts.ts";
 import type { EvalEnd, EvalRequest } from "../../src/api/exec.ts";
-import type { ManagerApi } from "../../src/http/services.ts";
-import type { EvalEvent } from "../../src/manager/running-eval.ts";
+import type { ManagerApi } from "../../src/service/manager.ts";
+import type { EvalEvent } from "../../src/service/running-eval.ts";
 
 const ID = "sb-abcdefgh234567xy";
 const HEADERS = { "e2b-sandbox-id": "sbabcdefgh234567xy", "e2b-sandbox-port": "49999" };
@@ -53,7 +53,7 @@ test("output, displays and the value, in the order in which clients expect them"
   ]);
 });
 
-test("an error of the code, and one of ours", async () => {
+test("an error of the code, and one of forkd", async () => {
   const error = { error: "ValueError: no: way", error_type: "ValueError", traceback: "Traceback…", exit_code: 1 };
   const lines = await linesOf({ event: "end", data: { ...END, ...error } });
   assert.deepEqual(lines[1], { type: "error", name: "ValueError", value: "no: way", traceback: "Traceback…" });
@@ -67,7 +67,7 @@ test("an error of the code, and one of ours", async () => {
   await assert.rejects(linesOf(new ForkdError("AGENT_LOST", "gone")), { code: "AGENT_LOST" }, "a sandbox that has gone breaks the stream");
 });
 
-test("a line is ASCII, and says the same", () => {
+test("a line is ASCII with the same content", () => {
   const line = { type: "stdout", text: "ä 🎉 \u2028 '\n" };
   const text = lineOf(line);
   assert.match(text, /^[\x20-\x7e]+\n$/);
@@ -78,7 +78,7 @@ type Asked = { request?: EvalRequest; ensured?: string; restarted?: string };
 
 async function interpreter(t: TestContext, contexts: ContextInfo[] = [PYTHON]): Promise<Fixture & { asked: Asked }> {
   const asked: Asked = {};
-  const sandbox = { ...sandboxInfo(ID), created_by: "ci", metadata: {}, created_at_unix: 1, expires_at_unix: null };
+  const sandbox = { ...sandboxInfo(ID), created_by: "ci", metadata: {}, created_at_unix_ms: 1, expires_at_unix: null };
   const parts: Partial<ManagerApi["contexts"]> = {
     list: async () => contexts,
     create: async (_id, { language, cwd = "/" }) => {
@@ -97,9 +97,8 @@ async function interpreter(t: TestContext, contexts: ContextInfo[] = [PYTHON]): 
   };
   const manager = fakeManager({
     sandboxes: { get: () => sandbox },
-    ports: { open: ((id: string) => ({ id, close: () => undefined })) as unknown as ManagerApi["ports"]["open"] },
     contexts: parts,
-    inside: {
+    execution: {
       evalEvents: (_id, request) => {
         asked.request = request;
         return { events: said({ event: "end", data: END }), close: () => undefined };
@@ -109,7 +108,7 @@ async function interpreter(t: TestContext, contexts: ContextInfo[] = [PYTHON]): 
   return { ...(await serve(t, { manager })), asked };
 }
 
-test("code runs in the context that is named, else in that of its language, with variables of its own", async (t) => {
+test("code runs in the named context, else in that of its language, with its own variables", async (t) => {
   const { ask, asked } = await interpreter(t);
   const run = async (body: object): Promise<{ status: number; text: string }> =>
     ask("/execute", { method: "POST", headers: HEADERS, body });
@@ -128,16 +127,35 @@ test("code runs in the context that is named, else in that of its language, with
     [404, "Context no not found"],
   );
   assert.equal((await run({ code: "1", context_id: "python", language: "python" })).status, 400);
-  assert.match((await run({ code: "1", language: "r" })).text, /"r".*python, javascript and bash/);
+  const ours = { typescript: "typescript", ts: "typescript", R: "r", java: "java" };
+  for (const [theirs, language] of Object.entries(ours)) {
+    await run({ code: "1", language: theirs });
+    assert.equal(asked.request?.context, language);
+  }
+  const unknown = await run({ code: "1", language: "cobol" });
+  assert.deepEqual([unknown.status, /"cobol".*python, javascript, typescript, r, java and bash/.test(unknown.text)], [404, true]);
 });
 
-test("an interpreter that has ended is put up again", async (t) => {
+test("indented Python loses the indentation of its first line, other languages keep it", async (t) => {
+  const { ask, asked } = await interpreter(t, [PYTHON, { ...PYTHON, id: "node", language: "node" }]);
+  const sent = async (body: object): Promise<string | undefined> => {
+    await ask("/execute", { method: "POST", headers: HEADERS, body });
+    return asked.request?.code;
+  };
+  assert.equal(await sent({ code: "\n  \n    if x:\n        y\n  z\n    w" }), "\n  \nif x:\n    y\n  z\nw");
+  assert.equal(await sent({ code: "\tx = 1\n\tx", context_id: "python" }), "x = 1\nx");
+  for (const code of ["x\n  y", "", "\n"]) assert.equal(await sent({ code }), code);
+  assert.equal(await sent({ code: "  x\n  y", language: "js" }), "  x\n  y");
+  assert.equal(await sent({ code: "  x\n  y", context_id: "node" }), "  x\n  y");
+});
+
+test("an interpreter that has ended is restarted", async (t) => {
   const { ask, asked } = await interpreter(t, [{ ...PYTHON, state: "ended" }]);
   await ask("/execute", { method: "POST", headers: HEADERS, body: { code: "1", context_id: "python" } });
   assert.equal(asked.restarted, "python");
 });
 
-test("contexts are listed, made, restarted and removed", async (t) => {
+test("contexts are listed, created, restarted and removed", async (t) => {
   const { ask, asked } = await interpreter(t, [PYTHON, { ...PYTHON, id: "node", language: "node" }]);
   const listed = await ask("/contexts", { headers: HEADERS });
   assert.deepEqual(JSON.parse(listed.text), [

@@ -1,10 +1,10 @@
-// What headers say about a file.
+// File metadata in request headers.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { metadataIn } from "../../src/e2b/envd/metadata.ts";
 
-test("metadata is in the headers of that name, and in no others", () => {
+test("metadata is read from its headers, and from no others", () => {
   const others = { "content-type": ["x"], "x-metadata-": ["nobody's"], "x-metadatum": ["2"] };
   assert.deepEqual(metadataIn({ ...others, "x-metadata-a": ["1", "later"], "x-metadata-b-c": [""] }), { a: "1", "b-c": "" });
   assert.deepEqual(metadataIn({}), {});

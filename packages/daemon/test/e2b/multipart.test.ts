@@ -1,8 +1,8 @@
-// Forms, however they are cut into pieces.
+// Multipart forms, split at arbitrary positions.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { ForkdError } from "../../src/errors.ts";
+import { ForkdError } from "@forkd/runtime/errors";
 import { boundaryOf, readParts } from "../../src/e2b/envd/multipart.ts";
 
 const FORM = [
@@ -28,7 +28,7 @@ async function read(text: string, size: number): Promise<unknown[]> {
   return parts;
 }
 
-test("every part comes whole, whatever the pieces are", async () => {
+test("every part is complete, for any split of the bytes", async () => {
   const expected = [
     ["file", '/a/ä "b"\r.txt', "one\r\n--not\r\n-"],
     ["other", undefined, ""],
@@ -37,13 +37,13 @@ test("every part comes whole, whatever the pieces are", async () => {
   for (let size = 1; size < FORM.length + 10; size++) assert.deepEqual(await read(FORM, size), expected, `pieces of ${size}`);
 });
 
-test("what nobody read of a part is passed over", async () => {
+test("the unread rest of a part is skipped", async () => {
   const names: string[] = [];
   for await (const { name } of readParts(cut(FORM, 7), "B")) names.push(name);
   assert.deepEqual(names, ["file", "other", "file"]);
 });
 
-test("a form that is cut off or malformed is refused", async () => {
+test("a truncated or malformed form is refused", async () => {
   const isBad = (error: unknown): boolean => error instanceof ForkdError && error.code === "BAD_REQUEST";
   for (const wrong of [
     "",
@@ -57,7 +57,7 @@ test("a form that is cut off or malformed is refused", async () => {
     await assert.rejects(read(wrong, 1000), isBad, JSON.stringify(wrong.slice(0, 30)));
 });
 
-test("the boundary is in the type", () => {
+test("the boundary is read from the type", () => {
   assert.equal(boundaryOf('multipart/form-data; boundary="a b"; x=y'), "a b");
   assert.equal(boundaryOf("Multipart/Form-Data;boundary=----x"), "----x");
   for (const other of [undefined, "application/octet-stream", "multipart/mixed; boundary=x"]) assert.equal(boundaryOf(other), null);

@@ -1,4 +1,4 @@
-// Files of templates: kept whole, packed or not, and under names that are no paths.
+// Files of templates: complete, compressed or not, and stored under names that are no paths.
 
 import assert from "node:assert/strict";
 import { readdir, utimes } from "node:fs/promises";
@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { gzipSync } from "node:zlib";
 import { Uploads } from "../../src/e2b/templates/uploads.ts";
-import { tempDir } from "../http/helpers/serve.ts";
+import { serve, tempDir } from "../helpers/serve.ts";
 
 async function* pieces(...content: Uint8Array[]): AsyncGenerator<Uint8Array> {
   yield* content;
@@ -16,7 +16,7 @@ async function text(content: AsyncIterable<Uint8Array>): Promise<string> {
   return Buffer.concat(await Array.fromAsync(content)).toString();
 }
 
-test("what was sent is read again, unpacked", async (t) => {
+test("an upload is read again, decompressed", async (t) => {
   const uploads = new Uploads(join(await tempDir(t), "files"));
   assert.equal(await uploads.has("a", "1"), false);
   await uploads.write("a", "1", pieces(Buffer.from("as "), Buffer.from("it is")));
@@ -27,7 +27,7 @@ test("what was sent is read again, unpacked", async (t) => {
   await assert.rejects(uploads.read("b", "1"), /were not sent/);
 });
 
-test("what breaks off leaves nothing, and what nobody uses goes", async (t) => {
+test("an interrupted upload leaves nothing, and an unused one is removed", async (t) => {
   const folder = join(await tempDir(t), "files");
   const uploads = new Uploads(folder);
   const broken = async function* (): AsyncGenerator<Uint8Array> {
@@ -41,4 +41,46 @@ test("what breaks off leaves nothing, and what nobody uses goes", async (t) => {
   await utimes(join(folder, name), new Date(0), new Date(0));
   await uploads.write("a", "2", pieces(Buffer.from("new")));
   assert.deepEqual([await uploads.has("a", "1"), await uploads.has("a", "2")], [false, true]);
+});
+
+test("of many files the least recently used are removed", async (t) => {
+  const folder = join(await tempDir(t), "files");
+  const uploads = new Uploads(folder);
+  for (let at = 0; at < 257; at++) {
+    await uploads.write("a", String(at), pieces(Buffer.from("x")));
+    // reading a file keeps it from eviction
+    if (at > 0) await uploads.read("a", "0").then(async (content) => text(content));
+  }
+  assert.equal((await readdir(folder)).length, 256);
+  assert.deepEqual([await uploads.has("a", "0"), await uploads.has("a", "1"), await uploads.has("a", "256")], [true, false, true]);
+});
+
+test("uploads are received a few at a time", async (t) => {
+  const uploads = new Uploads(join(await tempDir(t), "files"));
+  const open = Promise.withResolvers<void>();
+  const slow = async function* (): AsyncGenerator<Uint8Array> {
+    yield Buffer.from("half");
+    await open.promise;
+  };
+  const under = Array.from({ length: 4 }, async (_, at) => uploads.write("a", String(at), slow()));
+  await assert.rejects(uploads.write("a", "5", pieces(Buffer.from("x"))), { code: "BUSY" });
+  open.resolve();
+  await Promise.all(under);
+  await uploads.write("a", "5", pieces(Buffer.from("x")));
+});
+
+test("an upload address is valid for an hour, and for nothing else", async (t) => {
+  t.mock.timers.enable({ apis: ["Date"], now: 1_800_000_000_000 });
+  const { ask, services } = await serve(t);
+  const { token: key } = services.tokens.create({ name: "ci", scope: "admin", max_sandboxes: null });
+  const { url } = (await ask("/templates/shop/files/abc", { tcp: true, headers: { "x-api-key": key } })).json();
+  const address = new URL(String(url));
+  const put = async (query: URLSearchParams): Promise<number> =>
+    (await ask(`${address.pathname}?${query.toString()}`, { tcp: true, method: "PUT", body: Buffer.from("x") })).status;
+  assert.equal(await put(address.searchParams), 200);
+  const later = new URLSearchParams(address.searchParams);
+  later.set("expires", String(Number(later.get("expires")) + 3600));
+  assert.equal(await put(later), 401, "who has the address does not choose its end");
+  t.mock.timers.tick(3601 * 1000);
+  assert.equal(await put(address.searchParams), 401);
 });

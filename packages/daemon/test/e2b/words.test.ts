@@ -1,4 +1,4 @@
-// What is said in E2B's words: ends of processes, users, permissions, measurements, names of templates.
+// Conversions to E2B's formats: process exits, users, permissions, measurements, template names.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -7,9 +7,9 @@ import { permissionsOf } from "../../src/e2b/envd/entry.ts";
 import { endOf, processMessages } from "../../src/e2b/envd/process-events.ts";
 import { changesOf } from "../../src/e2b/envd/watch.ts";
 import { policyOf } from "../../src/e2b/control/network.ts";
-import { parseMetrics } from "../../src/e2b/guest-metrics.ts";
+import { includes } from "../../src/e2b/control/observe.ts";
 import { tagOf } from "../../src/e2b/templates/templates.ts";
-import { EXIT, FakeWatched, output } from "../http/helpers/fake-watched.ts";
+import { EXIT, FakeWatched, output } from "../helpers/fake-watched.ts";
 import type { FileEvent } from "../../src/api/files.ts";
 
 test("a process starts, prints in pieces, and ends", async () => {
@@ -22,7 +22,7 @@ test("a process starts, prints in pieces, and ends", async () => {
   assert.deepEqual(printed, [32_768, 7232]);
 });
 
-test("how a process ended is said as Go says it", () => {
+test("the exit status is worded as in Go", () => {
   assert.deepEqual(endOf({ exit_code: 3, signal: null, timed_out: false }), {
     exitCode: 3,
     exited: true,
@@ -39,7 +39,7 @@ test("a process that was ended by its time-out fails its stream", async () => {
   await assert.rejects(Array.fromAsync(processMessages(process)), /longer than its timeout/);
 });
 
-test("users are those of the guest, and paths begin at their homes", () => {
+test("users are those of the guest, and paths are relative to their homes", () => {
   const accounts = parsePasswd("root:x:0:0:root:/root:/bin/sh\nuser:x:1000:1001::/home/user:/bin/bash\n\nbroken:x:a:b\n# no\n");
   assert.deepEqual([...accounts.keys()], ["root", "user"]);
   const user = accounts.get("user");
@@ -57,12 +57,11 @@ test("permissions have Go's letters", () => {
   assert.equal(permissionsOf("char", 0o600), "Dcrw-------");
 });
 
-test("changes have names below the folder, and a move is two of them", async () => {
+test("changes have names below the folder, and a move is two changes", async () => {
   const events: FileEvent[] = [
     { type: "ready" },
     { type: "created", path: "/w/a", directory: false },
     { type: "moved", path: "/w/d/b", from: "/w/a", directory: false },
-    { type: "overflow" },
     { type: "removed", path: "/w/d/b", directory: false },
   ];
   const told = async function* (): AsyncGenerator<FileEvent> {
@@ -70,34 +69,38 @@ test("changes have names below the folder, and a move is two of them", async () 
   };
   const changes = (await Array.fromAsync(changesOf(told(), "/w"))).map(({ name, type }) => `${type} ${name}`);
   assert.deepEqual(changes, ["EVENT_TYPE_CREATE a", "EVENT_TYPE_RENAME a", "EVENT_TYPE_CREATE d/b", "EVENT_TYPE_REMOVE d/b"]);
+  const overflow = async function* (): AsyncGenerator<FileEvent> {
+    yield { type: "overflow" };
+  };
+  await assert.rejects(Array.fromAsync(changesOf(overflow(), "/w")), { code: "FILE_FAILED" });
 });
 
-test("measurements are read from the guest's own files", () => {
-  const text = [
-    "cpu  100 0 100 800 0 0 0",
-    "cpu  130 0 120 850 0 0 0",
-    "MemTotal: 1000 kB\nMemFree: 300 kB\nMemAvailable: 600 kB\nBuffers: 10 kB\nCached: 200 kB\nSwapCached: 5 kB",
-    "Filesystem 1024-blocks Used Available Capacity Mounted on\noverlay 5000 1200 3800 24% /",
-  ].join("\n");
-  const kib = 1024;
-  const memory = { memTotal: 1000 * kib, memUsed: 400 * kib, memCache: 210 * kib };
-  assert.deepEqual(parseMetrics(text, 2), { cpuUsedPct: 100, ...memory, diskUsed: 1200 * kib, diskTotal: 5000 * kib });
-  assert.equal(parseMetrics("", 1).memTotal, 0);
+test("a measurement belongs to an interval that includes the present", () => {
+  const has = (query: Record<string, string>): boolean => includes(new URLSearchParams(query), 1000);
+  assert.deepEqual([has({}), has({ start: "900" }), has({ end: "1100" }), has({ start: "900", end: "1000" })], [true, true, true, true]);
+  assert.deepEqual([has({ end: "900" }), has({ start: "1100" }), has({ start: "1", end: "2" })], [false, false, false]);
+  assert.equal(has({ start: "900", end: "998" }), true, "until now, as the client saw it");
+  assert.throws(() => has({ start: "2", end: "1" }), /start: must not be after end/);
+  assert.throws(() => has({ start: "soon" }), /start: must be a time/);
 });
 
 test("the id of a template is the tag of a snapshot", () => {
   assert.deepEqual(["a", "a:default", "team/a:latest", "team/a:v1", "sn-x"].map(tagOf), ["a", "a", "a", "a.v1", "sn-x"]);
-  for (const wrong of ["", "a/", "a:.b:c/", "a b"]) assert.throws(() => tagOf(wrong), /not a valid name/);
+  for (const wrong of ["", "a/", "a:.b:c/", "a b", ":x", "a:", "a:b:c", "team/:x", "a::x"])
+    assert.throws(() => tagOf(wrong), /not a valid name/);
 });
 
-test("networks: open unless closed, rules before denials, and what cannot be kept is refused", () => {
+test("networks: open by default, rules before denials, and unsupported rules are refused", () => {
   const all = ["0.0.0.0/0"];
-  assert.deepEqual(policyOf({}, undefined), { mode: "open", allow: [] });
+  assert.deepEqual(policyOf({}, undefined), { mode: "open", allow: [], deny: [] });
   assert.deepEqual(policyOf({}, false), { mode: "none" });
   assert.deepEqual(policyOf({ denyOut: all }, true), { mode: "none" });
   assert.deepEqual(policyOf({ denyOut: all, allowOut: ["a.org"] }, true), { mode: "allow", allow: ["a.org"] });
   assert.deepEqual(policyOf({ denyOut: all, allowOut: all }, true), { mode: "open", allow: [] });
-  assert.throws(() => policyOf({ denyOut: ["192.0.2.1"] }, true), /single addresses/);
+  const some = ["192.0.2.1", "198.51.100.0/24"];
+  assert.deepEqual(policyOf({ denyOut: some, allowOut: ["192.0.2.1"] }, true), { mode: "open", allow: ["192.0.2.1"], deny: some });
+  assert.deepEqual(policyOf({ denyOut: [...some, ...all], allowOut: ["a.org"] }, true), { mode: "allow", allow: ["a.org"] });
+  assert.throws(() => policyOf({ denyOut: ["example.org"] }, true), /only addresses can be denied/);
   assert.throws(() => policyOf({ rules: { "a.org": [] } }, true), /network.rules/);
   assert.throws(() => policyOf({ allowOut: ["a b"] }, true), /allow/);
 });

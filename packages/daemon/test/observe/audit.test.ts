@@ -1,4 +1,4 @@
-// The audit log: in order, bounded, private, and rotated from outside.
+// The audit log: order, bounds, privacy, and external rotation.
 
 import assert from "node:assert/strict";
 import { mkdtemp, readFile, rename, rm, stat } from "node:fs/promises";
@@ -14,6 +14,7 @@ function entry(id: number): AuditEntry {
   return {
     request_id: String(id),
     principal: "local",
+    maker: null,
     remote: "unix",
     method: "GET",
     path: "/",
@@ -37,7 +38,7 @@ async function idsIn(path: string): Promise<string[]> {
   return lines.map((line) => (JSON.parse(line) as AuditEntry).request_id);
 }
 
-test("lines are appended in order and all there after closing", async (t) => {
+test("lines are appended in order and complete after closing", async (t) => {
   const { path, log } = await fixture(t);
   for (const from of [0, 500]) {
     await using audit = await AuditLog.open(path, log);
@@ -53,7 +54,7 @@ test("lines are appended in order and all there after closing", async (t) => {
   assert.equal((await stat(path)).mode & 0o777, 0o600);
 });
 
-test("after the file was moved away, reopening goes on in a new one and loses nothing", async (t) => {
+test("after the file was moved, reopening continues in a new one without loss", async (t) => {
   const { path, dir, log } = await fixture(t);
   await using audit = await AuditLog.open(path, log);
   audit.write(entry(1));
@@ -66,7 +67,7 @@ test("after the file was moved away, reopening goes on in a new one and loses no
   assert.deepEqual([...(await idsIn(join(dir, "audit.log.1"))), ...(await idsIn(path))], ["1", "2", "3"]);
 });
 
-test("more lines than may wait are counted, and the count is written", async (t) => {
+test("lines beyond the queue's limit are counted, and the count is written", async (t) => {
   const { path, log } = await fixture(t);
   await using audit = await AuditLog.open(path, log, { maxQueued: 3 });
   for (let i = 0; i < 10; i++) audit.write(entry(i));
@@ -76,7 +77,7 @@ test("more lines than may wait are counted, and the count is written", async (t)
   assert.equal((JSON.parse(lines.find((line) => line.includes("lost")) ?? "") as { lost: number }).lost, 7);
 });
 
-test("a disk that takes nothing is told once", async (t) => {
+test("a failing disk is reported once", async (t) => {
   const { log, logged } = await fixture(t);
   await using audit = await AuditLog.open("/dev/full", log);
   for (let i = 0; i < 5; i++) {
@@ -87,7 +88,18 @@ test("a disk that takes nothing is told once", async (t) => {
   assert.match(logged[0] ?? "", /cannot write the audit log/);
 });
 
-test("a file that cannot be opened is a bad setting", async (t) => {
+test("a file that cannot be opened is an invalid setting", async (t) => {
   const { dir, log } = await fixture(t);
   await assert.rejects(AuditLog.open(join(dir, "none", "audit.log"), log), { code: "BAD_CONFIG" });
+});
+
+test("the fields of a line are truncated", async (t) => {
+  const { path, log } = await fixture(t);
+  const long = "x".repeat(16_384);
+  await using audit = await AuditLog.open(path, log);
+  audit.write({ ...entry(1), principal: long, maker: long, path: long, sandbox: long, snapshot: long, user_agent: long, remote: long });
+  await audit.flush();
+  const line = await readFile(path, "utf8");
+  assert.ok(line.length < 4096, `${line.length}`);
+  assert.equal((JSON.parse(line) as AuditEntry).sandbox, "x".repeat(256));
 });

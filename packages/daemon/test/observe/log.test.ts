@@ -1,10 +1,10 @@
-// The log's form, and what never gets into it.
+// The log's format, and the values that it must not contain.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { createLog } from "../../src/observe/log.ts";
 
-test("lines are JSON with time and level, and secrets are blotted out", () => {
+test("lines are JSON with time and level, and secrets are redacted", () => {
   const lines: string[] = [];
   const log = createLog("info", { write: (line: string) => void lines.push(line) });
   log.debug("not shown");

@@ -1,12 +1,12 @@
-// Metrics as Prometheus reads them.
+// Metrics in Prometheus' format.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Metrics } from "../../src/observe/metrics.ts";
 
-const LEVELS = { sandboxes: 2, snapshots: 3, branchesInFlight: 1, poolWaiting: 4, poolSize: 5 };
+const LEVELS = { sandboxes: 2, guestBytes: 512, snapshots: 3, branchesInFlight: 1, poolWaiting: 4, poolSize: 5 };
 
-test("what happened and what is, under the names that dashboards know", async () => {
+test("counters and gauges have the names that dashboards use", async () => {
   const metrics = new Metrics({ version: "9.9", branchConcurrency: 6 });
   metrics.collectFrom(async () => ({ ...LEVELS, privateBytes: new Map([["sb-1", 4096]]) }));
   metrics.forked(20, true);
@@ -48,7 +48,7 @@ test("what happened and what is, under the names that dashboards know", async ()
   assert.match(text, /^process_cpu_seconds_total [\d.]+$/m);
 });
 
-test("a sandbox that is gone leaves no label behind, and two daemons share no numbers", async () => {
+test("an ended sandbox leaves no label, and two daemons share no values", async () => {
   const metrics = new Metrics({ version: "1", branchConcurrency: 4 });
   let privateBytes = new Map([["gone", 1]]);
   metrics.collectFrom(async () => ({ ...LEVELS, privateBytes }));

@@ -1,4 +1,4 @@
-// The database: one owner, all or nothing.
+// The database: one owner, and atomic transactions.
 
 import assert from "node:assert/strict";
 import { mkdtemp, rm } from "node:fs/promises";
@@ -20,21 +20,21 @@ beforeEach(async () => {
 
 afterEach(async () => rm(dir, { recursive: true, force: true }));
 
-test("a second one is refused as long as the first is open", () => {
+test("a second open is refused while the first is open", () => {
   const first = new Db(path);
   assert.throws(() => new Db(path), { code: "DAEMON_RUNNING" });
   first.close();
   new Db(path).close();
 });
 
-test("a database of a newer version is left alone", () => {
+test("a database of a newer version is not changed", () => {
   const db = new Db(path);
   db.exec("PRAGMA user_version = 99");
   db.close();
   assert.throws(() => new Db(path), { code: "STATE_TOO_NEW" });
 });
 
-test("a transaction that fails changes nothing, and one inside another belongs to it", () => {
+test("a failed transaction changes nothing, and a nested one is part of the outer one", () => {
   const db = new Db(path);
   const meta = (): unknown[] => db.all("SELECT key FROM meta ORDER BY key").map((row) => row["key"]);
   const write = (key: string): void => void db.run("INSERT INTO meta (key, value) VALUES (?, 'x')", key);
@@ -60,7 +60,7 @@ test("a transaction that fails changes nothing, and one inside another belongs t
   again.close();
 });
 
-test("rows come back as they were written", () => {
+test("rows are read as they were written", () => {
   const db = new Db(path);
   const table = new Table<WorkspaceRow>(db, "workspaces", { key: "id", json: ["warnings"] });
   const row: WorkspaceRow = {
@@ -89,7 +89,7 @@ test("rows come back as they were written", () => {
   db.close();
 });
 
-test("events keep their order over a restart, and one of a transaction that was taken back is not there", async () => {
+test("events keep their order across a restart, and those of a reverted transaction are absent", async () => {
   const db = new Db(path);
   const events = new EventLog(db);
   let woken = 0;

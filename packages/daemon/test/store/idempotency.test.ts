@@ -1,4 +1,4 @@
-// Answers that are kept for a day.
+// Stored responses, which are kept for a day.
 
 import assert from "node:assert/strict";
 import { mkdtemp, rm } from "node:fs/promises";
@@ -22,7 +22,7 @@ async function fixture(t: TestContext): Promise<{ db: Db; store: IdempotencyStor
   return { db, store: new IdempotencyStore(db, { nowMs: () => now }), pass: (ms) => void (now += ms) };
 }
 
-test("a request is known from its beginning, its answer from its end", async (t) => {
+test("a request is known from its start, its answer from its end", async (t) => {
   const { store } = await fixture(t);
   assert.equal(store.find("me", "k"), null);
   store.begin("me", "k", HASH);
@@ -32,7 +32,7 @@ test("a request is known from its beginning, its answer from its end", async (t)
   assert.equal(store.find("you", "k"), null);
 });
 
-test("the first answer stays, also when the request then fails", async (t) => {
+test("the first answer is kept, also when the request fails later", async (t) => {
   const { store } = await fixture(t);
   store.begin("me", "k", HASH);
   store.finish("me", "k", { status: 201, body: "1" });
@@ -41,7 +41,7 @@ test("the first answer stays, also when the request then fails", async (t) => {
   assert.deepEqual(store.find("me", "k")?.answer, { status: 201, body: "1" });
 });
 
-test("an answer goes with the transaction that it was written in", async (t) => {
+test("an answer is reverted with its transaction", async (t) => {
   const { db, store } = await fixture(t);
   store.begin("me", "k", HASH);
   assert.throws(() =>
@@ -53,7 +53,7 @@ test("an answer goes with the transaction that it was written in", async (t) => 
   assert.equal(store.find("me", "k")?.answer, null);
 });
 
-test("what is older than a day is gone, pruned or not", async (t) => {
+test("entries older than a day are absent, pruned or not", async (t) => {
   const { db, store, pass } = await fixture(t);
   store.begin("me", "old", HASH);
   pass(24 * 3600 * 1000);
@@ -64,4 +64,36 @@ test("what is older than a day is gone, pruned or not", async (t) => {
     db.all("SELECT key FROM idempotency").map((row) => row["key"]),
     ["new"],
   );
+});
+
+test("the number of answers per client is bounded, the newest are kept, and other clients are not affected", async (t) => {
+  const { db, store, pass } = await fixture(t);
+  store.begin("you", "k", HASH);
+  store.finish("you", "k", { status: 200, body: "{}" });
+  store.begin("me", "under way", HASH);
+  db.transaction(() => {
+    for (let at = 0; at < 12_000; at++) {
+      pass(10);
+      store.begin("me", `k${at}`, HASH);
+      store.finish("me", `k${at}`, { status: 200, body: "{}" });
+    }
+  });
+  const count = Number(db.get("SELECT count(*) AS n FROM idempotency WHERE principal = 'me'")?.["n"]);
+  assert.ok(count <= 10_001 && count >= 9000, `${count} are kept`);
+  assert.deepEqual([store.find("me", "k0"), store.find("me", "k11999")?.answer?.status], [null, 200]);
+  assert.deepEqual(store.find("me", "under way")?.answer, null, "one that has no answer is not forgotten");
+  assert.ok(store.find("you", "k"));
+});
+
+test("the bytes of answers per client are bounded", async (t) => {
+  const { db, store, pass } = await fixture(t);
+  const body = "x".repeat(4 * 1024 * 1024);
+  for (let at = 0; at < 20; at++) {
+    pass(1000);
+    store.begin("me", `k${at}`, HASH);
+    store.finish("me", `k${at}`, { status: 200, body });
+  }
+  const bytes = Number(db.get("SELECT sum(length(body)) AS n FROM idempotency")?.["n"]);
+  assert.ok(bytes <= 64 * 1024 * 1024, `${bytes} bytes are kept`);
+  assert.ok(store.find("me", "k19")?.answer);
 });

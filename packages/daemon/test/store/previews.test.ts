@@ -1,4 +1,4 @@
-// Preview links: nothing opens but what was signed, for as long as it was, by somebody who still may.
+// Preview links: valid only for the signed sandbox, port and time, and while their creator has access.
 
 import assert from "node:assert/strict";
 import { join } from "node:path";
@@ -6,7 +6,7 @@ import { test } from "node:test";
 import { Db } from "../../src/store/db.ts";
 import { Previews } from "../../src/store/previews.ts";
 import { Tokens } from "../../src/store/tokens.ts";
-import { tempDir } from "../http/helpers/serve.ts";
+import { tempDir } from "../helpers/serve.ts";
 import type { TestContext } from "node:test";
 
 const REQUEST = { sandbox: "sb-1", port: 8000, expiresInSecs: 60, principal: "local" };
@@ -22,7 +22,7 @@ async function make(t: TestContext): Promise<Fixture> {
   return { previews: new Previews(db, tokens, { nowMs: () => clock.nowMs }), tokens, path, clock };
 }
 
-test("a link says what it opens, until it expires", async (t) => {
+test("a link states what it opens, until it expires", async (t) => {
   const { previews, clock } = await make(t);
   const { token, expiresAtUnix } = previews.create(REQUEST);
   assert.equal(expiresAtUnix, 1060);
@@ -34,7 +34,7 @@ test("a link says what it opens, until it expires", async (t) => {
   assert.equal(previews.verify(token)?.isExpired, true);
 });
 
-test("a token is safe in an address and in a cookie", async (t) => {
+test("a token is valid in an address and in a cookie", async (t) => {
   const { previews } = await make(t);
   const { token } = previews.create({ ...REQUEST, principal: "a_b-c.d" });
   assert.match(token, /^fkp_[\w.-]+$/);
@@ -42,7 +42,7 @@ test("a token is safe in an address and in a cookie", async (t) => {
   assert.ok(!Previews.isToken("fkd_x"));
 });
 
-test("nothing of it can be changed", async (t) => {
+test("any change makes it invalid", async (t) => {
   const { previews } = await make(t);
   const { token } = previews.create(REQUEST);
   for (let at = 0; at < token.length; at++) {
@@ -54,7 +54,7 @@ test("nothing of it can be changed", async (t) => {
     assert.equal(previews.verify(added), null);
 });
 
-test("what is signed for one sandbox, port or time does not fit another", async (t) => {
+test("a signature for one sandbox, port or time is invalid for another", async (t) => {
   const { previews } = await make(t);
   const [, signature = ""] = previews.create(REQUEST).token.split(".");
   for (const change of [{ sandbox: "sb-2" }, { port: 8001 }, { expiresInSecs: 61 }, { principal: "admin" }]) {
@@ -63,7 +63,7 @@ test("what is signed for one sandbox, port or time does not fit another", async 
   }
 });
 
-test("garbage is refused, however it is dressed", async (t) => {
+test("garbage is refused in any encoding", async (t) => {
   const { previews } = await make(t);
   const signature = "A".repeat(43);
   const bodies = ["", "x", "null", "{}", "[]", '["sb-1"]', '["sb-1","8000",9e9,"local"]', "[1,2,3,4]"];
@@ -72,7 +72,7 @@ test("garbage is refused, however it is dressed", async (t) => {
     assert.equal(previews.verify(token), null);
 });
 
-test("a link ends with the token of whoever made it, and does not come back with its name", async (t) => {
+test("a link ends with the token of its creator, and stays invalid when the name is reused", async (t) => {
   const { previews, tokens } = await make(t);
   const create = { name: "ci", scope: "exec", max_sandboxes: null } as const;
   tokens.create(create);
@@ -87,7 +87,7 @@ test("a link ends with the token of whoever made it, and does not come back with
   assert.equal(previews.verify(second), null);
 });
 
-test("the next daemon of the same store knows them, that of another does not", async (t) => {
+test("links are valid for the next daemon of the same store, and not for another store", async (t) => {
   const path = join(await tempDir(t), "state.db");
   const open = (at: string): { db: Db; previews: Previews } => {
     const db = new Db(at);

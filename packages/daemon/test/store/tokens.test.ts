@@ -1,15 +1,15 @@
-// Tokens: made, found, ended, and read from a file.
+// Tokens: creation, lookup, revocation, and loading from a file.
 
 import assert from "node:assert/strict";
 import { chmod, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
-import { ForkdError } from "../../src/errors.ts";
+import { ForkdError } from "@forkd/runtime/errors";
 import { Db } from "../../src/store/db.ts";
 import { Tokens } from "../../src/store/tokens.ts";
 import type { TestContext } from "node:test";
-import type { ErrorCode } from "../../src/errors.ts";
+import type { ErrorCode } from "@forkd/runtime/errors";
 
 const GOOD = "0123456789abcdef-good";
 
@@ -39,7 +39,7 @@ test("a token is shown once, found by its value and stored only as a hash", asyn
   assert.ok(!JSON.stringify(db.all("SELECT * FROM tokens")).includes(token));
 });
 
-test("a token is the same in the form of E2B's keys, and nothing else is", async (t) => {
+test("a token is equal in the form of E2B's keys, and no other value is", async (t) => {
   const { db } = await fixture(t);
   const tokens = new Tokens(db);
   const { token } = tokens.create({ name: "ci", scope: "exec", max_sandboxes: null });
@@ -49,13 +49,13 @@ test("a token is the same in the form of E2B's keys, and nothing else is", async
     assert.equal(tokens.find(wrong), null);
 });
 
-test("tokens are there after a restart", async (t) => {
+test("tokens survive a restart", async (t) => {
   const { db } = await fixture(t);
   const { token } = new Tokens(db).create({ name: "ci", scope: "read", max_sandboxes: null });
   assert.equal(new Tokens(db).find(token)?.name, "ci");
 });
 
-test("rotating ends the old value, revoking all of them", async (t) => {
+test("rotating ends the old value, revoking all values", async (t) => {
   const { db } = await fixture(t);
   const tokens = new Tokens(db);
   const old = tokens.create({ name: "ci", scope: "read", max_sandboxes: null }).token;
@@ -69,7 +69,7 @@ test("rotating ends the old value, revoking all of them", async (t) => {
   assert.throws(() => tokens.rotate("ci"), isCode("NOT_FOUND"));
 });
 
-test("names are used once, and never those of the daemon itself", async (t) => {
+test("names are unique, and never those of the daemon itself", async (t) => {
   const { db } = await fixture(t);
   const tokens = new Tokens(db);
   const request = { scope: "read", max_sandboxes: null } as const;
@@ -95,7 +95,7 @@ test("the last use is written at most once a minute", async (t) => {
   assert.equal(lastUsed(), 1060);
 });
 
-test("the token of a file is an admin's, and changes with the file", async (t) => {
+test("the token of a file has scope admin, and changes with the file", async (t) => {
   const { db, dir } = await fixture(t);
   const tokens = new Tokens(db);
   const path = join(dir, "token");
@@ -110,7 +110,7 @@ test("the token of a file is an admin's, and changes with the file", async (t) =
   assert.equal(tokens.find(`${GOOD}-2`)?.name, "token-file");
 });
 
-test("a file with a weak token or open to others is refused, and the token from before stays", async (t) => {
+test("a file with a weak token or open permissions is refused, and the previous token stays", async (t) => {
   const { db, dir } = await fixture(t);
   const tokens = new Tokens(db);
   const path = join(dir, "token");

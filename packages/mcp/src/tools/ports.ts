@@ -9,7 +9,7 @@ import { tool, type Call, type Tool } from "../tool.ts";
 
 const MAX_BODY = 3_000_000;
 const MAX_HEADER_BYTES = 4096;
-/** A guest may listen on all of them */
+/** A guest may listen on all 65535 */
 const MAX_PORTS = 200;
 
 const port = z.int().min(1).max(65_535);
@@ -28,9 +28,10 @@ const requestInput = z.strictObject({
 export const portTools: Tool[] = [
   tool({
     name: "list_ports",
-    title: "List what listens",
+    title: "List listening ports",
     kind: "read",
-    description: "TCP ports that something in a sandbox listens on now, with the process. To see whether a server that you started is up.",
+    description:
+      "TCP ports on which processes of a sandbox listen now, with the process. Use it to see whether a server that you started is up.",
     input: z.strictObject({ sandbox_id: sandboxId }),
     run: async ({ sandbox_id: id }, { forkd, signal }) => {
       const ports = await forkd.listPorts(id, { signal });
@@ -54,7 +55,7 @@ export const portTools: Tool[] = [
     title: "A link to a server in a sandbox",
     kind: "write",
     description:
-      "A link that opens a server inside a sandbox in the user's browser, until it expires. Give it to the user to look at a page or an app. Whoever has the link can use the server; no other part of the sandbox.",
+      "A link that opens a server inside a sandbox in the user's browser, until it expires. Give it to the user to look at a page or an app. Anyone with the link can use the server, but no other part of the sandbox.",
     input: z.strictObject({ sandbox_id: sandboxId, port, expires_in_secs: z.int().min(1).max(604_800).default(3600) }),
     run: async ({ sandbox_id: id, port: number, expires_in_secs: expiresInSecs }, { forkd, signal }) => {
       const { url, expires_at_unix } = await forkd.createPreview(id, number, { expiresInSecs, signal });
@@ -88,7 +89,7 @@ async function request(given: z.output<typeof requestInput>, { forkd, signal }: 
   }
 }
 
-/** No more is read than fits: a server may send without end */
+/** Reads no more than fits: a server may send without end */
 async function beginningOf(response: Response, most: number): Promise<{ bytes: Buffer; isCut: boolean }> {
   const parts: Uint8Array[] = [];
   let length = 0;

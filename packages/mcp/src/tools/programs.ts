@@ -1,4 +1,4 @@
-// Tools that run something to its end: a program, code, the wait for a text.
+// Tools that wait for an end: of a program, of code, or for a text.
 
 import { setTimeout as sleep } from "node:timers/promises";
 import * as z from "zod";
@@ -9,11 +9,11 @@ import { cut } from "../text.ts";
 import { tool, type Call, type Tool } from "../tool.ts";
 import type { Controller, DisplayResult, EvalResult, ProcessExit } from "forkd";
 
-/** Killing a program must not wait for a sandbox that no longer answers */
+/** Limit of a kill, in case the sandbox does not answer */
 const KILL_MS = 10_000;
-/** For the way there and back, beyond the time the program is given: a guest need not keep to it */
+/** Added to the program's time-out for the round trip: the guest may ignore the time-out */
 const MARGIN_MS = 10_000;
-/** A program may end before it has read what it was given */
+/** A program may end before it has read its stdin */
 const NOT_READ = new Set(["PROCESS_ENDED", "STDIN_CLOSED"]);
 const DAY_SECS = 24 * 3600;
 
@@ -23,7 +23,7 @@ const execInput = z.strictObject({
     .array(z.string())
     .min(1)
     .describe('The program and its arguments, such as ["ls", "-l", "/srv"]. No shell: for pipes and variables use ["sh", "-c", "…"]'),
-  timeout_secs: z.number().positive().max(DAY_SECS).default(30).describe("It is killed after so long"),
+  timeout_secs: z.number().positive().max(DAY_SECS).default(30).describe("Seconds after which it is killed"),
   stdin: z.string().optional().describe("Text for its standard input; without it, that is empty"),
   env,
   cwd: z.string().optional().describe("Absolute path of its working folder"),
@@ -51,19 +51,17 @@ export const programTools: Tool[] = [
     description:
       "Runs code in a sandbox's interpreter, which is running already and keeps its variables and imports between calls and in forks: far quicker than starting python. " +
       "Answers with the value of the last expression (`result` as text, `value` as JSON where it is small), what was printed, and `error` with its traceback when the code raised. " +
-      "Output is cut at max_output_bytes and cannot be asked for again: write what is long into a file and use read_file.",
+      "Output is cut at max_output_bytes and cannot be read again: write long output to a file and use read_file.",
     input: z.strictObject({
       sandbox_id: sandboxId,
       code: z.string().describe("Statements; the value of the last expression is the result"),
-      language: z.enum(["python", "node", "bash"]).optional().describe("Needed only when the sandbox has several kernels"),
-      context: z.string().optional().describe("The interpreter it runs in, in place of the language's own"),
+      language: z
+        .enum(["python", "node", "typescript", "r", "java", "bash"])
+        .optional()
+        .describe("Needed only when the sandbox has several kernels"),
+      context: z.string().optional().describe("The interpreter that runs it, in place of the language's first one"),
       env: z.record(z.string(), z.string()).optional().describe("Environment of this code"),
-      timeout_secs: z
-        .number()
-        .positive()
-        .max(DAY_SECS)
-        .default(30)
-        .describe("It is interrupted after so long; the interpreter stays usable"),
+      timeout_secs: z.number().positive().max(DAY_SECS).default(30).describe("It is then interrupted; the interpreter stays usable"),
       max_output_bytes: maxBytes,
     }),
     run: async ({ sandbox_id: id, code, language, context, env, timeout_secs: timeoutSecs, max_output_bytes: most }, { forkd, signal }) =>
@@ -75,7 +73,7 @@ export const programTools: Tool[] = [
     title: "Wait until a file holds a text",
     kind: "read",
     description:
-      "Waits until a text appears in a file of a sandbox, such as a line in the log of a server that starts. The file need not exist yet. Answers `found: false` when the time is over, which is no error.",
+      "Waits until a text appears in a file of a sandbox, such as a line in the log of a server that starts. The file need not exist yet. Answers `found: false` when the time is over; that is not an error.",
     input: z.strictObject({
       sandbox_id: sandboxId,
       path: guestPath,
@@ -91,7 +89,7 @@ async function execCommand(given: z.output<typeof execInput>, { forkd, signal, p
   const { sandbox_id: sandbox, args, timeout_secs: timeoutSecs, stdin, env: variables, cwd, user, max_output_bytes: most } = given;
   signal.throwIfAborted();
   const page = new OutputPage(most);
-  // never aborted before the process is known: it would run on
+  // the abort must wait for the id of the process: without it the process would continue
   const watch = new AbortController();
   const fields = { env: variables, cwd, user, timeoutSecs, stdin: stdin !== undefined };
   let process: string | undefined;
@@ -151,7 +149,7 @@ function exitOf(exit: ProcessExit | undefined): ProcessExit {
   return { exit_code, signal, timed_out };
 }
 
-/** The value goes first: it is in the result as text */
+/** The value is dropped first: the result contains it as text */
 function shortened(result: EvalResult, most: number): unknown {
   const { value, results, ...rest } = result;
   const texts = ["result", "error", "traceback", "stdout", "stderr"] as const;
@@ -162,7 +160,7 @@ function shortened(result: EvalResult, most: number): unknown {
   return { ...rest, ...short, truncated: rest.truncated || isCut, ...(isSmall ? { value } : {}), ...shown };
 }
 
-/** What it displayed, as far as there is room; of the rest, such as pictures, what it is and how large */
+/** Displayed objects that fit; others, such as pictures, only with type and size */
 function fitting(results: readonly DisplayResult[], most: number): DisplayResult[] {
   let room = most;
   return results.map((result) => {
@@ -197,7 +195,7 @@ async function waitForText({ sandbox_id: sandbox, path, marker, ...opts }: Wait,
   }
 }
 
-/** What was written since; a file that became shorter is read from its start */
+/** Reads what was appended; a file that became shorter is read from its start */
 async function readOn(forkd: Controller, sandbox: string, path: string, search: Search, signal: AbortSignal): Promise<number | undefined> {
   try {
     const { size, kind } = await forkd.statFile(sandbox, path, { follow: true, signal });
@@ -213,11 +211,11 @@ async function readOn(forkd: Controller, sandbox: string, path: string, search: 
   return undefined;
 }
 
-/** Looks for bytes in what comes piece by piece, and keeps no more than it must */
+/** Searches bytes in a stream with a minimal buffer */
 class Search {
   readonly #marker: Buffer;
   #tail: Buffer = Buffer.alloc(0);
-  /** Bytes that were looked at */
+  /** Bytes searched so far */
   at = 0;
 
   constructor(marker: Buffer) {

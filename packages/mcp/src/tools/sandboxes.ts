@@ -1,12 +1,12 @@
-// Tools about sandboxes as wholes.
+// Tools about whole sandboxes.
 
 import * as z from "zod";
-import { full, metadata, networkOf, newSandbox, paging, sandboxId, sandboxView, snapshotView } from "../fields.ts";
+import { description, full, metadata, networkOf, newSandbox, paging, sandboxId, sandboxView, snapshotView } from "../fields.ts";
 import { badRequest } from "../errors.ts";
 import { OWNER_KEY, type OwnerFields } from "../owner.ts";
 import { tool, type Tool } from "../tool.ts";
 
-/** Creations are given up by the daemon when the call is cancelled; with a key they would go on */
+/** Without a key the daemon cancels a creation when the call is cancelled; with one it would complete it */
 const ABORTABLE = { idempotencyKey: null } as const;
 const MAX_NODES = 500;
 
@@ -54,8 +54,8 @@ export const sandboxTools: Tool[] = [
     title: "Fork a running sandbox",
     kind: "write",
     description:
-      "Copies a running sandbox n times, as it is now: memory, files, running processes. The original goes on and stands still only for milliseconds. " +
-      "Use it when a sandbox has reached a state that was expensive to reach (installed, logged in, data loaded, a bug reproduced) and you want to try several ways on from there, or keep a way back before a risky step. " +
+      "Copies a running sandbox n times, as it is now: memory, files, running processes. The original continues after a pause of milliseconds. " +
+      "Use it when a sandbox has reached a state that was expensive to reach (installed, logged in, data loaded, a bug reproduced) and you want to try several continuations, or keep a way back before a risky step. " +
       "Costs the memory and disk of what the original changed since it was made; a copy costs what it changes itself. " +
       "The copies end with this connection unless `keep` is true. To come back to a state later or often, use branch_sandbox, which gives it a tag.",
     input: z.strictObject({ sandbox_id: sandboxId, n: count, ...newSandbox }),
@@ -72,14 +72,16 @@ export const sandboxTools: Tool[] = [
     title: "Take a snapshot of a running sandbox",
     kind: "write",
     description:
-      "Takes a snapshot of a running sandbox, which goes on after a pause of milliseconds. The snapshot has a tag and can be forked with spawn_sandboxes as often as you like, also days later. " +
+      "Takes a snapshot of a running sandbox, which continues after a pause of milliseconds. The snapshot has a tag and can be forked with spawn_sandboxes as often as you like, also days later. " +
       "Branch before a step that may spoil the state, and after work that you do not want to do again. Stores only the pages of memory and disk that changed since the sandbox's own snapshot. " +
       "A snapshot stays until delete_snapshot: it does not end with this connection. For copies that are needed only now, fork_sandbox leaves nothing to clean up.",
     input: z.strictObject({
       sandbox_id: sandboxId,
-      tag: z.string().optional().describe("Tag for the snapshot; without it, one is made up"),
+      tag: z.string().optional().describe("Tag for the snapshot; without it, one is generated"),
+      description,
       metadata,
       wait: z.boolean().default(true).describe("false: answer as soon as the sandbox runs again, while the snapshot is still written"),
+      hold: z.boolean().optional().describe("Freeze its processes meanwhile, and in forks until clock and randomness are the fork's own"),
       mode: z.enum(["full", "diff", "live"]).optional().describe("Of an older API: all three are the same"),
       diff: z.boolean().optional().describe("Of an older API, without effect"),
       measure_diff: z.boolean().optional().describe("Of an older API, without effect"),
@@ -125,11 +127,11 @@ export const sandboxTools: Tool[] = [
     title: "Let a sandbox outlive this connection",
     kind: "write",
     description:
-      "Unties a sandbox from this connection: it stays until it is killed, or for ttl_secs. Do this only when the user is to go on with it, and tell them its id or name.",
+      "Unties a sandbox from this connection: it stays until it is killed, or for ttl_secs. Do this only when the user will continue with it, and give them its id or name.",
     input: z.strictObject({
       sandbox_id: sandboxId,
       name: z.string().optional().describe("A name for it, easier to remember than its id"),
-      ttl_secs: z.int().min(1).optional().describe("It ends by itself after so long; without it, never"),
+      ttl_secs: z.int().min(1).optional().describe("Seconds after which it ends; without it, never"),
     }),
     run: async ({ sandbox_id: id, name, ttl_secs: ttlSecs = null }, { forkd, signal }) => {
       const { [OWNER_KEY]: _owner, ...labels } = (await forkd.getSandbox(id, { signal })).metadata;
@@ -143,7 +145,7 @@ export const sandboxTools: Tool[] = [
     title: "End a sandbox",
     kind: "destroy",
     description:
-      "Ends a sandbox at once: its processes, memory and files are gone for good. Snapshots taken of it stay. Kill what you no longer need, it frees memory for other attempts.",
+      "Ends a sandbox at once: its processes, memory and files are lost. Snapshots taken of it stay. Kill what you no longer need, it frees memory for other attempts.",
     input: z.strictObject({ sandbox_id: sandboxId }),
     run: async ({ sandbox_id: id }, { forkd, signal }) => {
       await forkd.killSandbox(id, { signal });
@@ -178,7 +180,7 @@ export const sandboxTools: Tool[] = [
 
 type Life = { keep: boolean; ttl_secs?: number | undefined; metadata?: Record<string, string> | undefined };
 
-/** What ties a new sandbox to its owner, or, when it is kept, only what was asked for */
+/** Fields that tie a new sandbox to its owner; for a kept sandbox only the requested ones */
 function lifeOf({ keep, ttl_secs: ttlSecs, metadata: labels }: Life, owned: OwnerFields): OwnerFields {
   if (keep) return { metadata: labels ?? {}, ...(ttlSecs === undefined ? {} : { ttlSecs }) };
   if (ttlSecs !== undefined)
@@ -191,7 +193,7 @@ function lifeOf({ keep, ttl_secs: ttlSecs, metadata: labels }: Life, owned: Owne
 
 type Node = { sandboxes: readonly unknown[]; snapshots: readonly Node[] };
 
-/** The first nodes of a tree that may have any number */
+/** The first nodes of a tree of any size */
 function pruned<N extends Node>(node: N, room: { nodes: number }): N[] {
   if (--room.nodes < 0) return [];
   const sandboxes = node.sandboxes.filter(() => --room.nodes >= 0);

@@ -1,7 +1,7 @@
-// Tools about what sandboxes are made from.
+// Tools about snapshots and images.
 
 import * as z from "zod";
-import { env, full, metadata, network, networkOf, paging, snapshotView } from "../fields.ts";
+import { description, env, full, metadata, network, networkOf, paging, snapshotView } from "../fields.ts";
 import { tool, type Tool } from "../tool.ts";
 
 const tag = z.string().describe("Tag of a snapshot");
@@ -30,21 +30,19 @@ export const snapshotTools: Tool[] = [
     title: "Boot, warm and freeze a machine",
     kind: "write",
     description:
-      "Boots an image, runs what you want done before anyone forks it, and freezes it as a snapshot. Takes seconds to minutes, so do it once per environment and not per task: afterwards every fork starts warm. " +
+      "Boots an image, runs your preparation steps, and freezes it as a snapshot. Takes seconds to minutes, so do it once per environment and not per task: afterwards every fork starts warm. " +
       "To add to an existing snapshot, spawn a sandbox, change it and use branch_sandbox: that is faster. Stays until delete_snapshot. Needs a token of scope admin where the daemon is reached over the network.",
     input: z.strictObject({
       tag: z.string().describe("Tag for the new snapshot; must not exist yet"),
       image: z.string().optional().describe("Name of an image, from list_images; without it, the daemon's default image"),
       memory_mib: z.int().min(1).optional().describe("Memory of the machine and of each fork"),
       vcpus: z.int().min(1).optional(),
-      disk_mib: z
-        .int()
-        .min(1)
-        .optional()
-        .describe("Room for what is written, on the host's disk; without it, that takes the machine's memory"),
+      cpu: z.string().optional().describe("baseline (runs on every host), host, or a CPU model; default: the best that the host has"),
+      hugepages: z.boolean().optional().describe("Map the memory in huge pages"),
+      disk_mib: z.int().min(1).optional().describe("Size of the writable disk; without it, files take the guest's memory"),
       warm_up: z
         .strictObject({
-          exec: z.array(z.array(z.string()).min(1)).optional().describe("Programs with their arguments, in order; each must exit with 0"),
+          exec: z.array(z.array(z.string()).min(1)).optional().describe("Programs in order; each must exit with 0"),
           kernels: z
             .array(z.strictObject({ language: z.enum(["python", "node"]), code: z.string().optional() }))
             .optional()
@@ -53,12 +51,13 @@ export const snapshotTools: Tool[] = [
         })
         .optional()
         .describe("Without it, a python interpreter where the image has python3"),
+      description,
       env,
       metadata,
       network,
       full,
-      kernel: z.string().optional().describe("Of an older API, without effect"),
-      rootfs: z.string().optional().describe("Of an older API, without effect"),
+      kernel: z.string().optional().describe("Of an older API: refused without image, else without effect"),
+      rootfs: z.string().optional().describe("Of an older API: refused without image, else without effect"),
       rw: z.boolean().optional().describe("Of an older API, without effect"),
       tap: z.string().optional().describe("Of an older API, without effect"),
       boot_wait_secs: z.number().optional().describe("Of an older API, without effect"),
@@ -86,8 +85,7 @@ export const snapshotTools: Tool[] = [
     name: "snapshot_info",
     title: "Sizes and lineage of a snapshot",
     kind: "read",
-    description:
-      "What a snapshot takes on disk, what it builds on, and which snapshots and sandboxes need it, and so keep it from being deleted.",
+    description: "Disk usage of a snapshot, the snapshots it builds on, and what depends on it and so prevents its deletion.",
     input: z.strictObject({ tag }),
     run: async ({ tag: name }, { forkd, signal }) => forkd.snapshotInfo(name, { signal }),
   }),
@@ -97,12 +95,12 @@ export const snapshotTools: Tool[] = [
     title: "Remove a snapshot",
     kind: "destroy",
     description:
-      "Removes a snapshot for good. Clean up the snapshots that you made with branch_sandbox or create_snapshot once nobody needs them; never remove others without being asked to. " +
-      "Refused while something builds on it, with what that is. Needs a token of scope admin where the daemon is reached over the network.",
+      "Removes a snapshot for good. Clean up the snapshots that you made with branch_sandbox or create_snapshot once they are no longer needed; never remove others without being asked to. " +
+      "Refused while something depends on it; the error names what does. Needs a token of scope admin where the daemon is reached over the network.",
     input: z.strictObject({
       tag,
       cascade: z.boolean().default(false).describe("Also removes the snapshots that build on it"),
-      force: z.boolean().default(false).describe("Takes the tag away; what is still needed of it goes when nothing needs it any more"),
+      force: z.boolean().default(false).describe("Remove the tag now, and the data when nothing needs it"),
     }),
     run: async ({ tag: name, cascade, force }, { forkd, signal }) => {
       await forkd.deleteSnapshot(name, { ...(cascade ? { cascade } : {}), ...(force ? { force } : {}), signal });

@@ -1,4 +1,4 @@
-// A real HTTP server that takes only what the route table allows and answers from a table.
+// A real HTTP server that accepts only requests of the route table and answers from a table.
 
 import { createServer, type IncomingHttpHeaders, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import { mkdtemp, rm } from "node:fs/promises";
@@ -10,7 +10,7 @@ import type { Route } from "../../../daemon/src/api/route.ts";
 import type { AddressInfo } from "node:net";
 
 export type Seen = { route: RouteName; params: unknown; query: unknown; body: unknown; headers: IncomingHttpHeaders; url: string };
-/** Answers by itself and returns true, or leaves it to the table */
+/** Answers the request and returns true, or returns false for an answer of the table */
 export type Override = (seen: Seen, response: ServerResponse, count: number) => boolean | void | Promise<boolean | void>;
 
 export class FakeDaemon implements AsyncDisposable {
@@ -43,7 +43,7 @@ export class FakeDaemon implements AsyncDisposable {
     return this.seen.map(({ route }) => route);
   }
 
-  /** Ends every connection, as a daemon does that goes away */
+  /** Closes every connection, as a daemon that stops does */
   cut(): void {
     for (const server of this.servers) server.closeAllConnections();
   }
@@ -121,7 +121,7 @@ function bodyOf(entry: Route, request: IncomingMessage, raw: Buffer): unknown {
     return undefined;
   }
   if (request.headers["content-type"] !== "application/json") throw new Error("not JSON");
-  // What is kept is what was sent; parsing only checks it.
+  // The request as sent is kept; parsing only validates it.
   const value: unknown = JSON.parse(raw.toString());
   entry.body.parse(value);
   return value;

@@ -1,4 +1,4 @@
-// Calls about hubs, and the requests that they must be.
+// Calls about hubs, and the expected requests.
 
 import type { Case } from "./pack-cases.ts";
 
@@ -12,8 +12,25 @@ export const hubCases: Case[] = [
   {
     route: "pullSnapshot",
     call: (c) =>
-      c.pullSnapshot("o/n@v1", { tag: "py", force: true, hub: "https://h.example/r.json", username: "u", password: "p", loginHost: "r" }),
-    body: { from: "o/n@v1", tag: "py", force: true, hub: "https://h.example/r.json", username: "u", password: "p", login_host: "r" },
+      c.pullSnapshot("o/n@v1", {
+        tag: "py",
+        force: true,
+        keepNetwork: true,
+        hub: "https://h.example/r.json",
+        username: "u",
+        password: "p",
+        loginHost: "r",
+      }),
+    body: {
+      from: "o/n@v1",
+      tag: "py",
+      force: true,
+      keep_network: true,
+      hub: "https://h.example/r.json",
+      username: "u",
+      password: "p",
+      login_host: "r",
+    },
   },
   {
     route: "listHub",

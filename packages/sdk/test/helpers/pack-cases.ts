@@ -1,4 +1,4 @@
-// Calls about packs, and the requests that they must be.
+// Calls about packs, and the expected requests.
 
 import type { RouteName } from "../../../daemon/src/api/routes.ts";
 import type { Controller } from "../../src/index.ts";
@@ -25,7 +25,22 @@ export const packCases: Case[] = [
     params: { tag: "py" },
     query: { level: 5, without: ["a", "b"] },
   },
-  { route: "unpack", call: (c) => c.unpack("pack", { tag: "py", force: true }), query: { tag: "py", force: true } },
+  {
+    route: "unpack",
+    call: (c) => c.unpack("pack", { tag: "py", force: true, keepNetwork: true }),
+    query: { tag: "py", force: true, keep_network: true },
+  },
+  { route: "listRecipes", call: (c) => c.listRecipes() },
+  {
+    route: "checkRecipe",
+    call: (c) => c.checkRecipe("name: py", { folder: "py", set: { rows: "2" } }),
+    body: { source: "name: py", folder: "py", set: { rows: "2" } },
+  },
+  {
+    route: "buildRecipe",
+    call: (c) => c.buildRecipe("py", { tag: "mine", set: { rows: "2", more: "a=b" }, test: true, noCache: true }),
+    query: { recipe: "py", tag: "mine", set: ["rows=2", "more=a=b"], test: true, no_cache: true },
+  },
   { route: "listKeys", call: (c) => c.listKeys() },
   {
     route: "createKey",

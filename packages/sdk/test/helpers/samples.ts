@@ -1,26 +1,25 @@
 // One valid answer per route.
 
+import { answers, sampleOf } from "../../../../tests/helpers/sample.ts";
 import type { RouteName } from "../../../daemon/src/api/routes.ts";
 import type { EvalResult, Image, NewToken, Process, Sandbox, Snapshot, Workspace } from "../../src/schema.gen.ts";
 
 export const sandbox: Sandbox = {
+  ...(sampleOf("Sandbox") as Sandbox),
   id: "sb-1",
-  name: null,
   snapshot_tag: "python",
   snapshot_id: "s1",
   state: "running",
-  reason: null,
   isolation: "emulated",
   confinement: "namespaces",
+  started_by: "restore",
   memory_mib: 256,
   vcpus: 1,
-  disk_mib: null,
   kernels: ["python"],
   metadata: {},
   created_at_unix: 1,
+  created_at_unix_ms: 1000,
   last_active_unix: 1,
-  expires_at_unix: null,
-  idle_timeout_secs: null,
   on_timeout: "end",
   auto_resume: false,
   created_by: "local",
@@ -28,57 +27,42 @@ export const sandbox: Sandbox = {
   fork_ms: 1.5,
   certificate: {
     clock_skew_ms: 0.5,
+    clock_drift_ppm: 12,
+    clock_measured: "snapshot",
     guest_rng: "reseeded",
+    ran_before_ms: 0,
+    not_reseeded: [],
     kernels: {},
     identity: { hostname: "h", machine_id: "m", boot_id: "b" },
     disk: "private-overlay",
     memory: "private-copy-on-write",
   },
-  shares: [],
   branch_count: 0,
   has_branched: false,
-  memory_limit_mib: null,
   network: { mode: "none", allow: [], egress_limit_bytes: null },
-  cpu_limit: null,
-  cpu_weight: null,
-  pids_limit: null,
-  io_limit_mbps: null,
-  netns: null,
   guest_addr: "",
-  last_branch_memory_path: null,
-  warnings: [],
 };
 
 export const snapshot: Snapshot = {
+  ...(sampleOf("Snapshot") as Snapshot),
   tag: "python",
   id: "s1",
   dir: "/d",
   status: "ready",
   bootable: true,
   created_at_unix: 1,
-  image: null,
   memory_mib: 256,
   vcpus: 1,
-  disk_mib: null,
   kernels: [],
   depth: 0,
-  parent_tag: null,
-  branched_from: null,
-  pause_ms: null,
-  delta_bytes: null,
-  diff_ms: null,
-  diff_physical_bytes: null,
-  diff_logical_bytes: null,
   ephemeral: false,
   pool: 0,
   network: { mode: "none", allow: [], egress_limit_bytes: null },
   metadata: {},
-  error: null,
-  warning: null,
-  warnings: [],
 };
 
 const workspace: Workspace = {
+  ...(sampleOf("Workspace") as Workspace),
   id: "w1",
   name: "w",
   source_snapshot_tag: "python",
@@ -92,6 +76,7 @@ const workspace: Workspace = {
 };
 
 const image: Image = {
+  ...(sampleOf("Image") as Image),
   id: "i1",
   names: ["py"],
   created_at: "2026-01-01T00:00:00Z",
@@ -102,6 +87,7 @@ const image: Image = {
 };
 
 const token: NewToken = {
+  ...(sampleOf("NewToken") as NewToken),
   name: "ci",
   scope: "exec",
   max_sandboxes: null,
@@ -113,6 +99,7 @@ const token: NewToken = {
 const { token: _, ...tokenInfo } = token;
 
 export const evalResult: EvalResult = {
+  ...(sampleOf("EvalResult") as EvalResult),
   result: "10",
   value: 10,
   error: null,
@@ -126,7 +113,7 @@ export const evalResult: EvalResult = {
   execution_count: 1,
 };
 
-/** What code says while it runs, as it comes over the wire */
+/** Events of running code, as on the wire */
 export const EVAL_EVENTS = [
   'event: stdout\ndata: {"text":"one\\n"}\n\n',
   'event: result\ndata: {"is_main":false,"data":{"text/html":"<b>"}}\n\n',
@@ -149,6 +136,7 @@ const network = {
 
 const stats = { id: "sb-1", name: null, state: "running", cpu_ms: 1, private_guest_bytes: 1, pss_bytes: 1, disk_bytes: null };
 const processInfo: Process = {
+  ...(sampleOf("Process") as Process),
   id: 7,
   pid: 70,
   tag: "web",
@@ -166,7 +154,7 @@ const processInfo: Process = {
   stderr_bytes: 0,
 };
 
-/** What a watched process says, as it comes over the wire */
+/** Events of a watched process, as on the wire */
 export const PROCESS_EVENTS = [
   'id: 0-0\nevent: started\ndata: {"id":7,"pid":70,"tag":"web","terminal":false,"stdout_offset":0,"stderr_offset":0}\n\n',
   'id: 3-0\nevent: stdout\ndata: {"offset":0,"base64":"aGnD"}\n\n',
@@ -182,6 +170,9 @@ const pack = {
   manifest_digest: "sha256:0",
   level: 3,
   signed_by: [],
+  isolation: "emulated",
+  cpu: "Nehalem-v1",
+  cpu_vendor: null,
   snapshots: ["sn-1"],
   bytes: 9,
   content_bytes: 99,
@@ -190,7 +181,7 @@ const pack = {
 const file = { kind: "file", mode: "0644", uid: 0, gid: 0, owner: "root", group: "root", size: 7, mtime_ms: 1, target: null };
 
 /** Status and body; undefined is an empty answer */
-export const SAMPLES: { [N in RouteName]: readonly [number, unknown] } = {
+const WRITTEN: { [N in RouteName]?: readonly [number, unknown] } = {
   getHealth: [200, { ok: true }],
   getReadiness: [200, { ready: true, reason: null }],
   getVersion: [200, { version: "0.1.0", api: "v1" }],
@@ -212,6 +203,7 @@ export const SAMPLES: { [N in RouteName]: readonly [number, unknown] } = {
       isolation: "emulated",
       confinement: "none",
       confinement_policy: "preferred",
+      isolation_policy: "any",
       confinement_reason: "making namespaces: Operation not permitted",
       engine: "qemu",
       sandboxes: 0,
@@ -233,11 +225,9 @@ export const SAMPLES: { [N in RouteName]: readonly [number, unknown] } = {
   listTokens: [200, [tokenInfo]],
   createToken: [201, token],
   rotateToken: [200, token],
-  deleteToken: [204, undefined],
   listImages: [200, [image]],
   createImage: [201, { ...image, reused: false }],
   getImage: [200, image],
-  deleteImage: [204, undefined],
   pushSnapshot: [
     201,
     { to: "oci://r.example/py:1", snapshot: "sn-a", digest: null, sha256: "00", manifest_sha256: "11", bytes: 2, sent_bytes: 1 },
@@ -248,7 +238,6 @@ export const SAMPLES: { [N in RouteName]: readonly [number, unknown] } = {
   createSnapshot: [201, snapshot],
   getSnapshot: [200, snapshot],
   updateSnapshot: [200, snapshot],
-  deleteSnapshot: [204, undefined],
   getSnapshotDetails: [
     200,
     {
@@ -259,6 +248,10 @@ export const SAMPLES: { [N in RouteName]: readonly [number, unknown] } = {
       memory_logical_bytes: 1,
       memory_physical_bytes: 1,
       vmstate_bytes: 1,
+      isolation: "emulated",
+      cpu: "Nehalem-v1",
+      cpu_vendor: null,
+      hugepages: false,
       disk_mib: null,
       disk_layers: 0,
       disk_physical_bytes: 0,
@@ -274,26 +267,36 @@ export const SAMPLES: { [N in RouteName]: readonly [number, unknown] } = {
   compactSnapshot: [200, snapshot],
   preparePack: [201, pack],
   readPack: [200, "pack"],
+  listRecipes: [200, [{ name: "py", tag: "py", description: "Python.", variables: { rows: "1" } }]],
+  checkRecipe: [
+    200,
+    {
+      name: "py",
+      tag: "py",
+      description: "Python.",
+      variables: {},
+      files: ["./a", "./none"],
+      base: null,
+      registry_reference: "r.example/x:1",
+    },
+  ],
+  buildRecipe: [201, { tag: "py", unchanged: false, ms: 5, steps: [{ title: "one", ms: 5, cached: false }], tests: [], snapshot }],
   unpack: [201, { snapshot, added: ["sn-1"], replaced: null, signed_by: null, warnings: [] }],
   listKeys: [200, [key]],
   createKey: [201, key],
   getKey: [200, key],
-  deleteKey: [204, undefined],
   listSandboxes: [200, [sandbox]],
   createSandboxes: [201, [sandbox]],
   deleteSandboxes: [200, ["sb-1"]],
   getSandbox: [200, sandbox],
   updateSandbox: [200, { ...sandbox, name: "new" }],
-  deleteSandbox: [204, undefined],
   pingSandbox: [200, { pong: true, ms: 1, kernels: [] }],
   execCommand: [200, { stdout: "hi\n", stderr: "", exit_code: 0, signal: null, timed_out: false, truncated: false }],
   evalCode: [200, evalResult],
   evalStream: [200, EVAL_EVENTS.join("")],
   listContexts: [200, [context]],
   createContext: [201, context],
-  deleteContext: [204, undefined],
   restartContext: [200, context],
-  interruptContext: [204, undefined],
   branchSandbox: [201, snapshot],
   forkSandbox: [201, { snapshot, sandboxes: [sandbox, { ...sandbox, id: "sb-2" }] }],
   pauseSandbox: [200, { ...sandbox, state: "paused" }],
@@ -309,24 +312,13 @@ export const SAMPLES: { [N in RouteName]: readonly [number, unknown] } = {
   listProcesses: [200, [processInfo]],
   streamProcess: [101, undefined],
   getProcess: [200, processInfo],
-  killProcess: [204, undefined],
   watchProcess: [200, PROCESS_EVENTS.join("")],
-  writeStdin: [204, undefined],
-  signalProcess: [204, undefined],
-  resizeProcess: [204, undefined],
   listPorts: [200, [{ port: 8000, address: "0.0.0.0", family: "ipv4", protocol: "tcp", process: { pid: 7, name: "python3" } }]],
   createPreview: [201, { url: "http://8000-sb-1.localhost:8889/?forkd_preview=fkp_x", token: "fkp_x", expires_at_unix: 1 }],
   connectPort: [101, undefined],
   proxyRequest: [200, "from the guest"],
   statFile: [200, file],
   listFiles: [200, [{ path: "/srv/a", name: "a", ...file }]],
-  makeDirectory: [204, undefined],
-  moveFile: [204, undefined],
-  copyFile: [204, undefined],
-  removeFile: [204, undefined],
-  chmodFile: [204, undefined],
-  chownFile: [204, undefined],
-  makeSymlink: [204, undefined],
   watchFiles: [
     200,
     'event: ready\ndata: {"type":"ready"}\n\nevent: created\ndata: {"type":"created","path":"/srv/a","directory":false}\n\n',
@@ -336,7 +328,9 @@ export const SAMPLES: { [N in RouteName]: readonly [number, unknown] } = {
   listWorkspaces: [200, [workspace]],
   createWorkspace: [201, workspace],
   getWorkspace: [200, workspace],
-  deleteWorkspace: [204, undefined],
   suspendWorkspace: [200, workspace],
   resumeWorkspace: [200, workspace],
 };
+
+/** Routes that are not listed have the smallest answer of the document */
+export const SAMPLES = { ...answers(), ...WRITTEN } as { [N in RouteName]: readonly [number, unknown] };

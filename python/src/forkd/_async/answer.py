@@ -1,4 +1,4 @@
-"""An answer that has begun, and what it means when it breaks."""
+"""An HTTP answer whose head was received, and the error of a body that breaks off."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Answer:
     def __init__(self, stream: Stream, decoder: AnswerDecoder, pool: Optional[Pool], origin: Origin, deadline: Deadline) -> None:
         self._stream = stream
         self._decoder = decoder
-        #: None: the connection cannot be used again
+        #: None: the connection cannot be reused
         self._pool = pool
         self._origin = origin
         self._deadline = deadline
@@ -29,7 +29,7 @@ class Answer:
 
     @property
     def headers(self) -> Dict[str, str]:
-        """By their names in small letters."""
+        """Keys are in lower case."""
         return self._decoder.headers
 
     @property
@@ -40,7 +40,7 @@ class Answer:
         return self._decoder.headers.get(name)
 
     def is_success(self, call: Call[Any]) -> bool:
-        """Whether it is what the call asked for, and no error."""
+        """Whether the status is one that the call accepts."""
         if call.is_proxied:
             return self.header("x-forkd-error") is None
         if call.is_upgrade:
@@ -49,7 +49,7 @@ class Answer:
 
     @property
     def context(self) -> ErrorContext:
-        """Names the request in errors."""
+        """Request line for error messages."""
         try:
             retry_after: Optional[float] = float(self.header("retry-after") or "")
         except ValueError:
@@ -57,7 +57,7 @@ class Answer:
         return {**self._origin.context, "request_id": self.header("x-request-id") or "", "retry_after_secs": retry_after}
 
     async def read(self) -> bytes:
-        """The next piece of the body; empty at its end, when the connection goes to the next call."""
+        """The next piece of the body; empty at its end, when the connection returns to the pool."""
         if self._is_over:
             return b""
         try:
@@ -83,7 +83,7 @@ class Answer:
             pieces.append(piece)
 
     async def read_within(self, is_endless: bool) -> bytes:
-        """The next piece, after any time or after the longest silence that the call allows."""
+        """The next piece. Waits without a limit, or for the longest silence that the call allows."""
         if is_endless:
             self._deadline.pause()
         else:
@@ -91,16 +91,16 @@ class Answer:
         return await self.read()
 
     def has_input(self) -> bool:
-        """Whether there is something to read without waiting."""
+        """Whether a read would not block."""
         return not self._is_over and self._stream.has_input()
 
     def detach(self) -> Tuple[Stream, bytes]:
-        """The connection itself, after an upgrade, and what has come on it."""
+        """The connection itself, after an upgrade, and the bytes already received on it."""
         self._is_over = True
         return self._stream, self._decoder.read_body() or b""
 
     def close(self) -> None:
-        """Ends it, wherever it is."""
+        """Closes the answer, complete or not."""
         if not self._is_over:
             self._is_over = True
             self._stream.close()
@@ -112,7 +112,7 @@ class Answer:
             self._pool.put(self._stream)
         else:
             self._stream.close()
-        # Why a body that comes bit by bit is not whole.
+        # Why a streamed body is incomplete.
         problem = self._decoder.trailers.get("x-forkd-problem")
         if problem is not None:
             raise error_of_problem(parse_json(problem), self.context)

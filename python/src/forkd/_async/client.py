@@ -1,4 +1,4 @@
-"""One call: sent, repeated where that is safe, bounded in time, its answer or its error understood."""
+"""One call: sends it, repeats it where that is safe, bounds its time, and decodes its answer or error."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .._deadline import Deadline
 from .._http import AnswerDecoder, BrokenConnection, ClosedEarly, StaleConnection, encode_chunk, encode_head
 from .._retry import RETRY_SECS, connection_error, is_transient, retry_delay
 from .._streams import LineDecoder
-from .._target import resolve_target, resolve_token
+from .._target import resolve_store, resolve_target, resolve_token
 from .._version import __version__
 from .._wire import Page, SourceFailed, dump_json, parse_json, query_string
 from ..errors import ConnectionError, ForkdError, InvalidRequestError, NotFoundError, error_of_answer, error_of_problem
@@ -23,7 +23,7 @@ from .upload import PIECE_BYTES, is_stream, pieces_of
 A = TypeVar("A")
 T = TypeVar("T")
 
-#: Called for every step of long work
+#: Called with each progress message of long work
 ProgressListener = Callable[[Progress], Any]
 
 
@@ -39,10 +39,11 @@ class Client:
     ) -> None:
         self._target = resolve_target(url, socket)
         self._token = resolve_token(token)
+        self._store = resolve_store(self._target)
         self._retries = len(RETRY_SECS) if retries is None else retries
         self._ssl_context = ssl_context
         self._pool = Pool()
-        #: Where requests go, such as ``unix:///run/user/1000/forkd/forkd.sock``
+        #: Base address of requests, such as ``unix:///run/user/1000/forkd/forkd.sock``
         self.url = self._target.url
         self.timeout = timeout
 
@@ -73,10 +74,10 @@ class Client:
         return await self._attempts(call, self._deadline(call), read)
 
     async def progress(self, call: Call[A], listener: Optional[ProgressListener]) -> A:
-        """Long work: the answer comes line by line, so that progress is seen and no idle connection is cut."""
+        """Long work. The answer is streamed line by line: progress is visible, and no proxy closes an idle connection."""
 
         async def read(answer: Optional[Answer]) -> A:
-            assert answer is not None  # it is no removal
+            assert answer is not None  # the call is not a removal
             if not (answer.header("content-type") or "").startswith("application/x-ndjson"):
                 whole: A = parse_json(await answer.text())
                 return whole
@@ -85,7 +86,7 @@ class Client:
                 piece = await answer.read()
                 for line in lines.feed(piece) if piece else lines.finish():
                     if line.strip() == "":
-                        continue  # keeps the connection alive
+                        continue  # an empty line keeps the connection alive
                     message = parse_json(line)
                     if "progress" in message:
                         await notify(listener, message["progress"])
@@ -102,7 +103,7 @@ class Client:
     async def stream(
         self, call: Call[bytes], *, is_endless: bool = False, until: Optional[float] = None, on_open: Optional[Callable[[], None]] = None
     ) -> AsyncGenerator[bytes, None]:
-        """Bytes as they come. The time-out bounds the wait for the answer, and each silence after it unless it is endless."""
+        """Bytes as they arrive. The time-out bounds the wait for the answer and, unless the stream is endless, each silence after it."""
 
         answer = await self.open(call, until)
         try:
@@ -117,10 +118,10 @@ class Client:
             answer.close()
 
     async def open(self, call: Call[Any], until: Optional[float] = None) -> Answer:
-        """An answer whose body the caller reads, or closes."""
+        """An answer whose body the caller reads or closes."""
 
         async def read(answer: Optional[Answer]) -> Answer:
-            assert answer is not None  # it is no removal
+            assert answer is not None  # the call is not a removal
             return answer
 
         return await self._attempts(call, self._deadline(call, until), read)
@@ -129,7 +130,7 @@ class Client:
         return Deadline(f"{call.method} {call.path}", self.timeout if call.timeout is None else call.timeout, until)
 
     async def _attempts(self, call: Call[Any], deadline: Deadline, read: Callable[[Optional[Answer]], Awaitable[T]]) -> T:
-        """Reads the answer; None stands for one that was lost by a removal that has been done."""
+        """Reads the answer. None: the answer of a removal was lost, but the removal was done."""
         can_repeat = call.is_safe and (call.content is None or not is_stream(call.content))
         was_lost = False
         attempt = 0
@@ -185,7 +186,7 @@ class Client:
             except ForkdError:
                 raise
             except OSError as error:
-                failure = error  # an answer may have come all the same
+                failure = error  # the server may have answered before it closed the connection
             while not decoder.read_head():
                 decoder.feed(await stream.read(deadline))
         except ForkdError:
@@ -197,7 +198,7 @@ class Client:
         return Answer(stream, decoder, self._pool if is_sent else None, origin, deadline)
 
     async def _send(self, stream: Stream, call: Call[Any], origin: Origin, deadline: Deadline) -> bool:
-        """False: the answer came before the end of the request."""
+        """False: the answer arrived before the request was sent completely."""
         headers = self._headers(call)
         target = self._target.prefix + origin.target
         if call.content is not None and is_stream(call.content):
@@ -228,8 +229,10 @@ class Client:
         elif call.content is not None and not call.is_proxied:
             headers["content-type"] = "application/octet-stream"
         if self._token is not None:
-            # What is passed on to a server in a guest keeps Authorization for that.
+            # A request to a server in a guest keeps its own Authorization header.
             headers["x-forkd-token" if call.is_proxied else "authorization"] = self._token if call.is_proxied else f"Bearer {self._token}"
+        if self._store is not None and not call.is_proxied:
+            headers["x-forkd-store"] = self._store
         if call.idempotency_key is not None:
             headers["idempotency-key"] = call.idempotency_key
         headers.update(call.headers)

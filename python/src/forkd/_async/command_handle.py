@@ -1,4 +1,4 @@
-"""One command that runs, as an object."""
+"""Handle on one running command."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from .net import Background, Lock, notify
 from .process_events import AsyncProcessEvents
 from .upload import Content
 
-#: What comes at once: of stdout, of stderr, of a terminal
+#: One piece of output: stdout, stderr, terminal
 Piece = Tuple[Optional[str], Optional[str], Optional[bytes]]
 TextListener = Callable[[str], Any]
 BytesListener = Callable[[bytes], Any]
 
 
 class AsyncCommandHandle:
-    """A command that was started, or connected to. It goes on whoever watches it.
+    """A command that was started, or connected to. It continues when the handle is closed.
 
-    Its output is read by :meth:`wait`, by an iteration, or by the functions it was started with. While nobody reads, the command
-    waits for a reader when its pipe is full, and after 30 seconds goes on without: what is then no longer kept is told as
-    ``truncated`` of the result.
+    Its output is read by :meth:`wait`, by an iteration, or by the functions it was started with. Without a reader, the command
+    blocks when its pipe is full, and continues after 30 seconds. Output that was dropped by then sets ``truncated`` of the
+    result.
 
     Attributes:
-        id: In the API; the same in forks of the sandbox.
-        pid: Inside the guest.
-        tag: Its name, where it has one.
-        cursor: The place behind what was read so far, from which ``commands.connect`` can go on.
+        id: Process id in the API; the same in forks of the sandbox.
+        pid: Process id inside the guest.
+        tag: Name of the command, if it has one.
+        cursor: Position after the output read so far; ``commands.connect`` can continue from it.
     """
 
     def __init__(
@@ -65,17 +65,17 @@ class AsyncCommandHandle:
 
     @property
     def stdout(self) -> str:
-        """What it wrote to its standard output, as far as it was read."""
+        """Standard output read so far."""
         return "".join(self._stdout)
 
     @property
     def stderr(self) -> str:
-        """What it wrote to its standard error, as far as it was read."""
+        """Standard error read so far."""
         return "".join(self._stderr)
 
     @property
     def exit_code(self) -> Optional[int]:
-        """None as long as its end was not read."""
+        """None until the end of the command was read."""
         return None if self._exit is None else self._exit["exit_code"]
 
     async def wait(
@@ -86,15 +86,15 @@ class AsyncCommandHandle:
         *,
         check: bool = True,
     ) -> CommandResult:
-        """Reads its output to its end and says how it ended.
+        """Reads the output until the command ends, and returns the result.
 
         Args:
-            on_pty, on_stdout, on_stderr: Called with what comes, in order; characters are never cut in two.
-            check: False: an exit code other than 0, and a time-out, are results.
+            on_pty, on_stdout, on_stderr: Called with the output, in order. Characters are never split.
+            check: False: return a result, also for an exit code other than 0 and for a time-out.
 
         Raises:
-            CommandExitError: its exit code is not 0
-            TimeoutError: it ran longer than its ``timeout`` and was ended
+            CommandExitError: the exit code is not 0
+            TimeoutError: the command ran longer than its ``timeout`` and was killed
             SandboxGoneError: the sandbox ended
         """
         if self._reader is not None:
@@ -108,7 +108,7 @@ class AsyncCommandHandle:
         return self._result(self._exit, check)
 
     async def __aiter__(self) -> AsyncGenerator[Piece, None]:
-        """What it prints, as it comes: ``(stdout, stderr, pty)``, of which one is not None."""
+        """Output as it arrives: ``(stdout, stderr, pty)``, of which one is not None."""
         if self._reader is not None:
             raise ForkdError(f"The output of process {self.id} is read already.", "BAD_REQUEST", hint="Connect to it once more.")
         async for event in self._events:
@@ -118,7 +118,7 @@ class AsyncCommandHandle:
                 yield piece
 
     async def kill(self, *, request_timeout: Optional[float] = None) -> bool:
-        """Kills it and its process group; returns when it has ended. False when it had ended already."""
+        """Kills the command and its process group, and returns when it has ended. False when it had ended already."""
         try:
             info = await self._controller.get_process(self._sandbox_id, self.id, request_timeout=request_timeout)
             await self._controller.kill_process(self._sandbox_id, self.id, request_timeout=request_timeout)
@@ -129,25 +129,25 @@ class AsyncCommandHandle:
     async def send_signal(
         self, signal: SignalProcessSignal, *, scope: Optional[Literal["group", "process"]] = None, request_timeout: Optional[float] = None
     ) -> None:
-        """Sends a signal, such as "SIGINT", to it and its process group; with the scope "process" to it alone."""
+        """Sends a signal, such as "SIGINT", to the process group; with the scope "process" only to the command itself."""
         await self._controller.signal_process(self._sandbox_id, self.id, signal, scope=scope, request_timeout=request_timeout)
 
     async def send_stdin(self, data: Content, *, request_timeout: float = 0) -> None:
-        """Writes to its stdin; returns when all of it was handed over."""
+        """Writes to stdin; returns when the guest has accepted all of it."""
         async with self._stdin:
             await self._controller.write_stdin(self._sandbox_id, self.id, data, request_timeout=request_timeout)
 
     async def close_stdin(self, *, request_timeout: float = 0) -> None:
-        """No more will come; a terminal gets the key that says so."""
+        """Closes stdin; for a terminal, sends the end-of-file key."""
         async with self._stdin:
             await self._controller.write_stdin(self._sandbox_id, self.id, b"", close=True, request_timeout=request_timeout)
 
     async def resize(self, size: PtySize, *, request_timeout: Optional[float] = None) -> None:
-        """Tells it the size of its terminal."""
+        """Sets the size of the terminal."""
         await self._controller.resize_process(self._sandbox_id, self.id, size.rows, size.cols, request_timeout=request_timeout)
 
     async def disconnect(self) -> None:
-        """Stops watching; the command goes on."""
+        """Stops watching; the command continues."""
         await self._events.aclose()
 
     async def __aenter__(self) -> AsyncCommandHandle:
@@ -159,12 +159,12 @@ class AsyncCommandHandle:
         await self.disconnect()
 
     def _read_beside(self, on_pty: Optional[BytesListener], on_stdout: Optional[TextListener], on_stderr: Optional[TextListener]) -> None:
-        """Reads its output from now on, beside whatever else is done."""
+        """Starts to read the output in the background."""
 
         async def read() -> None:
             try:
                 await self._read(on_pty, on_stdout, on_stderr)
-            except Exception as error:  # noqa: BLE001 -- it is raised where somebody waits
+            except Exception as error:  # noqa: BLE001 -- wait() raises it
                 self._failure = error
             finally:
                 await self._events.aclose()
@@ -172,14 +172,14 @@ class AsyncCommandHandle:
         self._reader = Background(read)
 
     def _feed_beside(self, data: Union[str, bytes]) -> None:
-        """Writes all that it will read, while somebody reads what it prints: it may wait for the one before it does the other."""
+        """Writes stdin while the output is read: the command may block on its output before it reads its input."""
 
         async def write() -> None:
             try:
                 await self._controller.write_stdin(self._sandbox_id, self.id, data, close=True, request_timeout=0)
             except ConflictError:
-                pass  # it has ended, or closed its stdin, and wanted no more
-            except Exception as error:  # noqa: BLE001 -- it is raised where somebody waits
+                pass  # the command ended or closed its stdin before it had read everything
+            except Exception as error:  # noqa: BLE001 -- wait() raises it
                 self._failure = error
                 await self._events.aclose()
 
@@ -218,10 +218,10 @@ class AsyncCommandHandle:
 
 
 def checked(result: CommandResult) -> CommandResult:
-    """A result of a command that went well."""
+    """The result of a command that succeeded."""
     if result.timed_out:
         raise TimeoutError(
-            "The command ran longer than its timeout and was ended.", "COMMAND_TIMEOUT", hint="Raise timeout if it is only slow."
+            "The command ran longer than its timeout and was killed.", "COMMAND_TIMEOUT", hint="Raise timeout if it is only slow."
         )
     if result.exit_code != 0:
         raise CommandExitError(result)

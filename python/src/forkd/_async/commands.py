@@ -8,14 +8,14 @@ from ..results import CommandResult, ProcessInfo, command_result, process_info
 from .command_handle import AsyncCommandHandle, TextListener, checked
 from .live import Live
 
-#: How long a command may run that somebody waits for
+#: Default time-out of a command in the foreground
 _DEFAULT_SECS = 60.0
-#: The most that is waited for in one request
+#: Longest run that one request waits for
 _MAX_EXEC_SECS = 24 * 3600.0
 
 
 class AsyncCommands(Live):
-    """Commands inside a sandbox. One that runs is named by its pid or its tag."""
+    """Commands inside a sandbox. A running one is named by its pid or its tag."""
 
     @overload
     async def run(
@@ -72,24 +72,24 @@ class AsyncCommands(Live):
         retain_output: bool = True,
         request_timeout: Optional[float] = None,
     ) -> Union[CommandResult, AsyncCommandHandle]:
-        """Runs a command to its end, or starts it. Text is given to ``/bin/sh -c`` inside the guest; a list is the program and its
+        """Runs a command to its end, or starts it. A string is passed to ``/bin/sh -c`` inside the guest; a list is the program and its
         arguments, without a shell.
 
         Args:
-            background: Does not wait for its end, and gives a handle on it.
+            background: Returns a handle at once and does not wait for the end.
             envs: Added to the sandbox's environment.
-            on_stdout, on_stderr: Called with what it prints, as it comes. In the background that is done by a thread, or by a task.
-            stdin: What it reads. True: it stays open, for ``send_stdin``.
-            timeout: How many seconds it may run, 0 for ever; without it 60, and in the background for ever.
-            tag: Names it; free again when it has ended.
-            check: False: an exit code other than 0, and a time-out, are results.
-            retain_output: False: what the functions are told is not kept for the result.
-            request_timeout: For a command that is waited for in one request, without functions.
+            on_stdout, on_stderr: Called with output as it arrives; for a background command by a thread, or by a task.
+            stdin: Content of its standard input. True: stdin stays open, for ``send_stdin``.
+            timeout: Seconds that it may run; 0: no limit. Default: 60, no limit in the background.
+            tag: Name of the command; reusable when it has ended.
+            check: False: return a result, also for an exit code other than 0 and for a time-out.
+            retain_output: False: output passed to the functions is not kept for the result.
+            request_timeout: Applies to a command that is not in the background and has no functions: it is one request.
 
         Raises:
-            CommandExitError: its exit code is not 0
-            TimeoutError: it ran longer than ``timeout`` and was ended
-            InvalidRequestError: it could not be started
+            CommandExitError: the exit code is not 0
+            TimeoutError: the command ran longer than ``timeout`` and was killed
+            InvalidRequestError: the command could not be started
             SandboxGoneError: the sandbox ended
         """
         args = ["/bin/sh", "-c", cmd] if isinstance(cmd, str) else cmd
@@ -115,7 +115,7 @@ class AsyncCommands(Live):
         return handle
 
     async def list(self, *, request_timeout: Optional[float] = None) -> List[ProcessInfo]:
-        """Commands and terminals that run."""
+        """Lists running commands and terminals."""
         found = await self._controller.list_processes(self._id, request_timeout=request_timeout)
         return [process_info(process) for process in found if process["state"] == "running"]
 
@@ -128,15 +128,15 @@ class AsyncCommands(Live):
         on_stderr: Optional[TextListener] = None,
         retain_output: bool = True,
     ) -> AsyncCommandHandle:
-        """A handle on a command that runs, or that ended not long ago.
+        """A handle on a command that is running or ended recently.
 
         Args:
             pid: Its pid or its tag.
-            from_: Where to begin: "start" (all that is kept), "now", or the ``cursor`` of another handle.
-            on_stdout, on_stderr: Called with what it prints, as it comes, by a thread, or by a task.
+            from_: Where to begin: "start" (all retained output), "now", or the ``cursor`` of another handle.
+            on_stdout, on_stderr: Called with output as it arrives, by a thread, or by a task.
 
         Raises:
-            NotFoundError: there is none
+            NotFoundError: no such command
         """
         process = await self._process(pid, also_ended=True)
         handle = await self._handle(self._controller.watch_process(self._id, process, from_=from_), retain_output)
@@ -152,5 +152,5 @@ class AsyncCommands(Live):
         finally:
             await handle.disconnect()
             if handle.exit_code is None:
-                # Whoever waited for it has given up.
+                # Kills a command whose run() was cancelled or failed.
                 await handle.kill()

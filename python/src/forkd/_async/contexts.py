@@ -16,7 +16,7 @@ class AsyncContexts:
         self._sandbox_id = sandbox_id
 
     async def list(self, *, request_timeout: Optional[float] = None) -> List[Context]:
-        """Those that there are."""
+        """Lists the contexts of the sandbox."""
         return await self._controller.list_contexts(self._sandbox_id, request_timeout=request_timeout)
 
     async def create(
@@ -27,23 +27,23 @@ class AsyncContexts:
         envs: Optional[Dict[str, str]] = None,
         request_timeout: Optional[float] = None,
     ) -> Context:
-        """Starts another one.
+        """Starts another interpreter.
 
         Args:
-            cwd: Where it begins; without it, ``/``.
+            cwd: Its working directory; without it, ``/``.
         """
         return await self._controller.create_context(self._sandbox_id, language, cwd=cwd, env=envs, request_timeout=request_timeout)
 
     async def remove(self, context: Union[str, Context], *, request_timeout: Optional[float] = None) -> None:
-        """Ends one and what it runs."""
+        """Ends an interpreter and the processes it started."""
         await self._controller.delete_context(self._sandbox_id, _id_of(context), request_timeout=request_timeout)
 
     async def restart(self, context: Union[str, Context], *, request_timeout: Optional[float] = None) -> Context:
-        """Puts a fresh one in its place, with nothing of its state."""
+        """Replaces an interpreter by a fresh one with empty state."""
         return await self._controller.restart_context(self._sandbox_id, _id_of(context), request_timeout=request_timeout)
 
     async def interrupt(self, context: Union[str, Context], *, request_timeout: Optional[float] = None) -> None:
-        """Interrupts the code that it runs; its state stays."""
+        """Interrupts the code that an interpreter runs; its state is kept."""
         await self._controller.interrupt_context(self._sandbox_id, _id_of(context), request_timeout=request_timeout)
 
 

@@ -1,4 +1,4 @@
-"""The stream of events, put together again after every break."""
+"""The stream of events, resumed after each lost connection."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .net import sleep
 
 _MIN_WAIT_SECS = 0.1
 _MAX_WAIT_SECS = 5.0
-#: The daemon says something more often than this, even when nothing happens
+#: The daemon sends keep-alives more often than this
 _SILENCE_SECS = 60.0
 
 
@@ -45,7 +45,7 @@ async def events_of(
                     last_id = event.id if event.id is not None else last_id
                     if event.data != "":
                         yield parse_json(event.data)
-            # A stream of events has no end: the daemon stopped, and another one may follow.
+            # An event stream has no end of its own: the daemon stopped, and may be started again.
         except Elapsed:
             return
         except ForkdError as error:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import deque
 from types import TracebackType
-from typing import Any, Callable, Deque, Dict, List, Optional, Type
+from typing import Any, Callable, Dict, List, Optional, Type
 
 from .._call import Call
 from .._streams import EventDecoder
@@ -12,24 +11,23 @@ from .._wire import bad_answer, parse_json
 from ..errors import ForkdError, error_of_problem
 from ..results import FileChange
 from .answer import Answer
+from .buffered import AsyncBuffered
 from .client import Client
 from .net import Background, notify, settle
 
-#: The daemon says something more often than this, even when nothing happens
+#: The daemon sends keep-alives more often than this
 _SILENCE_SECS = 60.0
 
 
-class AsyncWatchHandle:
-    """Changes of files, to be iterated once. It ends when it is stopped, which any thread may do, or when the watched path itself
-    is gone; a connection that breaks is an error, because what happened meanwhile is not known."""
+class AsyncWatchHandle(AsyncBuffered[FileChange]):
+    """Changes of files, to be iterated once. The watch ends when it is stopped, which any thread may do, or when the watched path is
+    removed. A lost connection is an error, because changes may have been missed."""
 
     def __init__(self, answer: Answer) -> None:
+        super().__init__()
         self._answer = answer
         self._decoder = EventDecoder()
-        self._pending: Deque[FileChange] = deque()
-        self._failure: Optional[ForkdError] = None
         self._is_ready = False
-        self._is_over = False
         self._reader: Optional[Background] = None
 
     @classmethod
@@ -38,41 +36,26 @@ class AsyncWatchHandle:
         call = Call[bytes]("GET", at, query=query, headers={"accept": "text/event-stream"}, timeout=_SILENCE_SECS)
         watch = cls(await client.open(call))
         while not watch._is_ready:
-            if watch._failure is not None:
-                raise watch._failure
+            watch._raise_failure()
             if watch._is_over:
                 raise bad_answer("The watch ended before it began.")
             await watch._fill()
         return watch
 
-    def __aiter__(self) -> AsyncWatchHandle:
-        return self
-
-    async def __anext__(self) -> FileChange:
-        while not self._pending:
-            if self._failure is not None:
-                failure, self._failure = self._failure, None
-                raise failure
-            if self._is_over:
-                raise StopAsyncIteration
-            await self._fill()
-        return self._pending.popleft()
-
     async def get_new_events(self) -> List[FileChange]:
-        """What has changed since this was asked last, without waiting."""
+        """Changes since the previous call, without waiting."""
         await settle()
         while not self._is_over and self._answer.has_input():
             await self._fill()
             await settle()
-        if self._failure is not None and not self._pending:
-            failure, self._failure = self._failure, None
-            raise failure
+        if not self._pending:
+            self._raise_failure()
         changes = list(self._pending)
         self._pending.clear()
         return changes
 
     async def stop(self) -> None:
-        """Ends it; an iteration that waits ends without an error."""
+        """Ends the watch; a waiting iteration ends without an error."""
         self._is_over = True
         self._answer.close()
 
@@ -85,14 +68,14 @@ class AsyncWatchHandle:
         await self.stop()
 
     def _tell_beside(self, on_event: Callable[[FileChange], Any], on_exit: Optional[Callable[[Optional[Exception]], Any]]) -> None:
-        """Tells every change, beside whatever else is done, and at last why it ended."""
+        """Calls the functions with each change in the background, and at the end with the reason."""
 
         async def tell() -> None:
             failure: Optional[Exception] = None
             try:
                 async for change in self:
                     await notify(on_event, change)
-            except Exception as error:  # noqa: BLE001 -- it is told
+            except Exception as error:  # noqa: BLE001 -- on_exit gets it
                 failure = error
             finally:
                 await self.stop()

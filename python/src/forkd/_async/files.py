@@ -6,18 +6,18 @@ from typing import Any, AsyncGenerator, Callable, List, Literal, Mapping, Option
 
 from ..errors import FileError
 from ..results import EntryInfo, FileChange, entry_info
-from ..types import UnpackResult, WriteResult
+from ..types import DiskUsage, UnpackResult, WriteResult
 from .controller import AsyncController
 from .file_watch import AsyncWatchHandle
 from .upload import Content
 
 
 class AsyncFiles:
-    """Files inside a sandbox. Paths are absolute; a name that is not UTF-8 is given as ``base64:`` and the bytes of its path, as
-    :meth:`list` shows it. With ``user``, rights and ownership are that user's; without it, root's.
+    """Files inside a sandbox. Paths are absolute; a path that is not UTF-8 is written as ``base64:`` and its bytes, as in the answers
+    of :meth:`list`. ``user`` is the guest user whose rights count and who owns new files; without it, root.
 
     Raises:
-        FileError: the guest refuses; its ``errno`` says why
+        FileError: the guest's system refused the operation; ``errno`` has the reason
     """
 
     def __init__(self, controller: AsyncController, sandbox_id: str) -> None:
@@ -70,7 +70,7 @@ class AsyncFiles:
         user: Optional[str] = None,
         request_timeout: Optional[float] = None,
     ) -> Union[str, bytes, AsyncGenerator[bytes, None]]:
-        """A file as UTF-8 text, as bytes, or as bytes that come bit by bit; whole, or a part of it."""
+        """Reads a file, or a part of it, as UTF-8 text, as bytes, or as a stream of bytes."""
         if format == "stream":
             return self._controller.read_file_stream(
                 self._id, path, offset=offset, length=length, user=user, request_timeout=request_timeout
@@ -90,13 +90,13 @@ class AsyncFiles:
         user: Optional[str] = None,
         request_timeout: Optional[float] = None,
     ) -> WriteResult:
-        """Writes text, bytes, an open file or an iterable of bytes; the file appears when it is complete.
+        """Writes text, bytes, an open file or an iterable of bytes. The file appears when it is complete.
 
         Args:
             mode: Octal as text, such as "644", or as a number, such as 0o644.
-            append: Adds to the file.
-            offset: Writes from there on into a file that keeps the rest.
-            parents: Makes the directories above it.
+            append: Appends to the file.
+            offset: Writes at this offset and keeps the rest of the file.
+            parents: Creates missing parent directories.
         """
         return await self._controller.write_file(
             self._id,
@@ -113,24 +113,28 @@ class AsyncFiles:
     async def write_files(
         self, files: Sequence[Mapping[str, Any]], *, user: Optional[str] = None, request_timeout: Optional[float] = None
     ) -> List[WriteResult]:
-        """Writes several, each ``{"path": …, "data": …}``, one after the other."""
+        """Writes several files, each ``{"path": …, "data": …}``, in order."""
         return [await self.write(file["path"], file["data"], user=user, request_timeout=request_timeout) for file in files]
 
     async def list(
         self, path: str, depth: Optional[int] = None, *, user: Optional[str] = None, request_timeout: Optional[float] = None
     ) -> List[EntryInfo]:
-        """What a directory holds, in the order of the paths; with ``depth`` also what its directories hold."""
+        """Lists the entries of a directory in the order of their paths; with ``depth`` also those of its subdirectories."""
         found = await self._controller.list_files(self._id, path, depth=depth, user=user, request_timeout=request_timeout)
         return [entry_info(entry["path"], entry) for entry in found]
 
     async def get_info(
         self, path: str, *, follow: Optional[bool] = None, user: Optional[str] = None, request_timeout: Optional[float] = None
     ) -> EntryInfo:
-        """Kind, size, mode, owner and link target; of a link itself, unless ``follow``."""
+        """Kind, size, mode, owner and link target. With ``follow``, those of a link's target."""
         return entry_info(path, await self._controller.stat_file(self._id, path, follow=follow, user=user, request_timeout=request_timeout))
 
+    async def usage(self, path: str = "/", *, user: Optional[str] = None, request_timeout: Optional[float] = None) -> DiskUsage:
+        """Disk space of a file or tree, as ``du`` and ``df`` report it: its own bytes, and size and use of its file system."""
+        return await self._controller.disk_usage(self._id, path, user=user, request_timeout=request_timeout)
+
     async def exists(self, path: str, *, user: Optional[str] = None, request_timeout: Optional[float] = None) -> bool:
-        """Whether there is anything at this path, be it a link that leads nowhere."""
+        """Whether the path exists; true for a dangling link."""
         try:
             await self._controller.stat_file(self._id, path, user=user, request_timeout=request_timeout)
         except FileError as error:
@@ -147,7 +151,7 @@ class AsyncFiles:
         user: Optional[str] = None,
         request_timeout: Optional[float] = None,
     ) -> bool:
-        """Makes a directory, and those above it; False when it is there."""
+        """Creates a directory and its missing parents; False when it exists."""
         is_there = await self.exists(path, user=user, request_timeout=request_timeout)
         await self._controller.make_directory(self._id, path, mode=mode, parents=True, user=user, request_timeout=request_timeout)
         return not is_there
@@ -161,10 +165,10 @@ class AsyncFiles:
         user: Optional[str] = None,
         request_timeout: Optional[float] = None,
     ) -> EntryInfo:
-        """Moves to exactly this path.
+        """Moves a file or directory to exactly this path.
 
         Args:
-            overwrite: Replaces a file, a link or an empty directory there; False: that is an error.
+            overwrite: Replaces a file, a link or an empty directory at the target; False: that is an error.
         """
         await self._controller.move_file(self._id, old_path, new_path, overwrite=overwrite, user=user, request_timeout=request_timeout)
         return await self.get_info(new_path, user=user, request_timeout=request_timeout)
@@ -178,7 +182,7 @@ class AsyncFiles:
         user: Optional[str] = None,
         request_timeout: Optional[float] = None,
     ) -> EntryInfo:
-        """Copies, directories with all they hold, to exactly this path, which appears when it is complete."""
+        """Copies a file or a whole directory to exactly this path. The copy appears when it is complete."""
         await self._controller.copy_file(
             self._id, path, new_path, recursive=True, overwrite=overwrite, user=user, request_timeout=request_timeout
         )
@@ -193,11 +197,11 @@ class AsyncFiles:
         user: Optional[str] = None,
         request_timeout: Optional[float] = None,
     ) -> None:
-        """Removes a file, a link, or a directory with all it holds.
+        """Removes a file, a link, or a directory with its contents.
 
         Args:
-            recursive: False: only an empty directory.
-            missing_ok: False: a path where nothing is, is an error.
+            recursive: False: a directory must be empty.
+            missing_ok: False: a missing path is an error.
         """
         try:
             await self._controller.remove_file(self._id, path, recursive=recursive, user=user, request_timeout=request_timeout)
@@ -227,13 +231,13 @@ class AsyncFiles:
         user: Optional[str] = None,
         request_timeout: Optional[float] = None,
     ) -> None:
-        """Sets owner and group, by name or number."""
+        """Sets owner and group, each by name or number."""
         await self._controller.chown_file(
             self._id, path, owner=owner, group=group, recursive=recursive, user=user, request_timeout=request_timeout
         )
 
     async def symlink(self, target: str, path: str, *, user: Optional[str] = None, request_timeout: Optional[float] = None) -> None:
-        """Makes a symbolic link at ``path`` that points to ``target``."""
+        """Creates a symbolic link at ``path`` that points to ``target``."""
         await self._controller.make_symlink(self._id, target, path, user=user, request_timeout=request_timeout)
 
     async def watch_dir(
@@ -246,13 +250,13 @@ class AsyncFiles:
         debounce_ms: Optional[int] = None,
         user: Optional[str] = None,
     ) -> AsyncWatchHandle:
-        """Tells what changes. Returns when nothing is missed any more.
+        """Watches a directory. Returns when the guest reports every later change.
 
         Args:
-            on_event: Called with every change, by a thread, or by a task; without it, iterate the handle, or ask it for new events.
-            on_exit: Called at last, with the error that ended it or None.
-            recursive: Also everything below, and what is made there later.
-            debounce_ms: Changes are gathered for so long, and repeated ones told once; without it, 50.
+            on_event: Called with each change, by a thread, or by a task. Without it, iterate the handle, or call ``get_new_events``.
+            on_exit: Called at the end, with the error that ended the watch, or None.
+            recursive: Also everything below, and directories that are created there later.
+            debounce_ms: Changes are collected for so long, and repeated ones reported once; 0: each change is reported. Default: 50.
         """
         watch = await self._controller.watch_files(self._id, path, recursive=recursive, debounce_ms=debounce_ms, user=user)
         if on_event is not None:
@@ -267,15 +271,15 @@ class AsyncFiles:
         user: Optional[str] = None,
         request_timeout: Optional[float] = None,
     ) -> AsyncGenerator[bytes, None]:
-        """What a directory holds, or one file, as a tar archive that comes bit by bit.
+        """A directory or one file, as a tar archive in pieces.
 
         Args:
-            plain: Only files, directories and links: no devices and pipes.
+            plain: Only files, directories and links; no devices and pipes.
         """
         return self._controller.read_tar(self._id, path, plain=plain, user=user, request_timeout=request_timeout)
 
     async def upload_tar(
         self, path: str, archive: Content, *, user: Optional[str] = None, request_timeout: Optional[float] = None
     ) -> UnpackResult:
-        """Extracts a tar archive into a directory, which is made when it is missing."""
+        """Extracts a tar archive into a directory, which is created when it is missing."""
         return await self._controller.write_tar(self._id, path, archive, user=user, request_timeout=request_timeout)

@@ -1,4 +1,4 @@
-"""What commands and terminals have in common: those that run are found, connected to, written to and killed."""
+"""Operations that commands and terminals share: find, connect, write, kill."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Live:
         self._id = sandbox_id
 
     async def kill(self, pid: Union[int, str], *, request_timeout: Optional[float] = None) -> bool:
-        """Kills one, by its pid or its tag, with its process group; returns when it has ended. False when there is none that runs."""
+        """Kills a command and its process group, by pid or tag; returns when it has ended. False when none is running."""
         try:
             process = await self._process(pid)
         except NotFoundError:
@@ -27,11 +27,11 @@ class Live:
         return True
 
     async def send_stdin(self, pid: Union[int, str], data: Content, *, request_timeout: float = 0) -> None:
-        """Writes to its stdin; returns when all of it was handed over."""
+        """Writes to stdin; returns when the guest has accepted all of it."""
         await self._controller.write_stdin(self._id, await self._process(pid), data, request_timeout=request_timeout)
 
     async def close_stdin(self, pid: Union[int, str], *, request_timeout: float = 0) -> None:
-        """No more will come; a terminal gets the key that says so."""
+        """Closes stdin; for a terminal, sends the end-of-file key."""
         process = await self._process(pid)
         await self._controller.write_stdin(self._id, process, b"", close=True, request_timeout=request_timeout)
 
@@ -42,10 +42,10 @@ class Live:
                 return AsyncCommandHandle(self._controller, self._id, events, event.started, event.cursor, retain_output=retain_output)
             break
         await events.aclose()
-        raise bad_answer("The daemon did not say which process it is.")
+        raise bad_answer("The daemon did not name the process.")
 
     async def _process(self, pid: Union[int, str], *, also_ended: bool = False) -> int:
-        """The id of one that runs, by its pid or its tag; of several that ended under it, the newest."""
+        """The id of a process, by its pid or its tag; the running one, else the one that ended last."""
         found = [
             process
             for process in await self._controller.list_processes(self._id)
@@ -53,7 +53,7 @@ class Live:
         ]
         if not found:
             raise NotFoundError(
-                f"No process {pid!r} runs in {self._id}.", "NOT_FOUND", status=404, hint="commands.list() has those that run."
+                f"No process {pid!r} runs in {self._id}.", "NOT_FOUND", status=404, hint="commands.list() lists running ones."
             )
         newest = max(found, key=lambda process: (process["state"] == "running", process["started_at_ms"]))
         return newest["id"]

@@ -1,4 +1,4 @@
-"""Connections on asyncio. The blocking twin is ``_sync/net.py``; everything above is written once."""
+"""Connections on asyncio. The blocking counterpart is ``_sync/net.py``; the layers above are written once."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from typing import Any, Callable, Coroutine, Dict, List, Optional, Union
 from .._deadline import Deadline
 from .._target import Target, refuse_foreign_folder
 
-#: More than this is not read ahead of whoever reads
+#: Limit of buffered bytes; beyond it the transport is paused
 _MAX_AHEAD = 256 * 1024
 
 
 class Stream:
-    """One connection: bytes out, bytes in, each bounded by a deadline."""
+    """One connection. Each read and write is bounded by a deadline."""
 
     def __init__(self, protocol: _Protocol, transport: asyncio.Transport) -> None:
         self._protocol = protocol
         self._transport = transport
-        #: Whether a request has been answered on it already
+        #: Whether the connection has already served a request
         self.was_used = False
 
     @classmethod
     async def open(cls, target: Target, context: Optional[ssl.SSLContext], deadline: Deadline) -> Stream:
-        """Connects, with TLS where the target has it."""
+        """Connects, with TLS for an https target."""
         remaining = deadline.remaining()
         try:
             transport, protocol = await asyncio.wait_for(_connect(target, context), remaining)
@@ -36,14 +36,14 @@ class Stream:
         return cls(protocol, transport)
 
     async def read(self, deadline: Deadline) -> bytes:
-        """What has come, at least a byte; nothing when the other side closed."""
+        """At least one byte; empty when the other side closed."""
         protocol = self._protocol
         if not protocol.buffer and not protocol.is_lost:
             await self._wait(protocol.wait_readable, deadline)
         return protocol.take()
 
     async def write(self, data: Union[bytes, memoryview], deadline: Deadline) -> bool:
-        """False: an answer has come before everything was sent, so that the rest need not be."""
+        """False: an answer arrived before everything was sent, so the rest need not be sent."""
         protocol = self._protocol
         if not protocol.is_lost and not protocol.buffer:
             self._transport.write(data)
@@ -53,7 +53,7 @@ class Stream:
         return not protocol.buffer
 
     async def write_all(self, data: bytes, deadline: Deadline) -> None:
-        """All of it, whatever comes meanwhile."""
+        """Writes all of it, also when an answer arrives meanwhile."""
         protocol = self._protocol
         if not protocol.is_gone:
             self._transport.write(data)
@@ -62,15 +62,15 @@ class Stream:
             raise protocol.error or BrokenPipeError("the connection was closed")
 
     def end(self) -> None:
-        """No more will be written; what comes can still be read. Not with TLS."""
+        """Closes the write direction; reading continues. Not possible with TLS."""
         self._transport.write_eof()
 
     def be_duplex(self) -> None:
-        """From now on each direction ends by itself."""
+        """After this call each direction is closed separately."""
         self._protocol.is_duplex = True
 
     def has_input(self) -> bool:
-        """Whether something has come, or the other side closed."""
+        """Whether data arrived, or the other side closed."""
         return bool(self._protocol.buffer) or self._protocol.is_lost
 
     def close(self) -> None:
@@ -88,26 +88,26 @@ class Stream:
         finally:
             timer.cancel()
         if self._protocol.is_gone:
-            deadline.remaining()  # raises when it was the timer that ended the connection
+            deadline.remaining()  # raises when the deadline's timer closed the connection
 
 
 class _Protocol(asyncio.Protocol):
-    """Keeps what came until somebody reads it, and says when that is."""
+    """Buffers received data until it is read, and wakes the reader."""
 
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
         self.buffer = bytearray()
-        #: Nothing more will come
+        #: The read direction has ended
         self.is_lost = False
-        #: Nothing more can be written either
+        #: The write direction has ended as well
         self.is_gone = False
-        #: Whether the other side may end its direction while this one goes on
+        #: Whether the other side may close its direction while this one stays open
         self.is_duplex = False
         self.error: Optional[Exception] = None
         self._transport: Optional[asyncio.Transport] = None
         self._is_reading = True
         self._is_writing = True
-        #: One reads and one writes, at most
+        #: At most one reader and one writer
         self._waiters: List[asyncio.Future[None]] = []
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -175,7 +175,7 @@ class _Protocol(asyncio.Protocol):
 
 
 class Pool:
-    """Connections that lie idle, for each event loop its own."""
+    """Idle connections, per event loop."""
 
     def __init__(self) -> None:
         self._idle: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, List[Stream]] = weakref.WeakKeyDictionary()
@@ -199,35 +199,35 @@ class Pool:
 
 
 class Background:
-    """Work beside what its starter does. It must not raise."""
+    """Background work. It must not raise."""
 
     def __init__(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self._task = asyncio.get_running_loop().create_task(work())
 
     async def join(self) -> None:
-        """Returns when it is done; whoever gives up waiting does not end it."""
+        """Returns when the work is done; cancelling the wait does not cancel the work."""
         await asyncio.wait([self._task])
 
 
-#: What only one may do at a time
+#: Mutual exclusion
 Lock = asyncio.Lock
 
 
 async def sleep(secs: float, deadline: Deadline) -> None:
-    """Waits, unless the deadline ends it."""
+    """Sleeps, but not past the deadline."""
     remaining = deadline.remaining()
     await asyncio.sleep(secs if remaining is None else min(secs, remaining))
     deadline.remaining()
 
 
 async def settle() -> None:
-    """Lets the event loop take what has come: it looks in one turn and takes in the next."""
+    """Lets the event loop receive pending data: it polls in one iteration and reads in the next."""
     await asyncio.sleep(0)
     await asyncio.sleep(0)
 
 
 async def notify(listener: Optional[Callable[[Any], Any]], value: object) -> None:
-    """Calls a caller's function; one that is a coroutine is awaited."""
+    """Calls a caller's function; the result of a coroutine function is awaited."""
     if listener is not None:
         result = listener(value)
         if inspect.isawaitable(result):
@@ -238,7 +238,7 @@ async def _connect(target: Target, context: Optional[ssl.SSLContext]) -> Any:
     loop = asyncio.get_running_loop()
     if target.socket is not None:
         if sys.platform == "win32":
-            raise OSError("Windows has no Unix sockets here")
+            raise OSError("asyncio has no Unix sockets on Windows")
         refuse_foreign_folder(target)
         return await loop.create_unix_connection(_Protocol, target.socket)
     options: Dict[str, Any] = {"ssl": context or ssl.create_default_context(), "server_hostname": target.host} if target.is_tls else {}

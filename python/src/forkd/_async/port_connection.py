@@ -10,7 +10,7 @@ from .net import Stream
 
 
 class AsyncPortConnection:
-    """Bytes to and from a server in a guest. One may read while another writes."""
+    """Bytes to and from a server in a guest. One task may read while another writes."""
 
     def __init__(self, stream: Stream, first: bytes) -> None:
         stream.be_duplex()
@@ -18,10 +18,10 @@ class AsyncPortConnection:
         self._first = first
 
     async def read(self, *, timeout: float = 0) -> bytes:
-        """What has come, at least a byte; nothing when the server has ended its direction.
+        """At least one byte; empty when the server has closed its direction.
 
         Raises:
-            TimeoutError: nothing came for so many seconds; 0: it waits for ever
+            TimeoutError: no data arrived for so many seconds; 0: no limit
         """
         if self._first:
             first, self._first = self._first, b""
@@ -32,16 +32,16 @@ class AsyncPortConnection:
         """Writes all of it.
 
         Raises:
-            TimeoutError: the server took nothing for so many seconds; 0: it waits for ever
+            TimeoutError: the server accepted nothing for so many seconds; 0: no limit
         """
         await self._stream.write_all(data, Deadline("Writing to the server", timeout))
 
     async def close_write(self) -> None:
-        """No more will be written; what comes can still be read. Not over TLS, which ends both directions at once."""
+        """Closes the write direction; reading continues. Not possible over TLS, which closes both directions at once."""
         self._stream.end()
 
     async def close(self) -> None:
-        """Ends the connection."""
+        """Closes the connection."""
         self._stream.close()
 
     async def __aenter__(self) -> AsyncPortConnection:

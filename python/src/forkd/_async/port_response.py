@@ -1,4 +1,4 @@
-"""What a server in a guest answers."""
+"""The answer of a server in a guest."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from .answer import Answer
 
 
 class AsyncPortResponse:
-    """An answer whose body is read when somebody asks for it: ``read``, ``text`` and ``json`` give all of it, an iteration gives it
-    bit by bit. Until its end was read, or it is closed, it has a connection of its own.
+    """An answer whose body is read on demand: ``read``, ``text`` and ``json`` return all of it, an iteration yields it in pieces. It
+    occupies a connection until the body was read completely, or the response is closed.
 
     Attributes:
-        status: The server's own, whatever it means.
-        headers: By their names in small letters.
-        raw_headers: As they came, in their order.
+        status: The server's status, also when it is an error.
+        headers: Keys are in lower case.
+        raw_headers: As received, in order.
     """
 
     def __init__(self, answer: Answer) -> None:
@@ -43,12 +43,12 @@ class AsyncPortResponse:
         """The whole body as JSON.
 
         Raises:
-            ValueError: it is none
+            ValueError: the body is not JSON
         """
         return json.loads(await self.read())
 
     async def close(self) -> None:
-        """Lets go of what was not read."""
+        """Discards the rest of the body and frees the connection."""
         self._answer.close()
 
     async def __aiter__(self) -> AsyncGenerator[bytes, None]:

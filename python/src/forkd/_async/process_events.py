@@ -1,11 +1,10 @@
-"""The output of a process, put together again after every break: the cursor says from where to go on."""
+"""The output of a process, resumed at its cursor after each lost connection."""
 
 from __future__ import annotations
 
 import base64
 import re
-from collections import deque
-from typing import Any, Callable, Deque, Dict, Optional
+from typing import Any, Callable, Dict, Optional
 
 from .._call import Call
 from .._deadline import Deadline
@@ -14,59 +13,44 @@ from .._wire import bad_answer, parse_json
 from ..errors import ConnectionError, ForkdError, InvalidRequestError, TimeoutError, error_of_problem
 from ..results import ProcessEvent
 from .answer import Answer
+from .buffered import AsyncBuffered
 from .client import Client
 from .net import sleep
 
 _MIN_WAIT_SECS = 0.1
 _MAX_WAIT_SECS = 3.0
-#: In a row without a word of the process: about ten seconds, enough for a daemon to be started again
+#: Connections in a row without an event of the process: about ten seconds, enough to restart a daemon
 _MAX_TRIES = 8
-#: The daemon says something more often than this, even when the process does not
+#: The daemon sends keep-alives more often than this
 _SILENCE_SECS = 60.0
 
 
-class AsyncProcessEvents:
-    """An iteration over what comes of a process, until it ends or the iteration is closed, which any thread may do.
+class AsyncProcessEvents(AsyncBuffered[ProcessEvent]):
+    """Events of a process, until it ends or the iteration is closed, which any thread may do.
 
     Args:
-        call: The request that begins it.
-        path_of: The path that it goes on with once its process is known.
+        call: The first request.
+        path_of: Path of later requests, from the id of the process.
     """
 
     def __init__(self, client: Client, call: Call[bytes], path_of: Callable[[str], str]) -> None:
+        super().__init__()
         self._client = client
         self._call = call
         self._path_of = path_of
         self._is_known = False
         self._answer: Optional[Answer] = None
         self._decoder = EventDecoder()
-        self._pending: Deque[ProcessEvent] = deque()
-        self._is_over = False
-        #: What the iteration fails with, after all that came before
-        self._failure: Optional[ForkdError] = None
         self._tries = 0
 
-    def __aiter__(self) -> AsyncProcessEvents:
-        return self
-
-    async def __anext__(self) -> ProcessEvent:
-        while not self._pending:
-            if self._failure is not None:
-                failure, self._failure = self._failure, None
-                raise failure
-            if self._is_over:
-                raise StopAsyncIteration
-            await self._fill()
-        return self._pending.popleft()
-
     async def aclose(self) -> None:
-        """Ends the iteration; the process goes on."""
+        """Ends the iteration; the process continues."""
         self._is_over = True
         if self._answer is not None:
             self._answer.close()
 
     async def _fill(self) -> None:
-        """Reads on, from another connection where this one has ended."""
+        """Reads the next events; opens another connection when this one has ended."""
         failure: Optional[ForkdError] = None
         try:
             if self._answer is None:
@@ -75,7 +59,7 @@ class AsyncProcessEvents:
             piece = b"" if self._is_over else await self._answer.read_within(is_endless=False)
             for event in self._decoder.feed(piece):
                 self._take(event)
-            # Without follow, the end of the answer is the end.
+            # Without follow, the end of the answer is the end of the iteration.
             self._is_over = self._is_over or (not piece and self._is_known and self._call.query.get("follow") == "false")
             if piece and not self._is_over:
                 return
@@ -87,7 +71,7 @@ class AsyncProcessEvents:
             self._answer.close()
 
     async def _pause(self, failure: Optional[ForkdError]) -> None:
-        """Before the next connection, if there is to be one. A stream that was cut off in order means that the daemon stopped."""
+        """Waits before the next connection, or ends the iteration with the failure. A stream without an exit event: the daemon stopped."""
         if self._answer is not None:
             self._answer.close()
             self._answer = None
@@ -95,7 +79,7 @@ class AsyncProcessEvents:
         is_lasting = self._tries > _MAX_TRIES
         if is_lasting or (failure is not None and (not self._is_known or not _can_return(failure))):
             self._is_over = True
-            message = "The daemon ends the stream of the process again and again."
+            message = "The daemon repeatedly ends the stream of the process."
             self._failure = failure or ConnectionError(message, "DAEMON_UNREACHABLE")
             return
         await sleep(min(_MIN_WAIT_SECS * 2 ** (self._tries - 1), _MAX_WAIT_SECS), Deadline("", 0))
@@ -117,13 +101,13 @@ class AsyncProcessEvents:
 
 
 def process_call(method: str, path: str, query: Dict[str, Any], body: Optional[Dict[str, Any]] = None) -> Call[bytes]:
-    """The request that begins it."""
+    """The first request."""
     query = {**query, "encoding": "base64"}
     return Call[bytes](method, path, query=query, json=body, headers={"accept": "text/event-stream"}, timeout=_SILENCE_SECS)
 
 
 def place_of(from_: str) -> Dict[str, str]:
-    """Where to begin, as the query has it."""
+    """The start position as a query parameter."""
     if from_ == "start":
         return {}
     if from_ == "now":
@@ -131,7 +115,7 @@ def place_of(from_: str) -> Dict[str, str]:
     match = re.fullmatch(r"(\d+)-(\d+)", from_)
     if match is None:
         raise InvalidRequestError(
-            f"{from_!r} is no place in the output of a process.",
+            f"{from_!r} is not a position in the output of a process.",
             "BAD_REQUEST",
             hint='Use "start", "now", or the cursor of a command.',
         )

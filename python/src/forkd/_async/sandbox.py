@@ -48,8 +48,8 @@ class AsyncSandbox:
         files: Its files.
         ports: Servers inside it.
         pty: Its terminals.
-        controller: The daemon it lives in.
-        info: What was last heard of it; :meth:`get_info` asks again.
+        controller: The daemon of the sandbox.
+        info: The last known state; :meth:`get_info` refreshes it.
     """
 
     def __init__(self, controller: AsyncController, info: SandboxInfo) -> None:
@@ -82,6 +82,7 @@ class AsyncSandbox:
         io_limit_mbps: Optional[float] = None,
         network: Optional[SetNetwork] = None,
         shares: Optional[List[Share]] = None,
+        isolation: Optional[Literal["any", "kvm"]] = None,
         controller: Optional[AsyncController] = None,
         url: Optional[str] = None,
         token: Optional[str] = None,
@@ -91,31 +92,31 @@ class AsyncSandbox:
         idempotency_key: Key = UNSET,
         request_timeout: Optional[float] = None,
     ) -> Self:
-        """Forks a snapshot into one sandbox. It lives until it is killed, its time has passed, or, with ``async with``, until the
-        end of the block.
+        """Forks a snapshot into one sandbox. It runs until it is killed, its time-out passes, or, with ``async with``, the block ends.
 
         Args:
             tag: The snapshot; without it FORKD_TAG, then "python".
-            timeout: It ends so many seconds after now; without it, never.
+            timeout: Seconds until it ends; without it, it does not end by itself.
             envs: Environment of every process.
             template: E2B's name for ``tag``.
-            idle_timeout: It ends when nobody used it for so many seconds.
-            on_timeout: Whether it ends or sleeps when its time is over.
-            auto_resume: Whether it wakes up by itself when it is suspended and somebody uses it.
-            memory_limit_mib: Memory of the host that it may take, its VMM included.
-            cpu_limit: CPUs' worth of time, such as 0.5.
-            cpu_weight: Share of the CPUs when several want them; 100 is usual.
-            pids_limit: Threads of its VMM.
-            io_limit_mbps: Megabytes a second that it may read, and as many that it may write, on the daemon's disk.
-            network: What it may connect to; without it, what the snapshot says.
-            shares: Folders of the daemon's machine that it sees, live and read-only; see :meth:`AsyncController.spawn_sandboxes`.
+            idle_timeout: Seconds without use after which it ends.
+            on_timeout: Whether it ends or is suspended when its time-out passes.
+            auto_resume: Whether the next use of the suspended sandbox resumes it.
+            memory_limit_mib: Limit of host memory, its VMM included.
+            cpu_limit: Limit of CPU time, in CPUs, such as 0.5.
+            cpu_weight: Weight when sandboxes compete for CPUs; the default is 100.
+            pids_limit: Limit of threads of its VMM.
+            io_limit_mbps: Limit of reads, and of writes, on the daemon's disk, in megabytes per second.
+            network: Network policy; without it, that of the snapshot.
+            shares: Folders of the daemon's host that it sees, live and read-only; see :meth:`AsyncController.spawn_sandboxes`.
+            isolation: Whether it may be emulated; see :meth:`AsyncController.spawn_sandboxes`.
             controller: Used instead of a new one; else ``url``, ``token``, ``socket``, ``retries`` and ``ssl_context`` are those of
                 :class:`AsyncController`.
 
         Raises:
-            NotFoundError: there is no such snapshot
-            ConnectionError: there is no daemon
-            InvalidRequestError: with LIMIT_UNAVAILABLE, when the host cannot keep a limit
+            NotFoundError: the snapshot does not exist
+            ConnectionError: the daemon cannot be reached
+            InvalidRequestError: with LIMIT_UNAVAILABLE, when the host cannot enforce a limit
         """
         owner = controller or AsyncController(url, token, socket=socket, retries=retries, ssl_context=ssl_context)
         [info] = await owner.spawn_sandboxes(
@@ -130,6 +131,7 @@ class AsyncSandbox:
             metadata=metadata,
             network=network,
             shares=shares,
+            isolation=isolation,
             ttl_secs=timeout,
             idle_timeout_secs=idle_timeout,
             on_timeout=on_timeout,
@@ -152,26 +154,26 @@ class AsyncSandbox:
         ssl_context: Optional[ssl.SSLContext] = None,
         request_timeout: Optional[float] = None,
     ) -> Self:
-        """A handle on a sandbox that exists, by id or name.
+        """A handle on an existing sandbox, by id or name.
 
         Raises:
-            NotFoundError: there is none
+            NotFoundError: no such sandbox
         """
         owner = controller or AsyncController(url, token, socket=socket, retries=retries, ssl_context=ssl_context)
         return cls(owner, await owner.get_sandbox(sandbox_id, request_timeout=request_timeout))
 
     @property
     def sandbox_id(self) -> str:
-        """The same as ``id``."""
+        """Alias of ``id``."""
         return self.id
 
     async def get_info(self, *, request_timeout: Optional[float] = None) -> SandboxInfo:
-        """Asks for ``info`` again."""
+        """Refreshes ``info``."""
         self.info = await self.controller.get_sandbox(self.id, request_timeout=request_timeout)
         return self.info
 
     async def is_running(self, *, request_timeout: Optional[float] = None) -> bool:
-        """Whether it runs now: not when it is paused, ended or gone."""
+        """Whether it is running: False when it is paused, suspended, ended or lost."""
         try:
             return (await self.get_info(request_timeout=request_timeout))["state"] == "running"
         except NotFoundError:
@@ -192,19 +194,19 @@ class AsyncSandbox:
         request_timeout: Optional[float] = None,
     ) -> Evaluation:
         """Runs code in the warm interpreter, which keeps its state. The last expression is the result: as text in ``result``, and
-        as a value in ``value`` where JSON can carry it. What the code displays, such as figures and tables, is in ``results``, by
-        MIME type. With a callback, output and results come as they are made.
+        as a value in ``value`` if JSON can represent it. Displayed objects, such as figures and tables, are in ``results``, by MIME
+        type. With a callback, output and results are reported while the code runs.
 
         Args:
-            language: Needed only when the snapshot has several; one that is not warm yet is started, where the image has it.
-            context: Where it runs, in place of the language's own interpreter: of ``contexts``.
-            envs: Set while this code runs.
-            timeout: How many seconds it may run; without it, 30.
-            check: False: what the code raises is a result.
+            language: Needed only when the snapshot has several. An interpreter that is not warm is started, if the image has one.
+            context: An interpreter of ``contexts``, in place of the language's first one.
+            envs: Environment variables while this code runs.
+            timeout: Seconds that it may run; without it, 30.
+            check: False: return a result, also when the code raises an error.
 
         Raises:
             EvalError: the code raised an error
-            TimeoutError: it ran longer than ``timeout``; the interpreter stays usable
+            TimeoutError: the code ran longer than ``timeout``; the interpreter stays usable
         """
         answer = await self.controller.eval_code(
             self.id,
@@ -229,16 +231,18 @@ class AsyncSandbox:
         *,
         metadata: Optional[Dict[str, str]] = None,
         wait: Optional[bool] = None,
+        hold: Optional[bool] = None,
         idempotency_key: Key = UNSET,
         request_timeout: Optional[float] = None,
     ) -> SnapshotInfo:
-        """Takes a snapshot of it as it is now, under the given tag or a made-up one; it goes on running.
+        """Takes a snapshot of the sandbox, under the given tag or a generated one. The sandbox continues to run.
 
         Args:
             wait: False: do not wait until the snapshot is on disk; its status is then still ``writing``.
+            hold: Freezes its processes a little longer than the pause, and in forks until clock and randomness are the fork's own.
         """
         return await self.controller.branch_sandbox(
-            self.id, tag, wait=wait, metadata=metadata, idempotency_key=idempotency_key, request_timeout=request_timeout
+            self.id, tag, wait=wait, hold=hold, metadata=metadata, idempotency_key=idempotency_key, request_timeout=request_timeout
         )
 
     async def fork(
@@ -258,18 +262,19 @@ class AsyncSandbox:
         io_limit_mbps: Optional[float] = None,
         network: Optional[SetNetwork] = None,
         shares: Optional[List[Share]] = None,
+        isolation: Optional[Literal["any", "kvm"]] = None,
         tag: Optional[str] = None,
         idempotency_key: Key = UNSET,
         request_timeout: Optional[float] = None,
     ) -> List[Self]:
-        """Forks it as it is now into ``n`` more; it goes on running. They have a life of their own: kill them, or give them a
+        """Forks the running sandbox into ``n`` sandboxes; it continues to run. Each fork has its own lifetime: kill it, or set
         ``timeout``.
 
         Args:
-            tag: Keeps the snapshot between them under this tag; without it, it goes when nothing needs it any more.
+            tag: Keeps the intermediate snapshot under this tag; without it, it is removed when nothing depends on it.
 
         Raises:
-            LimitError: the host has no room for them
+            LimitError: the host has not enough resources
         """
         answer = await self.controller.fork_sandbox(
             self.id,
@@ -284,6 +289,7 @@ class AsyncSandbox:
             io_limit_mbps=io_limit_mbps,
             network=network,
             shares=shares,
+            isolation=isolation,
             ttl_secs=timeout,
             idle_timeout_secs=idle_timeout,
             on_timeout=on_timeout,
@@ -294,22 +300,22 @@ class AsyncSandbox:
         return [type(self)(self.controller, info) for info in answer["sandboxes"]]
 
     async def pause(self, *, request_timeout: Optional[float] = None) -> SandboxInfo:
-        """Stops its CPUs; its memory stays."""
+        """Stops its CPUs; its memory stays allocated."""
         self.info = await self.controller.pause_sandbox(self.id, request_timeout=request_timeout)
         return self.info
 
     async def suspend(self, *, request_timeout: Optional[float] = None) -> SandboxInfo:
-        """Saves its memory and disk and gives back what it uses; it keeps its id and its name, and goes on after ``resume()``."""
+        """Saves its memory and disk and frees its resources. It keeps its id and name; ``resume()`` continues it."""
         self.info = await self.controller.suspend_sandbox(self.id, request_timeout=request_timeout)
         return self.info
 
     async def resume(self, *, request_timeout: Optional[float] = None) -> SandboxInfo:
-        """Lets it go on after ``pause()`` or ``suspend()``, with its clock set."""
+        """Continues a paused or suspended sandbox and sets its clock."""
         self.info = await self.controller.resume_sandbox(self.id, request_timeout=request_timeout)
         return self.info
 
     async def set_timeout(self, timeout: Optional[int], *, request_timeout: Optional[float] = None) -> SandboxInfo:
-        """Lets it live so many seconds from now; None: until it is killed."""
+        """Sets the seconds from now until it ends; None: it does not end by itself."""
         return await self.update(timeout=timeout, request_timeout=request_timeout)
 
     async def update(
@@ -321,9 +327,13 @@ class AsyncSandbox:
         idle_timeout: Union[int, Unset, None] = UNSET,
         on_timeout: Optional[OnTimeout] = None,
         auto_resume: Optional[bool] = None,
+        rotate_access: Optional[bool] = None,
         request_timeout: Optional[float] = None,
     ) -> SandboxInfo:
-        """Renames it (None takes the name away), replaces its metadata, changes how long it lives (None: until it is killed)."""
+        """Changes its name (None removes it), metadata or time to live (None: it does not end by itself).
+
+        ``rotate_access`` gives it new access tokens of E2B's protocol and revokes the previous ones at once.
+        """
         self.info = await self.controller.update_sandbox(
             self.id,
             name=name,
@@ -332,12 +342,13 @@ class AsyncSandbox:
             idle_timeout_secs=idle_timeout,
             on_timeout=on_timeout,
             auto_resume=auto_resume,
+            rotate_access=rotate_access,
             request_timeout=request_timeout,
         )
         return self.info
 
     async def get_network(self, *, request_timeout: Optional[float] = None) -> Network:
-        """What it may connect to, the counters, and its last connections."""
+        """Network policy, counters and recent connections."""
         return await self.controller.get_network(self.id, request_timeout=request_timeout)
 
     async def set_network(
@@ -345,24 +356,25 @@ class AsyncSandbox:
         mode: NetworkMode,
         *,
         allow: Optional[List[str]] = None,
+        deny: Optional[List[str]] = None,
         egress_limit_bytes: Union[int, Unset, None] = UNSET,
         request_timeout: Optional[float] = None,
     ) -> Network:
-        """Replaces what it may connect to; see :meth:`AsyncController.set_network`."""
+        """Replaces the network policy; see :meth:`AsyncController.set_network`."""
         return await self.controller.set_network(
-            self.id, mode, allow=allow, egress_limit_bytes=egress_limit_bytes, request_timeout=request_timeout
+            self.id, mode, allow=allow, deny=deny, egress_limit_bytes=egress_limit_bytes, request_timeout=request_timeout
         )
 
     async def get_host(self, port: int, *, request_timeout: Optional[float] = None) -> str:
-        """Host and port that lead browsers to a server inside it; ``ports.url`` and ``ports.preview`` have whole addresses.
+        """Host and port under which browsers reach a server inside it; ``ports.url`` and ``ports.preview`` return whole addresses.
 
         Raises:
-            ConflictError: with NO_TCP, when the daemon listens where no browser gets to
+            ConflictError: with NO_TCP, when the daemon has no address for browsers
         """
         return urlsplit(await self.ports.url(port, request_timeout=request_timeout)).netloc
 
     async def stats(self, *, request_timeout: Optional[float] = None) -> SandboxStats:
-        """What it uses."""
+        """Resource usage."""
         return await self.controller.sandbox_stats(self.id, request_timeout=request_timeout)
 
     async def ping(self, *, request_timeout: Optional[float] = None) -> Pong:
@@ -377,11 +389,11 @@ class AsyncSandbox:
         follow: bool = False,
         timeout: Optional[float] = None,
     ) -> AsyncGenerator[str, None]:
-        """What its console, its agent or its VMM wrote, as text that comes bit by bit; see :meth:`AsyncController.logs`."""
+        """Log of its console, its agent or its VMM, as text in pieces; see :meth:`AsyncController.logs`."""
         return self.controller.logs(self.id, source=source, tail=tail, follow=follow, timeout=timeout)
 
     async def kill(self, *, request_timeout: Optional[float] = None) -> bool:
-        """Ends it; returns when everything of it is gone. False when it was gone already."""
+        """Ends it; returns when all its resources are freed. False when it had ended already."""
         try:
             await self.controller.kill_sandbox(self.id, request_timeout=request_timeout)
             return True

@@ -3,9 +3,8 @@
 
 from __future__ import annotations
 
-from collections import deque
 from types import TracebackType
-from typing import Any, Callable, Deque, Dict, List, Optional, Type
+from typing import Any, Callable, Dict, List, Optional, Type
 
 from .._call import Call
 from .._streams import EventDecoder
@@ -13,24 +12,23 @@ from .._wire import bad_answer, parse_json
 from ..errors import ForkdError, error_of_problem
 from ..results import FileChange
 from .answer import Answer
+from .buffered import Buffered
 from .client import Client
 from .net import Background, notify, settle
 
-#: The daemon says something more often than this, even when nothing happens
+#: The daemon sends keep-alives more often than this
 _SILENCE_SECS = 60.0
 
 
-class WatchHandle:
-    """Changes of files, to be iterated once. It ends when it is stopped, which any thread may do, or when the watched path itself
-    is gone; a connection that breaks is an error, because what happened meanwhile is not known."""
+class WatchHandle(Buffered[FileChange]):
+    """Changes of files, to be iterated once. The watch ends when it is stopped, which any thread may do, or when the watched path is
+    removed. A lost connection is an error, because changes may have been missed."""
 
     def __init__(self, answer: Answer) -> None:
+        super().__init__()
         self._answer = answer
         self._decoder = EventDecoder()
-        self._pending: Deque[FileChange] = deque()
-        self._failure: Optional[ForkdError] = None
         self._is_ready = False
-        self._is_over = False
         self._reader: Optional[Background] = None
 
     @classmethod
@@ -39,41 +37,26 @@ class WatchHandle:
         call = Call[bytes]("GET", at, query=query, headers={"accept": "text/event-stream"}, timeout=_SILENCE_SECS)
         watch = cls(client.open(call))
         while not watch._is_ready:
-            if watch._failure is not None:
-                raise watch._failure
+            watch._raise_failure()
             if watch._is_over:
                 raise bad_answer("The watch ended before it began.")
             watch._fill()
         return watch
 
-    def __iter__(self) -> WatchHandle:
-        return self
-
-    def __next__(self) -> FileChange:
-        while not self._pending:
-            if self._failure is not None:
-                failure, self._failure = self._failure, None
-                raise failure
-            if self._is_over:
-                raise StopIteration
-            self._fill()
-        return self._pending.popleft()
-
     def get_new_events(self) -> List[FileChange]:
-        """What has changed since this was asked last, without waiting."""
+        """Changes since the previous call, without waiting."""
         settle()
         while not self._is_over and self._answer.has_input():
             self._fill()
             settle()
-        if self._failure is not None and not self._pending:
-            failure, self._failure = self._failure, None
-            raise failure
+        if not self._pending:
+            self._raise_failure()
         changes = list(self._pending)
         self._pending.clear()
         return changes
 
     def stop(self) -> None:
-        """Ends it; an iteration that waits ends without an error."""
+        """Ends the watch; a waiting iteration ends without an error."""
         self._is_over = True
         self._answer.close()
 
@@ -86,14 +69,14 @@ class WatchHandle:
         self.stop()
 
     def _tell_beside(self, on_event: Callable[[FileChange], Any], on_exit: Optional[Callable[[Optional[Exception]], Any]]) -> None:
-        """Tells every change, beside whatever else is done, and at last why it ended."""
+        """Calls the functions with each change in the background, and at the end with the reason."""
 
         def tell() -> None:
             failure: Optional[Exception] = None
             try:
                 for change in self:
                     notify(on_event, change)
-            except Exception as error:  # noqa: BLE001 -- it is told
+            except Exception as error:  # noqa: BLE001 -- on_exit gets it
                 failure = error
             finally:
                 self.stop()

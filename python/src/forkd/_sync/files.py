@@ -7,18 +7,18 @@ from typing import Any, Generator, Callable, List, Literal, Mapping, Optional, S
 
 from ..errors import FileError
 from ..results import EntryInfo, FileChange, entry_info
-from ..types import UnpackResult, WriteResult
+from ..types import DiskUsage, UnpackResult, WriteResult
 from .controller import Controller
 from .file_watch import WatchHandle
 from .upload import Content
 
 
 class Files:
-    """Files inside a sandbox. Paths are absolute; a name that is not UTF-8 is given as ``base64:`` and the bytes of its path, as
-    :meth:`list` shows it. With ``user``, rights and ownership are that user's; without it, root's.
+    """Files inside a sandbox. Paths are absolute; a path that is not UTF-8 is written as ``base64:`` and its bytes, as in the answers
+    of :meth:`list`. ``user`` is the guest user whose rights count and who owns new files; without it, root.
 
     Raises:
-        FileError: the guest refuses; its ``errno`` says why
+        FileError: the guest's system refused the operation; ``errno`` has the reason
     """
 
     def __init__(self, controller: Controller, sandbox_id: str) -> None:
@@ -71,7 +71,7 @@ class Files:
         user: Optional[str] = None,
         request_timeout: Optional[float] = None,
     ) -> Union[str, bytes, Generator[bytes, None, None]]:
-        """A file as UTF-8 text, as bytes, or as bytes that come bit by bit; whole, or a part of it."""
+        """Reads a file, or a part of it, as UTF-8 text, as bytes, or as a stream of bytes."""
         if format == "stream":
             return self._controller.read_file_stream(
                 self._id, path, offset=offset, length=length, user=user, request_timeout=request_timeout
@@ -91,13 +91,13 @@ class Files:
         user: Optional[str] = None,
         request_timeout: Optional[float] = None,
     ) -> WriteResult:
-        """Writes text, bytes, an open file or an iterable of bytes; the file appears when it is complete.
+        """Writes text, bytes, an open file or an iterable of bytes. The file appears when it is complete.
 
         Args:
             mode: Octal as text, such as "644", or as a number, such as 0o644.
-            append: Adds to the file.
-            offset: Writes from there on into a file that keeps the rest.
-            parents: Makes the directories above it.
+            append: Appends to the file.
+            offset: Writes at this offset and keeps the rest of the file.
+            parents: Creates missing parent directories.
         """
         return self._controller.write_file(
             self._id,
@@ -114,24 +114,28 @@ class Files:
     def write_files(
         self, files: Sequence[Mapping[str, Any]], *, user: Optional[str] = None, request_timeout: Optional[float] = None
     ) -> List[WriteResult]:
-        """Writes several, each ``{"path": …, "data": …}``, one after the other."""
+        """Writes several files, each ``{"path": …, "data": …}``, in order."""
         return [self.write(file["path"], file["data"], user=user, request_timeout=request_timeout) for file in files]
 
     def list(
         self, path: str, depth: Optional[int] = None, *, user: Optional[str] = None, request_timeout: Optional[float] = None
     ) -> List[EntryInfo]:
-        """What a directory holds, in the order of the paths; with ``depth`` also what its directories hold."""
+        """Lists the entries of a directory in the order of their paths; with ``depth`` also those of its subdirectories."""
         found = self._controller.list_files(self._id, path, depth=depth, user=user, request_timeout=request_timeout)
         return [entry_info(entry["path"], entry) for entry in found]
 
     def get_info(
         self, path: str, *, follow: Optional[bool] = None, user: Optional[str] = None, request_timeout: Optional[float] = None
     ) -> EntryInfo:
-        """Kind, size, mode, owner and link target; of a link itself, unless ``follow``."""
+        """Kind, size, mode, owner and link target. With ``follow``, those of a link's target."""
         return entry_info(path, self._controller.stat_file(self._id, path, follow=follow, user=user, request_timeout=request_timeout))
 
+    def usage(self, path: str = "/", *, user: Optional[str] = None, request_timeout: Optional[float] = None) -> DiskUsage:
+        """Disk space of a file or tree, as ``du`` and ``df`` report it: its own bytes, and size and use of its file system."""
+        return self._controller.disk_usage(self._id, path, user=user, request_timeout=request_timeout)
+
     def exists(self, path: str, *, user: Optional[str] = None, request_timeout: Optional[float] = None) -> bool:
-        """Whether there is anything at this path, be it a link that leads nowhere."""
+        """Whether the path exists; true for a dangling link."""
         try:
             self._controller.stat_file(self._id, path, user=user, request_timeout=request_timeout)
         except FileError as error:
@@ -148,7 +152,7 @@ class Files:
         user: Optional[str] = None,
         request_timeout: Optional[float] = None,
     ) -> bool:
-        """Makes a directory, and those above it; False when it is there."""
+        """Creates a directory and its missing parents; False when it exists."""
         is_there = self.exists(path, user=user, request_timeout=request_timeout)
         self._controller.make_directory(self._id, path, mode=mode, parents=True, user=user, request_timeout=request_timeout)
         return not is_there
@@ -162,10 +166,10 @@ class Files:
         user: Optional[str] = None,
         request_timeout: Optional[float] = None,
     ) -> EntryInfo:
-        """Moves to exactly this path.
+        """Moves a file or directory to exactly this path.
 
         Args:
-            overwrite: Replaces a file, a link or an empty directory there; False: that is an error.
+            overwrite: Replaces a file, a link or an empty directory at the target; False: that is an error.
         """
         self._controller.move_file(self._id, old_path, new_path, overwrite=overwrite, user=user, request_timeout=request_timeout)
         return self.get_info(new_path, user=user, request_timeout=request_timeout)
@@ -179,7 +183,7 @@ class Files:
         user: Optional[str] = None,
         request_timeout: Optional[float] = None,
     ) -> EntryInfo:
-        """Copies, directories with all they hold, to exactly this path, which appears when it is complete."""
+        """Copies a file or a whole directory to exactly this path. The copy appears when it is complete."""
         self._controller.copy_file(
             self._id, path, new_path, recursive=True, overwrite=overwrite, user=user, request_timeout=request_timeout
         )
@@ -194,11 +198,11 @@ class Files:
         user: Optional[str] = None,
         request_timeout: Optional[float] = None,
     ) -> None:
-        """Removes a file, a link, or a directory with all it holds.
+        """Removes a file, a link, or a directory with its contents.
 
         Args:
-            recursive: False: only an empty directory.
-            missing_ok: False: a path where nothing is, is an error.
+            recursive: False: a directory must be empty.
+            missing_ok: False: a missing path is an error.
         """
         try:
             self._controller.remove_file(self._id, path, recursive=recursive, user=user, request_timeout=request_timeout)
@@ -228,13 +232,13 @@ class Files:
         user: Optional[str] = None,
         request_timeout: Optional[float] = None,
     ) -> None:
-        """Sets owner and group, by name or number."""
+        """Sets owner and group, each by name or number."""
         self._controller.chown_file(
             self._id, path, owner=owner, group=group, recursive=recursive, user=user, request_timeout=request_timeout
         )
 
     def symlink(self, target: str, path: str, *, user: Optional[str] = None, request_timeout: Optional[float] = None) -> None:
-        """Makes a symbolic link at ``path`` that points to ``target``."""
+        """Creates a symbolic link at ``path`` that points to ``target``."""
         self._controller.make_symlink(self._id, target, path, user=user, request_timeout=request_timeout)
 
     def watch_dir(
@@ -247,13 +251,13 @@ class Files:
         debounce_ms: Optional[int] = None,
         user: Optional[str] = None,
     ) -> WatchHandle:
-        """Tells what changes. Returns when nothing is missed any more.
+        """Watches a directory. Returns when the guest reports every later change.
 
         Args:
-            on_event: Called with every change, by a thread, or by a task; without it, iterate the handle, or ask it for new events.
-            on_exit: Called at last, with the error that ended it or None.
-            recursive: Also everything below, and what is made there later.
-            debounce_ms: Changes are gathered for so long, and repeated ones told once; without it, 50.
+            on_event: Called with each change, by a thread, or by a task. Without it, iterate the handle, or call ``get_new_events``.
+            on_exit: Called at the end, with the error that ended the watch, or None.
+            recursive: Also everything below, and directories that are created there later.
+            debounce_ms: Changes are collected for so long, and repeated ones reported once; 0: each change is reported. Default: 50.
         """
         watch = self._controller.watch_files(self._id, path, recursive=recursive, debounce_ms=debounce_ms, user=user)
         if on_event is not None:
@@ -268,15 +272,15 @@ class Files:
         user: Optional[str] = None,
         request_timeout: Optional[float] = None,
     ) -> Generator[bytes, None, None]:
-        """What a directory holds, or one file, as a tar archive that comes bit by bit.
+        """A directory or one file, as a tar archive in pieces.
 
         Args:
-            plain: Only files, directories and links: no devices and pipes.
+            plain: Only files, directories and links; no devices and pipes.
         """
         return self._controller.read_tar(self._id, path, plain=plain, user=user, request_timeout=request_timeout)
 
     def upload_tar(
         self, path: str, archive: Content, *, user: Optional[str] = None, request_timeout: Optional[float] = None
     ) -> UnpackResult:
-        """Extracts a tar archive into a directory, which is made when it is missing."""
+        """Extracts a tar archive into a directory, which is created when it is missing."""
         return self._controller.write_tar(self._id, path, archive, user=user, request_timeout=request_timeout)

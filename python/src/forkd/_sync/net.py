@@ -1,4 +1,4 @@
-"""Connections on blocking sockets. The twin on asyncio is ``_async/net.py``; everything above is written once."""
+"""Connections on blocking sockets. The asyncio counterpart is ``_async/net.py``; the layers above are written once."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ _MAX_READ = 256 * 1024
 
 
 class Stream:
-    """One connection: bytes out, bytes in, each bounded by a deadline."""
+    """One connection. Each read and write is bounded by a deadline."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
-        #: Whether a request has been answered on it already
+        #: Whether the connection has already served a request
         self.was_used = False
 
     @classmethod
     def open(cls, target: Target, context: Optional[ssl.SSLContext], deadline: Deadline) -> Stream:
-        """Connects, with TLS where the target has it."""
+        """Connects, with TLS for an https target."""
         try:
             return cls(_connect(target, context, deadline))
         except socket.timeout:
             raise deadline.error() from None
 
     def read(self, deadline: Deadline) -> bytes:
-        """What has come, at least a byte; nothing when the other side closed."""
+        """At least one byte; empty when the other side closed."""
         self._socket.settimeout(deadline.remaining())
         try:
             return self._socket.recv(_MAX_READ)
@@ -42,13 +42,13 @@ class Stream:
             raise deadline.error() from None
 
     def write(self, data: Union[bytes, memoryview], deadline: Deadline) -> bool:
-        """False: an answer has come before everything was sent, so that the rest need not be."""
+        """False: an answer arrived before everything was sent, so the rest need not be sent."""
         view = memoryview(data)
         while view:
             remaining = deadline.remaining()
             self._socket.settimeout(remaining)
             try:
-                # With TLS, what is readable need not be an answer.
+                # With TLS, readable bytes may be a TLS record without an answer.
                 if not isinstance(self._socket, ssl.SSLSocket) and _poll(self._socket, remaining, is_writing=True):
                     return False
                 view = view[self._socket.send(view) :]
@@ -57,7 +57,7 @@ class Stream:
         return True
 
     def write_all(self, data: bytes, deadline: Deadline) -> None:
-        """All of it, whatever comes meanwhile."""
+        """Writes all of it, also when an answer arrives meanwhile."""
         self._socket.settimeout(deadline.remaining())
         try:
             self._socket.sendall(data)
@@ -65,40 +65,40 @@ class Stream:
             raise deadline.error() from None
 
     def end(self) -> None:
-        """No more will be written; what comes can still be read. Not with TLS."""
+        """Closes the write direction; reading continues. Not possible with TLS."""
         if isinstance(self._socket, ssl.SSLSocket):
             raise NotImplementedError("TLS ends both directions at once")
         self._socket.shutdown(socket.SHUT_WR)
 
     def be_duplex(self) -> None:
-        """From now on each direction ends by itself, which is how sockets are."""
+        """After this call each direction is closed separately, which sockets always allow."""
 
     def has_input(self) -> bool:
-        """Whether something has come, or the other side closed."""
+        """Whether data arrived, or the other side closed."""
         if isinstance(self._socket, ssl.SSLSocket) and self._socket.pending() > 0:
             return True
         return _poll(self._socket, 0, is_writing=False)
 
     def close(self) -> None:
-        # A thread that reads from it would otherwise go on waiting.
+        # Without shutdown, a thread that reads from the socket would keep waiting.
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
 
     def __del__(self) -> None:
-        # Whoever does not close a controller leaves idle connections behind, which is allowed.
+        # A controller need not be closed: its idle connections must not raise ResourceWarning.
         self._socket.close()
 
 
 class Pool:
-    """Connections that lie idle, for all threads."""
+    """Idle connections, shared by all threads."""
 
     def __init__(self) -> None:
         self._reset()
 
     def take(self) -> Optional[Stream]:
         if self._pid != os.getpid():
-            # After os.fork these belong to the parent: two writers would mix their requests.
+            # After os.fork the connections belong to the parent: two processes would mix their requests.
             self._reset()
         with self._lock:
             while self._idle:
@@ -124,30 +124,30 @@ class Pool:
 
 
 class Background:
-    """Work beside what its starter does. It must not raise."""
+    """Background work. It must not raise."""
 
     def __init__(self, work: Callable[[], None]) -> None:
         self._thread = threading.Thread(target=work, daemon=True)
         self._thread.start()
 
     def join(self) -> None:
-        """Returns when it is done."""
+        """Returns when the work is done."""
         self._thread.join()
 
 
-#: What only one may do at a time
+#: Mutual exclusion
 Lock = threading.Lock
 
 
 def sleep(secs: float, deadline: Deadline) -> None:
-    """Waits, unless the deadline ends it."""
+    """Sleeps, but not past the deadline."""
     remaining = deadline.remaining()
     time.sleep(secs if remaining is None else min(secs, remaining))
     deadline.remaining()
 
 
 def settle() -> None:
-    """A socket always knows what has come."""
+    """A socket receives data without help; asyncio needs this step."""
 
 
 def notify(listener: Optional[Callable[[Any], Any]], value: object) -> None:
@@ -181,7 +181,7 @@ def _connect(target: Target, context: Optional[ssl.SSLContext], deadline: Deadli
 
 
 def _poll(sock: socket.socket, secs: Optional[float], *, is_writing: bool) -> bool:
-    """Whether it can be read; when writing, waits until it can be read or written."""
+    """Whether the socket is readable; when writing, waits until it is readable or writable."""
     if not hasattr(select, "poll"):  # Windows
         readable, writable, _ = select.select([sock], [sock] if is_writing else [], [], secs)
     else:

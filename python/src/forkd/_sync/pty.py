@@ -9,12 +9,12 @@ from ..results import PtySize
 from .command_handle import CommandHandle, BytesListener
 from .live import Live
 
-#: The image decides: bash where it has one
+#: Login shell: bash if the image has it, else sh
 _ANY_SHELL = ["/bin/sh", "-c", "if command -v bash >/dev/null; then exec bash -il; fi; exec sh -il"]
 
 
 class Pty(Live):
-    """Terminals inside a sandbox. One that runs is named by its pid or its tag."""
+    """Terminals inside a sandbox. A running one is named by its pid or its tag."""
 
     def create(
         self,
@@ -28,14 +28,14 @@ class Pty(Live):
         timeout: Optional[float] = None,
         tag: Optional[str] = None,
     ) -> CommandHandle:
-        """Starts a program at a terminal of its own; its output are bytes, and what is written to its stdin is typed.
+        """Starts a program in a new terminal. Its output is bytes; data written to stdin is typed into the terminal.
 
         Args:
             cmd: The program and its arguments; without it, a login shell.
             envs: Added to the sandbox's environment, over TERM=xterm-256color.
-            on_data: Called with what it prints, as it comes, by a thread, or by a task.
-            timeout: How many seconds it may run; without it, for ever.
-            tag: Names it; free again when it has ended.
+            on_data: Called with output as it arrives, by a thread, or by a task.
+            timeout: Seconds that it may run; without it, no limit.
+            tag: Name of the terminal; reusable when it has ended.
         """
         events = self._controller.stream_process(
             self._id,
@@ -50,13 +50,13 @@ class Pty(Live):
         return self._opened(self._handle(events, on_data is None), on_data)
 
     def connect(self, pid: Union[int, str], *, from_: str = "start", on_data: Optional[BytesListener] = None) -> CommandHandle:
-        """A handle on a terminal that runs; see ``commands.connect``."""
+        """A handle on a running terminal; see ``commands.connect``."""
         process = self._process(pid, also_ended=True)
         events = self._controller.watch_process(self._id, process, from_=from_)
         return self._opened(self._handle(events, on_data is None), on_data)
 
     def resize(self, pid: Union[int, str], size: PtySize, *, request_timeout: Optional[float] = None) -> None:
-        """Tells a program the size of its terminal."""
+        """Sets the size of a terminal."""
         process = self._process(pid)
         self._controller.resize_process(self._id, process, size.rows, size.cols, request_timeout=request_timeout)
 

@@ -1,19 +1,21 @@
-"""Content on its way up. The twin on asyncio is ``_async/upload.py``."""
+"""Request bodies. The asyncio counterpart is ``_async/upload.py``."""
 
 from __future__ import annotations
 
-from typing import IO, Any, Iterable, Iterator, Union
+from typing import IO, Any, Callable, Iterable, Iterator, TypeVar, Union
 
 from .._wire import SourceFailed
 
-#: What can be written: text, bytes, an open file, or bytes that come bit by bit
+#: Content of a write: text, bytes, an open file, or an iterable of bytes
 Content = Union[str, bytes, bytearray, memoryview, IO[bytes], IO[str], Iterable[bytes]]
+
+R = TypeVar("R")
 
 PIECE_BYTES = 256 * 1024
 
 
 def is_stream(content: object) -> bool:
-    """A stream can be read once only: such a request is never repeated."""
+    """A stream can be read only once, so its request is never repeated."""
     return not isinstance(content, (str, bytes, bytearray, memoryview))
 
 
@@ -21,7 +23,7 @@ def pieces_of(content: Any) -> Iterator[bytes]:
     """The pieces of a stream.
 
     Raises:
-        SourceFailed: with what the caller's own source raised
+        SourceFailed: the caller's source raised; its error is the cause
     """
     try:
         if hasattr(content, "read"):
@@ -35,6 +37,11 @@ def pieces_of(content: Any) -> Iterator[bytes]:
                 yield _bytes_of(piece)
     except Exception as error:
         raise SourceFailed from error
+
+
+def in_thread(work: Callable[..., R], *args: Any) -> R:
+    """Work with files, which may be slow; only its caller waits."""
+    return work(*args)
 
 
 def _bytes_of(piece: Any) -> bytes:

@@ -1,8 +1,9 @@
 // forkd bench branch
 
 import { Command } from "commander";
-import { formatBytes, printTable } from "../../output.ts";
-import { showProgress } from "../../progress.ts";
+import { formatBytes, printTable } from "../../terminal/output.ts";
+import { showProgress } from "../../terminal/progress.ts";
+import { loadBenchmarks } from "./load.ts";
 import { integerList, positiveInteger, printReport } from "./report.ts";
 
 import type { BranchReport } from "@forkd/bench";
@@ -12,14 +13,14 @@ type Options = { branches: number; ram: number[]; changed: number[]; svg: string
 
 export function benchBranchCommand(cli: Cli): Command {
   return new Command("branch")
-    .description("how long a source stands still at a branch, and how soon a grandchild answers")
+    .description("pause of the source of a branch, and time until a grandchild answers")
     .option("--branches <count>", "branches of each source", positiveInteger, 30)
     .option("--ram <list>", "guest RAM in MiB, separated by commas", integerList, [256, 1024, 4096])
     .option("--changed <list>", "MiB changed since the fork, separated by commas", integerList, [1, 10, 100])
-    .option("--svg <file>", "where the chart goes", "bench/results/branch.svg")
+    .option("--svg <file>", "output file of the chart", "bench/results/branch.svg")
     .option("--json", "print JSON")
     .action(async (opts: Options) => {
-      const { benchBranch, branchChart } = await import("@forkd/bench");
+      const { benchBranch, branchChart } = await loadBenchmarks();
       using display = showProgress();
       const report = await benchBranch({
         branches: opts.branches,
@@ -47,5 +48,7 @@ function printBranches(report: BranchReport): void {
     { title: "READY MS", value: (row) => row.ready_ms.toFixed(0), align: "right" },
     { title: "STORED", value: (row) => formatBytes(row.stored_bytes), align: "right" },
     { title: "CHANGED", value: (row) => formatBytes(row.changed_bytes), align: "right" },
+    { title: "4TH STORED", value: (row) => formatBytes(row.fourth_stored_bytes), align: "right" },
+    { title: "SINCE 3RD", value: (row) => formatBytes(row.fourth_changed_bytes), align: "right" },
   ]);
 }

@@ -1,7 +1,8 @@
 // forkd bench daemon
 
 import { Command } from "commander";
-import { printTable } from "../../output.ts";
+import { printTable } from "../../terminal/output.ts";
+import { loadBenchmarks } from "./load.ts";
 import { measure, positiveInteger } from "./report.ts";
 
 import type { DaemonReport } from "@forkd/bench";
@@ -11,14 +12,14 @@ type Options = { sandboxes: number; evalSandboxes: number; rounds: number; secon
 
 export function benchDaemonCommand(cli: Cli): Command {
   return new Command("daemon")
-    .description("what the daemon costs: on a fork, on a call, with many sandboxes; with a daemon of its own")
-    .option("--sandboxes <count>", "how many live at once", positiveInteger, 200)
-    .option("--eval-sandboxes <count>", "how many are asked at once", positiveInteger, 50)
+    .description("overhead of the daemon: of a fork, of a call, with many sandboxes; starts its own daemon")
+    .option("--sandboxes <count>", "live sandboxes", positiveInteger, 200)
+    .option("--eval-sandboxes <count>", "concurrent evals", positiveInteger, 50)
     .option("--rounds <count>", "forks and calls of each kind", positiveInteger, 100)
-    .option("--seconds <count>", "how long the daemon idles, and how long it is asked", positiveInteger, 10)
+    .option("--seconds <count>", "duration of the idle and of the load measurement", positiveInteger, 10)
     .option("--json", "print JSON")
     .action(async (opts: Options) => {
-      const { benchDaemon } = await import("@forkd/bench");
+      const { benchDaemon } = await loadBenchmarks();
       await measure(cli, async (given) => benchDaemon({ ...opts, ...given }), printFigures);
     });
 }

@@ -1,7 +1,8 @@
 // forkd bench e2b
 
 import { Command } from "commander";
-import { printLine, printTable } from "../../output.ts";
+import { printLine, printTable } from "../../terminal/output.ts";
+import { loadBenchmarks } from "./load.ts";
 import { measure, positiveInteger } from "./report.ts";
 
 import type { E2bReport } from "@forkd/bench";
@@ -11,13 +12,13 @@ type Options = { rounds: number; forks: number; sessions: number };
 
 export function benchE2bCommand(cli: Cli): Command {
   return new Command("e2b")
-    .description("E2B's own SDK against this one: making, forking, output, many sessions, kills; with a daemon of its own")
+    .description("E2B's SDK compared with forkd's: create, fork, output, many sessions, kill; starts its own daemon")
     .option("--rounds <count>", "calls of each kind", positiveInteger, 100)
     .option("--forks <count>", "children of a fork", positiveInteger, 20)
     .option("--sessions <count>", "sessions at once", positiveInteger, 100)
     .option("--json", "print JSON")
     .action(async (opts: Options) => {
-      const { benchE2b } = await import("@forkd/bench");
+      const { benchE2b } = await loadBenchmarks();
       await measure(cli, async (given) => benchE2b({ ...opts, ...given }), printFigures);
     });
 }

@@ -1,8 +1,9 @@
 // forkd bench eval
 
 import { Command } from "commander";
-import { printTable } from "../../output.ts";
-import { showProgress } from "../../progress.ts";
+import { printTable } from "../../terminal/output.ts";
+import { showProgress } from "../../terminal/progress.ts";
+import { loadBenchmarks } from "./load.ts";
 import { positiveInteger, printReport } from "./report.ts";
 
 import type { EvalReport } from "@forkd/bench";
@@ -12,12 +13,12 @@ type Options = { rounds: number; svg: string };
 
 export function benchEvalCommand(cli: Cli): Command {
   return new Command("eval")
-    .description("a call into the warm kernel against starting a fresh interpreter")
+    .description("a call into the warm kernel, compared with a fresh interpreter")
     .option("--rounds <count>", "calls of each kind", positiveInteger, 100)
-    .option("--svg <file>", "where the chart goes", "bench/results/eval.svg")
+    .option("--svg <file>", "output file of the chart", "bench/results/eval.svg")
     .option("--json", "print JSON")
     .action(async (opts: Options) => {
-      const { benchEval, evalChart } = await import("@forkd/bench");
+      const { benchEval, evalChart } = await loadBenchmarks();
       using display = showProgress();
       const report = await benchEval({ rounds: opts.rounds, signal: cli.signal, progress: display.onEvent });
       display[Symbol.dispose]();

@@ -1,7 +1,8 @@
 // forkd bench hub
 
 import { Command } from "commander";
-import { formatBytes, printTable } from "../../output.ts";
+import { formatBytes, printTable } from "../../terminal/output.ts";
+import { loadBenchmarks } from "./load.ts";
 import { measure } from "./report.ts";
 
 import type { HubReport } from "@forkd/bench";
@@ -9,10 +10,10 @@ import type { Cli } from "../../cli.ts";
 
 export function benchHubCommand(cli: Cli): Command {
   return new Command("hub")
-    .description("push and pull through a registry on this machine: what is sent and how long it takes; with daemons of its own")
+    .description("push and pull through a local registry: bytes sent and time; starts its own daemons")
     .option("--json", "print JSON")
     .action(async () => {
-      const { benchHub } = await import("@forkd/bench");
+      const { benchHub } = await loadBenchmarks();
       await measure(cli, benchHub, printFigures);
     });
 }

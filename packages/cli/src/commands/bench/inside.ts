@@ -1,7 +1,8 @@
 // forkd bench inside
 
 import { Command } from "commander";
-import { printTable } from "../../output.ts";
+import { printTable } from "../../terminal/output.ts";
+import { loadBenchmarks } from "./load.ts";
 import { measure, positiveInteger } from "./report.ts";
 
 import type { InsideReport } from "@forkd/bench";
@@ -11,13 +12,13 @@ type Options = { rounds: number; mib: number; seconds: number };
 
 export function benchInsideCommand(cli: Cli): Command {
   return new Command("inside")
-    .description("work inside a sandbox: programs, their output, files, a server, the network's rules; with a daemon of its own")
+    .description("work inside a sandbox: programs, output, files, a server, network rules; starts its own daemon")
     .option("--rounds <count>", "calls of each kind", positiveInteger, 100)
-    .option("--mib <count>", "how much is copied in and out", positiveInteger, 100)
-    .option("--seconds <count>", "how long a server is asked", positiveInteger, 10)
+    .option("--mib <count>", "size of the copies in and out", positiveInteger, 100)
+    .option("--seconds <count>", "duration of the requests to a server", positiveInteger, 10)
     .option("--json", "print JSON")
     .action(async (opts: Options) => {
-      const { benchInside } = await import("@forkd/bench");
+      const { benchInside } = await loadBenchmarks();
       await measure(cli, async (given) => benchInside({ ...opts, ...given }), printFigures);
     });
 }

@@ -1,8 +1,9 @@
 // forkd bench pack
 
 import { Command } from "commander";
-import { formatBytes, printTable } from "../../output.ts";
-import { compressionLevel } from "../../options.ts";
+import { formatBytes, printTable } from "../../terminal/output.ts";
+import { compressionLevel } from "../../options/values.ts";
+import { loadBenchmarks } from "./load.ts";
 import { measure, positiveInteger } from "./report.ts";
 
 import type { PackReport } from "@forkd/bench";
@@ -12,13 +13,13 @@ type Options = { memoryMib: number; level: number; rounds: number };
 
 export function benchPackCommand(cli: Cli): Command {
   return new Command("pack")
-    .description("how fast a snapshot is packed, and how small its memory gets, against the zstd command on the same bytes")
+    .description("speed and compression of a pack, compared with the zstd command on the same bytes")
     .option("--memory-mib <count>", "memory of the snapshot", positiveInteger, 1024)
-    .option("--level <n>", "of zstd", compressionLevel, 3)
-    .option("--rounds <count>", "how often each is measured", positiveInteger, 3)
+    .option("--level <n>", "zstd level", compressionLevel, 3)
+    .option("--rounds <count>", "measurements of each", positiveInteger, 3)
     .option("--json", "print JSON")
     .action(async (opts: Options) => {
-      const { benchPack } = await import("@forkd/bench");
+      const { benchPack } = await loadBenchmarks();
       await measure(cli, async (given) => benchPack({ ...opts, ...given }), printFigures);
     });
 }

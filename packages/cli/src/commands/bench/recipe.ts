@@ -1,8 +1,9 @@
 // forkd bench recipe
 
 import { Command } from "commander";
-import { connect } from "../../daemon.ts";
-import { printJson, printTable } from "../../output.ts";
+import { connect } from "../../daemon/connect.ts";
+import { printJson, printTable } from "../../terminal/output.ts";
+import { loadBenchmarks } from "./load.ts";
 import { positiveInteger, printMethod } from "./report.ts";
 
 import type { RecipeFigure } from "../../recipe/bench.ts";
@@ -13,25 +14,27 @@ const METHOD =
 
 export function benchRecipeCommand(cli: Cli): Command {
   return new Command("recipe")
-    .description("how soon a fork of a recipe is ready, against a VM that boots and does it all; builds what is missing")
+    .description("time until a fork of a recipe is ready, compared with a VM that boots and runs all steps; builds missing recipes")
     .argument("<recipe...>", "recipes that come with forkd, or folders with a recipe.yaml")
-    .option("--rounds <count>", "how often each", positiveInteger, 5)
+    .option("--rounds <count>", "measurements of each", positiveInteger, 5)
     .option("--json", "print JSON")
     .action(async (names: string[], opts: { rounds: number }) => {
-      const [{ describeMachine, inTurns, median }, { benchRecipe }, { loadRecipe }, { buildReport }] = await Promise.all([
-        import("@forkd/bench"),
+      const [{ describeMachine, inTurns, median }, { loadLocal }, { benchRecipe }, { buildRecipe }] = await Promise.all([
+        loadBenchmarks(),
+        import("@forkd/daemon"),
         import("../../recipe/bench.ts"),
-        import("../../recipe/find.ts"),
-        import("../../recipe/report.ts"),
+        import("../../recipe/build.ts"),
       ]);
-      const all = await Promise.all(names.map(async (name) => loadRecipe(name)));
+      const all = await Promise.all(names.map(async (name) => ({ name, found: await loadLocal(name) })));
       const forkd = await connect(cli);
-      const { work } = buildReport(cli, forkd, { quiet: true });
       const figures: RecipeFigure[] = [];
       const turns = { rounds: opts.rounds, warmUp: opts.rounds > 1 ? 1 : 0, signal: cli.signal };
-      for (const found of all) figures.push(await benchRecipe(work, found, { inTurns: async (sides) => inTurns(sides, turns), median }));
+      for (const { name, found } of all) {
+        const { tag } = await buildRecipe(cli, forkd, name, {}, true);
+        figures.push(await benchRecipe({ cli, forkd }, { found, tag }, { inTurns: async (sides) => inTurns(sides, turns), median }));
+      }
       const { engine, accelerator } = await forkd.status({ signal: cli.signal });
-      const machine = describeMachine({ qemuVersion: engine.replace(/^QEMU /, ""), accelerator: { accelerator } });
+      const machine = describeMachine({ engine: { version: engine.replace(/^QEMU /, "") }, accelerator: { accelerator } });
       if (cli.json) {
         printJson({ machine, method: METHOD, figures });
         return;

@@ -1,10 +1,10 @@
-// What all benchmarks print around their own table.
+// The parts of a report that all benchmarks share.
 
 import { mkdir, writeFile } from "node:fs/promises";
 import { dirname, resolve } from "node:path";
 import { InvalidArgumentError } from "commander";
-import { printJson, printLine, printTable } from "../../output.ts";
-import { showProgress } from "../../progress.ts";
+import { printJson, printLine, printTable } from "../../terminal/output.ts";
+import { showProgress } from "../../terminal/progress.ts";
 
 import type { BenchOptions, Goal, Machine } from "@forkd/bench";
 import type { Cli } from "../../cli.ts";
@@ -53,7 +53,7 @@ function printGoals(goals: readonly Goal[]): void {
   ]);
 }
 
-/** How it was measured, and on what */
+/** Method and machine */
 export function printMethod({ machine, method }: Report): void {
   printLine();
   printLine(`Method: ${method}.`);

@@ -1,18 +1,18 @@
 // forkd files mkdir, rm, ln
 
 import { Command } from "commander";
-import { connect } from "../../daemon.ts";
-import { guestPlace } from "../../guest-place.ts";
-import { workingOnTerminal } from "../../progress.ts";
+import { connect } from "../../daemon/connect.ts";
+import { guestPlace } from "../../copy/guest-place.ts";
+import { workingOnTerminal } from "../../terminal/progress.ts";
 import { userOption, type UserOption } from "./user-option.ts";
 
 import type { Cli } from "../../cli.ts";
 
 export function filesMkdirCommand(cli: Cli): Command {
   return new Command("mkdir")
-    .description("make a folder in a sandbox")
+    .description("create a folder in a sandbox")
     .argument("<place>", "ID:/path")
-    .option("-p, --parents", "also those above it, and one that is there is as good")
+    .option("-p, --parents", "also missing parents; an existing folder is no error")
     .option("-m, --mode <octal>", "such as 750 (default: 755)")
     .addOption(userOption())
     .option("--json", "print a failure as JSON")
@@ -25,9 +25,9 @@ export function filesMkdirCommand(cli: Cli): Command {
 
 export function filesRmCommand(cli: Cli): Command {
   return new Command("rm")
-    .description("remove a file, a link or an empty folder of a sandbox; with -r a folder with all it holds")
+    .description("remove a file, a link or an empty folder of a sandbox; with -r a folder with its contents")
     .argument("<place>", "ID:/path")
-    .option("-r, --recursive", "a folder with all it holds")
+    .option("-r, --recursive", "a folder with its contents")
     .addOption(userOption())
     .option("--json", "print a failure as JSON")
     .action(async (text: string, opts: UserOption & { recursive?: boolean }) => {
@@ -40,8 +40,8 @@ export function filesRmCommand(cli: Cli): Command {
 
 export function filesLnCommand(cli: Cli): Command {
   return new Command("ln")
-    .description("make a symbolic link in a sandbox")
-    .argument("<target>", "what it points to, as it is")
+    .description("create a symbolic link in a sandbox")
+    .argument("<target>", "target of the link, used unchanged")
     .argument("<place>", "ID:/path of the link")
     .addOption(userOption())
     .option("--json", "print a failure as JSON")

@@ -1,10 +1,10 @@
 // forkd files ls
 
 import { Command } from "commander";
-import { connect } from "../../daemon.ts";
-import { guestPlace } from "../../guest-place.ts";
-import { positiveInteger } from "../../options.ts";
-import { formatBytes, printJson, printTable } from "../../output.ts";
+import { connect } from "../../daemon/connect.ts";
+import { guestPlace } from "../../copy/guest-place.ts";
+import { positiveInteger } from "../../options/values.ts";
+import { formatBytes, printJson, printTable } from "../../terminal/output.ts";
 import { userOption, type UserOption } from "./user-option.ts";
 
 import type { ListedFile } from "forkd";
@@ -16,9 +16,9 @@ const LETTERS = { file: "-", directory: "d", symlink: "l", char: "c", block: "b"
 
 export function filesLsCommand(cli: Cli): Command {
   return new Command("ls")
-    .description("list what a folder of a sandbox holds")
+    .description("list a folder of a sandbox")
     .argument("<place>", "ID:/path")
-    .option("--depth <count>", "also what its folders hold, so many levels", positiveInteger)
+    .option("--depth <count>", "also the folders below it, so many levels", positiveInteger)
     .addOption(userOption())
     .option("--json", "print JSON")
     .action(async (text: string, opts: Options) => {

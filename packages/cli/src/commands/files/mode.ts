@@ -1,9 +1,9 @@
 // forkd files chmod, chown
 
 import { Command } from "commander";
-import { connect } from "../../daemon.ts";
+import { connect } from "../../daemon/connect.ts";
 import { usageError } from "../../errors.ts";
-import { guestPlace } from "../../guest-place.ts";
+import { guestPlace } from "../../copy/guest-place.ts";
 import { userOption, type UserOption } from "./user-option.ts";
 
 import type { Cli } from "../../cli.ts";

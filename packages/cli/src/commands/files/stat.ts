@@ -1,9 +1,9 @@
 // forkd files stat
 
 import { Command } from "commander";
-import { connect } from "../../daemon.ts";
-import { guestPlace } from "../../guest-place.ts";
-import { formatBytes, printFacts, printJson } from "../../output.ts";
+import { connect } from "../../daemon/connect.ts";
+import { guestPlace } from "../../copy/guest-place.ts";
+import { formatBytes, printFacts, printJson } from "../../terminal/output.ts";
 import { userOption, type UserOption } from "./user-option.ts";
 
 import type { Cli } from "../../cli.ts";
@@ -12,7 +12,7 @@ export function filesStatCommand(cli: Cli): Command {
   return new Command("stat")
     .description("kind, size, mode, owner and time of a file of a sandbox")
     .argument("<place>", "ID:/path")
-    .option("-L, --follow", "what a link points to instead of the link itself")
+    .option("-L, --follow", "the target of a link instead of the link itself")
     .addOption(userOption())
     .option("--json", "print JSON")
     .action(async (text: string, opts: UserOption & { follow?: boolean }) => {

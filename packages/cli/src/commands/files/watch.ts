@@ -1,10 +1,10 @@
 // forkd files watch
 
 import { Command } from "commander";
-import { connect } from "../../daemon.ts";
-import { guestPlace } from "../../guest-place.ts";
-import { positiveInteger, wholeNumber } from "../../options.ts";
-import { printJsonLine, printNote, printPlain } from "../../output.ts";
+import { connect } from "../../daemon/connect.ts";
+import { guestPlace } from "../../copy/guest-place.ts";
+import { positiveInteger, wholeNumber } from "../../options/values.ts";
+import { printJsonLine, printNote, printPlain } from "../../terminal/output.ts";
 import { userOption, type UserOption } from "./user-option.ts";
 
 import type { FileEvent } from "forkd";
@@ -14,16 +14,17 @@ type Options = UserOption & { recursive?: boolean; debounceMs?: number; count?: 
 
 export function filesWatchCommand(cli: Cli): Command {
   return new Command("watch")
-    .description("tell what changes in a folder of a sandbox until Ctrl-C")
+    .description("print changes in a folder of a sandbox until Ctrl-C")
     .argument("<place>", "ID:/path")
-    .option("-r, --recursive", "also everything below, and what is made there later")
-    .option("--debounce-ms <ms>", "gather changes for so long and tell repeated ones once", wholeNumber)
+    .option("-r, --recursive", "also everything below, and folders that are created there later")
+    .option("--debounce-ms <ms>", "collect changes for so long and print repeated ones once", wholeNumber)
     .option("-n, --count <count>", "end after so many", positiveInteger)
     .addOption(userOption())
     .option("--json", "print one JSON value per line")
     .action(async (text: string, opts: Options) => {
       const { sandbox, path } = guestPlace(text);
       const forkd = await connect(cli);
+      cli.isViewer = true;
       const { recursive, debounceMs, user } = opts;
       await using watch = await forkd.watchFiles(sandbox, path, { recursive, debounceMs, user, signal: cli.signal });
       let left = opts.count ?? Infinity;
@@ -33,7 +34,7 @@ export function filesWatchCommand(cli: Cli): Command {
         else printPlain(lineOf(event));
         if (--left <= 0) return;
       }
-      // the iteration ends quietly after Ctrl-C, and when the folder is gone
+      // the iteration ends without an error after Ctrl-C, and when the folder is removed
       cli.signal.throwIfAborted();
     });
 }

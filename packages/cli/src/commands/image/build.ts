@@ -2,8 +2,8 @@
 
 import { resolve } from "node:path";
 import { Command, InvalidArgumentError } from "commander";
-import { connect } from "../../daemon.ts";
-import { makeImage } from "../../stored-image.ts";
+import { connect } from "../../daemon/connect.ts";
+import { makeImage } from "../../guest/stored-image.ts";
 import { parseBytes, printStored } from "./stored.ts";
 
 import type { PackagesSource } from "forkd";
@@ -20,9 +20,9 @@ export function imageBuildCommand(cli: Cli): Command {
     .option("--copy <src:dst>", "copy a file or folder of this machine into it; may be repeated; not over the network", addCopy)
     .option("--run <command>", "run a shell command inside it, after the copies; may be repeated", addRun)
     .option("--suite <name>", "release of the distribution (default: the host's own)")
-    .option("--mirror <address>", "where packages come from (default: the host's apt sources)")
+    .option("--mirror <address>", "package mirror (default: the host's apt sources)")
     .option("--max-bytes <bytes>", "limit of the unpacked size", parseBytes)
-    .option("--force", "build even when an image made from the same inputs is there")
+    .option("--force", "build even when an image of the same inputs exists")
     .option("--json", "print JSON")
     .action(async (name: string, opts: Options) => {
       const { packages = [], copy, run, suite, mirror, maxBytes, force } = opts;
@@ -46,7 +46,7 @@ function addRun(command: string, all: string[] = []): string[] {
   return [...all, command];
 }
 
-/** The daemon has another working folder */
+/** Absolute, because the daemon has another working folder */
 function addCopy(value: string, all: Copy[] = []): Copy[] {
   const at = value.lastIndexOf(":");
   if (at <= 0 || at === value.length - 1) throw new InvalidArgumentError("It must be SRC:DST.");

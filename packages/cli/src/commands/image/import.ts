@@ -2,8 +2,8 @@
 
 import { resolve } from "node:path";
 import { Command } from "commander";
-import { connect } from "../../daemon.ts";
-import { makeImage } from "../../stored-image.ts";
+import { connect } from "../../daemon/connect.ts";
+import { makeImage } from "../../guest/stored-image.ts";
 import { parseBytes, printStored } from "./stored.ts";
 
 import type { Cli } from "../../cli.ts";
@@ -17,7 +17,7 @@ export function imageImportCommand(cli: Cli): Command {
     .option("--json", "print JSON")
     .action(async (path: string, { name, maxBytes }: { name: string; maxBytes?: number }) => {
       const forkd = await connect(cli);
-      // the daemon has another working folder
+      // absolute, because the daemon has another working folder
       const image = await makeImage(cli, forkd, { name, file: resolve(path), maxBytes }, `Importing ${name}`);
       printStored(cli, name, image);
     });

@@ -1,8 +1,8 @@
 // forkd image inspect
 
 import { Command } from "commander";
-import { connect } from "../../daemon.ts";
-import { formatBytes, printFacts, printJson } from "../../output.ts";
+import { connect } from "../../daemon/connect.ts";
+import { formatBytes, printFacts, printJson } from "../../terminal/output.ts";
 
 import type { Cli } from "../../cli.ts";
 

@@ -1,19 +1,19 @@
-// forkd image kernel: gets the guest kernel ready. Part of make setup, and hidden for that reason.
+// forkd image kernel: prepares the guest kernel. Part of make setup, and therefore hidden.
 
 import { Command } from "commander";
-import { printJson, printLine } from "../../output.ts";
-import { showProgress } from "../../progress.ts";
+import { printJson, printLine } from "../../terminal/output.ts";
+import { showProgress } from "../../terminal/progress.ts";
 
 import type { Cli } from "../../cli.ts";
 
 export function imageKernelCommand(cli: Cli): Command {
   return new Command("kernel")
-    .description("get the guest kernel ready")
+    .description("prepare the guest kernel")
     .option("--refresh", "look for a newer one")
-    .option("--quiet", "print nothing when it is there")
+    .option("--quiet", "print nothing when it exists")
     .option("--json", "print JSON")
     .action(async (opts: { refresh?: boolean; quiet?: boolean }) => {
-      const { ensureGuestKernel, installation, prepareHome, resolveHome } = await import("@forkd/daemon");
+      const { ensureGuestKernel, installation, prepareHome, resolveHome } = await import("@forkd/runtime");
       using display = showProgress();
       const kernel = await ensureGuestKernel(await prepareHome(resolveHome()), {
         ...installation,

@@ -1,10 +1,10 @@
 // forkd image pull
 
 import { Command } from "commander";
-import { connect } from "../../daemon.ts";
-import { imageNameOf } from "../../image-name.ts";
-import { registryLogin, registryOf } from "../../registry-login.ts";
-import { makeImage } from "../../stored-image.ts";
+import { connect } from "../../daemon/connect.ts";
+import { imageNameOf } from "../../options/names.ts";
+import { registryLogin, registryOf } from "../../options/registry-login.ts";
+import { makeImage } from "../../guest/stored-image.ts";
 import { parseBytes, printStored } from "./stored.ts";
 
 import type { Cli } from "../../cli.ts";

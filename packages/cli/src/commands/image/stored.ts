@@ -1,7 +1,7 @@
-// What build, pull and import share: the limit they take and the image they print.
+// Shared by build, pull and import: the size limit, and the output for the new image.
 
 import { InvalidArgumentError } from "commander";
-import { formatBytes, printJson, printPlain } from "../../output.ts";
+import { formatBytes, printJson, printPlain } from "../../terminal/output.ts";
 
 import type { CreatedImageInfo, ImageInfo } from "forkd";
 import type { Cli } from "../../cli.ts";
@@ -23,7 +23,7 @@ export function printStored(cli: Cli, name: string, image: CreatedImageInfo): vo
   else printPlain(`${image.reused ? "Unchanged" : "Stored"}: ${name} (${shortId(image)}, ${formatBytes(image.bytes)})`);
 }
 
-/** Enough of the id to tell images apart */
+/** A prefix of the id that is long enough to be unique */
 export function shortId({ id }: ImageInfo): string {
   return id.slice("sha256:".length).slice(0, ID_DIGITS);
 }

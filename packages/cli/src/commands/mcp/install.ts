@@ -1,18 +1,18 @@
 // forkd mcp install
 
 import { Command, Option } from "commander";
-import { ask } from "../../ask.ts";
+import { ask } from "../../terminal/ask.ts";
 import { usageError } from "../../errors.ts";
-import { configFile, MCP_CLIENTS, type McpClient } from "../../mcp-clients.ts";
-import { ConfigEdit } from "../../mcp-config.ts";
-import { printJson, printLine, printNote, printPlain } from "../../output.ts";
-import { FORKD_PROGRAM } from "../../program-file.ts";
+import { configFile, MCP_CLIENTS, type McpClient } from "../../mcp/clients.ts";
+import { ConfigEdit } from "../../mcp/config.ts";
+import { printJson, printLine, printNote, printPlain } from "../../terminal/output.ts";
+import { forkdProgram } from "../../installation.ts";
 
 import type { Cli } from "../../cli.ts";
 
 type Options = { client: McpClient; file?: string; project?: boolean; yes?: boolean; print?: boolean };
 
-/** What leads to another daemon or store; desktop programs do not have the shell's environment */
+/** Variables that select another daemon or store; desktop programs do not have the shell's environment */
 const PASSED_ON = ["FORKD_URL", "FORKD_SOCKET", "FORKD_HOME", "FORKD_RUN", "FORKD_CONFIG"];
 
 export function mcpInstallCommand(cli: Cli): Command {
@@ -20,7 +20,7 @@ export function mcpInstallCommand(cli: Cli): Command {
     .description("write the MCP server into the configuration of a client, after showing the change")
     .addOption(new Option("--client <client>", "whose configuration").choices(MCP_CLIENTS).makeOptionMandatory())
     .option("--project", "for the project in this folder only (claude-code, cursor)")
-    .option("--file <path>", "the configuration file, when it is not at its usual place")
+    .option("--file <path>", "the configuration file, if not the usual one")
     .option("--print", "only show the change")
     .option("-y, --yes", "do not ask")
     .option("--json", "print JSON")
@@ -66,10 +66,10 @@ function show(edit: ConfigEdit, cli: Cli): void {
     printNote("Note: the token is not written. Add FORKD_TOKEN to its environment there, or to that of the client.");
 }
 
-/** Absolute, as clients have a PATH of their own */
+/** Absolute, because clients have another PATH */
 function entryOf(cli: Cli, client: McpClient): object {
   const variables = PASSED_ON.flatMap((name) => (process.env[name] ? [[name, process.env[name]]] : []));
   const env = { ...Object.fromEntries(variables), ...(cli.daemonUrl === undefined ? {} : { FORKD_URL: cli.daemonUrl }) } as object;
-  const command = { command: FORKD_PROGRAM, args: ["mcp"], ...(Object.keys(env).length === 0 ? {} : { env }) };
+  const command = { command: forkdProgram(), args: ["mcp"], ...(Object.keys(env).length === 0 ? {} : { env }) };
   return client === "claude-code" ? { type: "stdio", ...command } : command;
 }

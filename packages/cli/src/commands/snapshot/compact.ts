@@ -1,10 +1,10 @@
 // forkd snapshot compact
 
 import { Command } from "commander";
-import { connect } from "../../daemon.ts";
+import { connect } from "../../daemon/connect.ts";
 import { usageError } from "../../errors.ts";
-import { working } from "../../progress.ts";
-import { printSnapshot } from "../../snapshot-table.ts";
+import { working } from "../../terminal/progress.ts";
+import { printSnapshot } from "../../terminal/snapshot-table.ts";
 
 import type { Cli } from "../../cli.ts";
 

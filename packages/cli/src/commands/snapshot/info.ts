@@ -1,9 +1,9 @@
 // forkd snapshot info
 
 import { Command } from "commander";
-import { connect } from "../../daemon.ts";
-import { formatMachine, formatTime } from "../../format.ts";
-import { formatBytes, printFacts, printJson } from "../../output.ts";
+import { connect } from "../../daemon/connect.ts";
+import { formatMachine, formatTime } from "../../terminal/format.ts";
+import { formatBytes, printFacts, printJson } from "../../terminal/output.ts";
 
 import type { SnapshotDetails, SnapshotInfo } from "forkd";
 import type { Cli } from "../../cli.ts";
@@ -39,14 +39,23 @@ function factsOf(info: SnapshotInfo, details: SnapshotDetails): [string, string]
     ["created", formatTime(details.created_at_unix)],
     ["image", info.image ?? "-"],
     ["machine", formatMachine(info)],
+    ["processor", cpuLine(details)],
     ["kernels", info.kernels.join(", ") || "-"],
-    ["memory", `${formatBytes(details.memory_physical_bytes)} stored of ${formatBytes(details.memory_logical_bytes)}`],
+    ["memory", memoryLine(details)],
     ["device state", formatBytes(details.vmstate_bytes)],
     ["disk", details.disk_mib === null ? "none" : diskLine(details)],
     ["builds on", details.ancestors.join(" < ") || "nothing"],
     ["needed by", [...details.dependents, ...details.sandboxes].join(", ") || "nothing"],
     ["pool", String(info.pool)],
   ];
+}
+
+function cpuLine({ isolation, cpu, cpu_vendor: vendor }: SnapshotDetails): string {
+  return isolation === "emulated" ? `${cpu}, emulated` : `${cpu}, with KVM${vendor === null ? "" : `, of ${vendor}`}`;
+}
+
+function memoryLine({ memory_physical_bytes: stored, memory_logical_bytes: all, hugepages }: SnapshotDetails): string {
+  return `${formatBytes(stored)} stored of ${formatBytes(all)}${hugepages ? ", in huge pages of the host for its forks" : ""}`;
 }
 
 function diskLine(details: SnapshotDetails): string {

@@ -1,11 +1,11 @@
 // forkd snapshot ls, and images, the older name
 
 import { Command } from "commander";
-import { connect } from "../../daemon.ts";
-import { addPair } from "../../options.ts";
-import { printJson, printLine, printNote } from "../../output.ts";
-import { isLayer } from "../../recipe/layer.ts";
-import { printSnapshots } from "../../snapshot-table.ts";
+import { connect } from "../../daemon/connect.ts";
+import { addPair } from "../../options/values.ts";
+import { printJson, printLine, printNote } from "../../terminal/output.ts";
+import { isInternal } from "../../recipe/layer.ts";
+import { printSnapshots } from "../../terminal/snapshot-table.ts";
 
 import type { Cli } from "../../cli.ts";
 
@@ -25,7 +25,7 @@ export function imagesCommand(cli: Cli): Command {
 function listCommand(name: string, about: string): Command {
   return new Command(name)
     .description(about)
-    .option("-a, --all", "also what builds of recipes keep for the next build")
+    .option("-a, --all", "also internal ones: build steps, states of suspended sandboxes; and forkd's own metadata")
     .option("--metadata <key=value>", "only those with this metadata; may be repeated", addPair)
     .option("-q, --quiet", "print tags only")
     .option("--json", "print JSON");
@@ -34,9 +34,9 @@ function listCommand(name: string, about: string): Command {
 async function list(cli: Cli, opts: Options): Promise<void> {
   const forkd = await connect(cli);
   const found = await forkd.listSnapshots({ metadata: opts.metadata, signal: cli.signal });
-  const snapshots = opts.all || opts.metadata ? found : found.filter((snapshot) => !isLayer(snapshot));
+  const snapshots = opts.all || opts.metadata ? found : found.filter((snapshot) => !isInternal(snapshot));
   if (cli.json) printJson(snapshots);
   else if (opts.quiet) for (const snapshot of snapshots) printLine(snapshot.tag);
   else if (snapshots.length === 0) printLine("There are no snapshots. Make one with 'forkd snapshot create'.");
-  else printSnapshots(snapshots);
+  else printSnapshots(snapshots, found, { all: opts.all === true });
 }

@@ -1,8 +1,8 @@
 // forkd snapshot rename
 
 import { Command } from "commander";
-import { connect } from "../../daemon.ts";
-import { printJson, printLine } from "../../output.ts";
+import { connect } from "../../daemon/connect.ts";
+import { printJson, printLine } from "../../terminal/output.ts";
 
 import type { Cli } from "../../cli.ts";
 

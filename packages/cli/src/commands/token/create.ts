@@ -1,9 +1,9 @@
-// forkd token create and rotate: the only two that show a token
+// forkd token create and rotate: the only two that print a token
 
 import { Command, Option } from "commander";
-import { connect } from "../../daemon.ts";
-import { positiveInteger } from "../../options.ts";
-import { printJson, printLine, printNote } from "../../output.ts";
+import { connect } from "../../daemon/connect.ts";
+import { positiveInteger } from "../../options/values.ts";
+import { printJson, printLine, printNote } from "../../terminal/output.ts";
 
 import type { NewToken, Scope } from "forkd";
 import type { Cli } from "../../cli.ts";
@@ -19,7 +19,7 @@ export function tokenCreateCommand(cli: Cli): Command {
         .choices(["read", "exec", "admin"])
         .default("exec"),
     )
-    .option("--max-sandboxes <count>", "the most sandboxes that live at once", positiveInteger)
+    .option("--max-sandboxes <count>", "limit of live sandboxes", positiveInteger)
     .option(...E2B_OPTION)
     .option("--json", "print JSON")
     .action(async (name: string, opts: { scope: Scope; maxSandboxes?: number; e2b?: boolean }) => {
@@ -30,7 +30,7 @@ export function tokenCreateCommand(cli: Cli): Command {
 
 export function tokenRotateCommand(cli: Cli): Command {
   return new Command("rotate")
-    .description("give a token a new value and print it, once; the old value ends now")
+    .description("give a token a new value and print it, once; the old value is revoked")
     .argument("<name>", "its name")
     .option(...E2B_OPTION)
     .option("--json", "print JSON")
@@ -40,9 +40,9 @@ export function tokenRotateCommand(cli: Cli): Command {
     });
 }
 
-/** The token alone on stdout, so that it can go into a file or a variable */
+/** stdout has only the token, so that it can be redirected to a file or a variable */
 function show(cli: Cli, made: NewToken, { e2b = false }: { e2b?: boolean }): void {
-  // the same token: the daemon takes it in both forms
+  // the same token: the daemon accepts it in both forms
   const token = e2b ? made.token.replace(/^fkd_/, "e2b_") : made.token;
   if (cli.json) {
     printJson({ ...made, token });

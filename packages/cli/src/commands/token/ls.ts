@@ -1,9 +1,9 @@
 // forkd token ls
 
 import { Command } from "commander";
-import { connect } from "../../daemon.ts";
-import { formatTime } from "../../format.ts";
-import { printJson, printLine, printTable } from "../../output.ts";
+import { connect } from "../../daemon/connect.ts";
+import { formatTime } from "../../terminal/format.ts";
+import { printJson, printLine, printTable } from "../../terminal/output.ts";
 
 import type { Cli } from "../../cli.ts";
 

@@ -1,14 +1,14 @@
 // forkd token rm
 
 import { Command } from "commander";
-import { connect } from "../../daemon.ts";
+import { connect } from "../../daemon/connect.ts";
 import { forEach } from "../../each.ts";
 
 import type { Cli } from "../../cli.ts";
 
 export function tokenRmCommand(cli: Cli): Command {
   return new Command("rm")
-    .description("revoke tokens; they end now")
+    .description("revoke tokens, with immediate effect")
     .argument("<names...>", "names")
     .option("-q, --quiet", "print names only")
     .option("--json", "print JSON")

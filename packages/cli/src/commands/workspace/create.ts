@@ -1,9 +1,9 @@
 // forkd workspace create
 
 import { Command, Option } from "commander";
-import { connect } from "../../daemon.ts";
-import { acceptLimits, limitsOf } from "../../limits.ts";
-import { working } from "../../progress.ts";
+import { connect } from "../../daemon/connect.ts";
+import { acceptLimits, limitsOf } from "../../options/limits.ts";
+import { working } from "../../terminal/progress.ts";
 import { printWorkspace } from "./list.ts";
 
 import type { LimitOptions } from "forkd";

@@ -1,7 +1,7 @@
 // forkd workspace delete
 
 import { Command } from "commander";
-import { connect } from "../../daemon.ts";
+import { connect } from "../../daemon/connect.ts";
 import { forEach } from "../../each.ts";
 
 import type { Cli } from "../../cli.ts";

@@ -1,9 +1,9 @@
 // forkd workspace list
 
 import { Command } from "commander";
-import { connect } from "../../daemon.ts";
-import { formatAge } from "../../format.ts";
-import { printJson, printLine, printTable, printWarnings } from "../../output.ts";
+import { connect } from "../../daemon/connect.ts";
+import { formatAge } from "../../terminal/format.ts";
+import { printJson, printLine, printTable, printWarnings } from "../../terminal/output.ts";
 
 import type { WorkspaceInfo } from "forkd";
 import type { Cli } from "../../cli.ts";
@@ -32,7 +32,7 @@ export function workspaceListCommand(cli: Cli): Command {
     });
 }
 
-/** One workspace after something was done with it */
+/** One workspace after an operation */
 export function printWorkspace(cli: Cli, workspace: WorkspaceInfo, opts: { quiet?: boolean | undefined }): void {
   if (cli.json) {
     printJson(workspace);

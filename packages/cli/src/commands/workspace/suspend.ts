@@ -1,8 +1,8 @@
 // forkd workspace suspend and resume
 
 import { Command, Option } from "commander";
-import { connect } from "../../daemon.ts";
-import { working } from "../../progress.ts";
+import { connect } from "../../daemon/connect.ts";
+import { working } from "../../terminal/progress.ts";
 import { printWorkspace } from "./list.ts";
 
 import type { Cli } from "../../cli.ts";
@@ -22,7 +22,7 @@ export function workspaceSuspendCommand(cli: Cli): Command {
 
 export function workspaceResumeCommand(cli: Cli): Command {
   return new Command("resume")
-    .description("go on from the saved state, in a new sandbox")
+    .description("continue from the saved state, in a new sandbox")
     .argument("<name>", "name of the workspace")
     .option("-q, --quiet", "print the id of its sandbox only")
     .option("--json", "print JSON")

@@ -1,31 +1,31 @@
-// Lists of sandboxes: filtered, ordered and paged as E2B does it.
+// E2B control API: sandbox lists with filters, order and pages.
 
-import { ForkdError } from "../../errors.ts";
+import { ForkdError } from "@forkd/runtime/errors";
 import { listed } from "./view.ts";
 import type { SandboxInfo, SandboxState } from "../../api/sandbox.ts";
-import type { AnyAnswer } from "../../http/handler.ts";
+import type { Answer } from "../../dispatch/answer.ts";
 import type { ControlWork } from "../work.ts";
 
 const MAX_LIMIT = 100;
-/** What E2B calls paused is on disk or in memory */
+/** E2B's state `paused` covers both: memory kept in RAM, or saved to disk */
 const STATES: Record<string, SandboxState[]> = { running: ["running"], paused: ["paused", "suspended"] };
 
-export function listSandboxes({ call: { query, path }, services }: ControlWork): AnyAnswer {
+export function listSandboxes({ call: { query, path }, services }: ControlWork): Answer {
   const all = services.manager.sandboxes.list({ state: statesOf(query), metadata: metadataOf(query.get("metadata")) }).items;
   const after = query.get("startedAfter");
   const template = query.get("template");
   const wanted = all
-    .filter(({ created_at_unix: at }) => after === null || at * 1000 > timeOf(after))
+    .filter(({ created_at_unix_ms: at }) => after === null || at >= timeOf(after))
     .filter(({ snapshot_tag: tag }) => template === null || tag === template);
   const isAscending = query.get("order") === "asc";
   const sorted = wanted.toSorted((a, b) => (keyOf(a) < keyOf(b) === isAscending ? -1 : 1));
-  // the older path knows no pages
+  // the v1 path is not paginated
   const isPaged = path.startsWith("/v2/");
   const { items, nextToken } = pageOf(sorted, keyOf, isPaged ? query : new URLSearchParams({ limit: "0" }), isAscending);
   return { status: 200, body: items.map(listed), headers: nextToken === null ? {} : { "x-next-token": nextToken } };
 }
 
-/** A page of what is sorted, and what leads to the next one. A limit of 0: all of it */
+/** One page of a sorted list, and the token of the next page. Limit 0: all items */
 export function pageOf<T>(
   sorted: T[],
   key: (item: T) => string,
@@ -42,8 +42,8 @@ export function pageOf<T>(
 }
 
 /**
- * Pairs as the SDKs send them: each key and each value escaped, then all of it, then as any value of a query. Returns them
- * as `key=value`.
+ * Metadata filter as the SDKs send it: keys and values percent-encoded, then the whole again, then as a query value.
+ * Returns `key=value` pairs.
  */
 export function metadataOf(text: string | null): string[] | undefined {
   if (text === null || text === "") return undefined;
@@ -86,6 +86,6 @@ function unescaped(text: string): string {
   }
 }
 
-function keyOf({ created_at_unix: at, id }: SandboxInfo): string {
-  return `${String(at).padStart(12, "0")}__${id}`;
+function keyOf({ created_at_unix_ms: at, id }: SandboxInfo): string {
+  return `${String(at).padStart(15, "0")}__${id}`;
 }

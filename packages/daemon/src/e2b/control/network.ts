@@ -1,11 +1,12 @@
-// What a sandbox may connect to, as E2B's API says it.
+// E2B control API: network policy of a sandbox.
 
 import * as z from "zod";
 import { setNetwork, type SetNetwork } from "../../api/network.ts";
-import { parse } from "../../http/validate.ts";
+import { parse } from "../../dispatch/parse.ts";
 import { unsupported } from "../unsupported.ts";
-import type { AnyAnswer } from "../../http/handler.ts";
-import { forkdId } from "../ids.ts";
+import type { Answer } from "../../dispatch/answer.ts";
+import { forkdId } from "../../dispatch/e2b-id.ts";
+import { isHostMask } from "../../dispatch/port-metadata.ts";
 import { bodyOf, type ControlWork } from "../work.ts";
 
 const ALL = new Set(["0.0.0.0/0", "::/0"]);
@@ -16,31 +17,30 @@ export const networkFields = z.object({
   rules: z.unknown().optional(),
   egressProxy: z.unknown().optional(),
   allowPublicTraffic: z.boolean().nullish(),
-  maskRequestHost: z.string().nullish(),
+  maskRequestHost: z.string().refine(isHostMask, "must be a host such as localhost or localhost:${PORT}").nullish(),
 });
 
 type Network = z.infer<typeof networkFields>;
 
 const updateRequest = networkFields.extend({ allow_internet_access: z.boolean().nullish() });
 
-/** E2B's sandboxes reach the internet unless told otherwise; private networks none of them does without a rule of an admin */
+/** E2B's default is open internet access; private networks need an admin's rule */
 export function policyOf(network: Network, mayConnect: boolean | null | undefined): SetNetwork {
-  if (isGiven(network.rules)) throw unsupported("rules that change requests on their way (network.rules)");
+  if (isGiven(network.rules)) throw unsupported("rules that change requests (network.rules)");
   if (isGiven(network.egressProxy)) throw unsupported("an egress proxy (network.egressProxy)");
-  if (network.maskRequestHost) throw unsupported("another Host for servers (network.maskRequestHost)");
   const allow = (network.allowOut ?? []).filter((rule) => !ALL.has(rule));
   const deny = network.denyOut ?? [];
   const isClosed = mayConnect === false || deny.some((rule) => ALL.has(rule));
-  // what is allowed goes before what is denied
+  // allow rules take precedence over deny rules
   const isOpen = network.allowOut?.some((rule) => ALL.has(rule)) === true;
-  if (!isClosed && deny.length > 0)
-    throw unsupported("denying single addresses: denyOut takes 0.0.0.0/0, with what is allowed in allowOut");
   const mode = isOpen || !isClosed ? "open" : allow.length > 0 ? "allow" : "none";
-  return parse(setNetwork, mode === "none" ? { mode } : { mode, allow }, "body");
+  if (mode === "none") return { mode };
+  // with default deny, the deny rules are redundant
+  return parse(setNetwork, mode === "open" && !isClosed ? { mode, allow, deny } : { mode, allow }, "body");
 }
 
-/** All of it is replaced, as at E2B */
-export async function updateNetwork(work: ControlWork): Promise<AnyAnswer> {
+/** Replaces the whole policy, as E2B does */
+export async function updateNetwork(work: ControlWork): Promise<Answer> {
   const { allow_internet_access: mayConnect, ...network } = await bodyOf(work, updateRequest);
   const { networks } = work.services.manager;
   await networks.set(forkdId(work.params["id"] ?? ""), policyOf(network, mayConnect), work.caller);

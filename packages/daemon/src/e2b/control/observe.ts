@@ -1,36 +1,59 @@
-// What sandboxes use, and what their consoles said.
+// E2B control API: resource usage and console logs.
 
-import { guestMetrics } from "../guest-metrics.ts";
-import { e2bId, forkdId } from "../ids.ts";
+import { ForkdError } from "@forkd/runtime/errors";
+import { e2bId, forkdId } from "../../dispatch/e2b-id.ts";
 import { living } from "./sandboxes.ts";
 import { timeOf } from "./view.ts";
 import type { SandboxInfo } from "../../api/sandbox.ts";
-import type { AnyAnswer } from "../../http/handler.ts";
+import type { Answer } from "../../dispatch/answer.ts";
 import type { ControlWork } from "../work.ts";
 
 const MAX_LINES = 1000;
+/** E2B's sampling interval, and the tolerance for start and end */
+const STEP_SECS = 5;
 
-/** One measurement, of now: forkd keeps no history of them */
-export async function getMetrics(work: ControlWork): Promise<AnyAnswer> {
+/** One current sample: forkd keeps no history, so a past or future interval is empty */
+export async function getMetrics(work: ControlWork): Promise<Answer> {
   const sandbox = living(work);
-  return { status: 200, body: sandbox.state === "running" ? [await measured(sandbox, work)] : [] };
+  const isWanted = includes(work.call.query, Date.now() / 1000);
+  return { status: 200, body: isWanted && sandbox.state === "running" ? await measured(sandbox, work) : [] };
 }
 
-export async function getMetricsOfMany(work: ControlWork): Promise<AnyAnswer> {
+/** Whether the interval from `start` to `end` (both optional) contains the time */
+export function includes(query: URLSearchParams, nowUnix: number): boolean {
+  const start = unixOf(query, "start") ?? -Infinity;
+  const end = unixOf(query, "end") ?? Infinity;
+  if (start > end) throw new ForkdError("BAD_REQUEST", "Cannot get metrics: start: must not be after end.");
+  // a client computes "until now" shortly before the request arrives
+  return start - STEP_SECS <= nowUnix && nowUnix <= end + STEP_SECS;
+}
+
+function unixOf(query: URLSearchParams, name: string): number | undefined {
+  const text = query.get(name);
+  if (text === null || text === "") return undefined;
+  if (!/^-?\d{1,15}$/.test(text)) throw new ForkdError("BAD_REQUEST", `Cannot get metrics: ${name}: must be a time in seconds.`);
+  return Number(text);
+}
+
+export async function getMetricsOfMany(work: ControlWork): Promise<Answer> {
   const ids = work.call.query.getAll("sandbox_ids").flatMap((text) => text.split(",").filter(Boolean));
   const known = work.services.manager.sandboxes.list({ state: ["running"] }).items;
   const wanted = known.filter(({ id }) => ids.some((asked) => forkdId(asked) === id));
-  const pairs = await Promise.all(wanted.map(async (sandbox) => [e2bId(sandbox.id), await measured(sandbox, work)]));
+  const all = await Promise.allSettled(
+    wanted.map(async (sandbox) => (await measured(sandbox, work)).map((metrics): [string, object] => [e2bId(sandbox.id), metrics])),
+  );
+  // skip sandboxes that have ended or whose guest does not respond
+  const pairs = all.flatMap((one) => (one.status === "fulfilled" ? one.value : []));
   return { status: 200, body: { sandboxes: Object.fromEntries(pairs) } };
 }
 
-export async function getLogs(work: ControlWork): Promise<AnyAnswer> {
+export async function getLogs(work: ControlWork): Promise<Answer> {
   const { call, services, caller } = work;
   const sandbox = living(work);
   const asked = Number(call.query.get("limit") ?? MAX_LINES);
   const tail = asked > 0 ? Math.min(asked, MAX_LINES) : MAX_LINES;
   let text = "";
-  for await (const piece of services.manager.inside.logs(sandbox.id, { source: "console", tail }, caller.signal)) text += piece;
+  for await (const piece of services.manager.execution.logs(sandbox.id, { source: "console", tail }, caller.signal)) text += piece;
   const timestamp = timeOf(sandbox.created_at_unix);
   const lines = text.split("\n").filter(Boolean);
   const entries = lines.map((message) => ({ timestamp, level: "info", message, fields: {} }));
@@ -38,8 +61,10 @@ export async function getLogs(work: ControlWork): Promise<AnyAnswer> {
   return { status: 200, body: { logs: lines.map((line) => ({ timestamp, line })), logEntries: entries } };
 }
 
-async function measured(sandbox: SandboxInfo, { services, caller }: ControlWork): Promise<object> {
-  const metrics = await guestMetrics(sandbox, services, caller);
+/** One sample; empty if the agent is too old to report metrics */
+async function measured({ id, vcpus }: SandboxInfo, { services, caller }: ControlWork): Promise<object[]> {
+  const metrics = await services.manager.execution.metrics(id, caller);
+  if (!metrics) return [];
   const timestampUnix = Math.floor(Date.now() / 1000);
-  return { timestamp: timeOf(timestampUnix), timestampUnix, cpuCount: sandbox.vcpus, ...metrics };
+  return [{ timestamp: timeOf(timestampUnix), timestampUnix, cpuCount: vcpus, ...metrics }];
 }

@@ -1,4 +1,4 @@
-// What of E2B's API there is, and what a token needs for it.
+// E2B control API: routes and required scopes.
 
 import * as builds from "./builds.ts";
 import { listSandboxes } from "./list.ts";
@@ -42,12 +42,12 @@ export const controlRoutes: ControlRoute[] = [
   ...["secrets", "volumes", "volumecontent", "teams", "nodes", "events", "api-keys", "access-tokens"].flatMap(without),
 ];
 
-/** What has moved to a second version, and is asked for under the first by older SDKs */
+/** Registers a route under its v1 path too, which older SDKs use */
 function both(method: string, path: string, scope: ControlRoute["scope"], handler: ControlRoute["handler"]): ControlRoute[] {
   return ["", "/v2"].map((version) => ({ method, path: `${version}${path}`, scope, handler }));
 }
 
-/** E2B has it and forkd has not: said so, whatever is asked of it */
+/** Routes of an E2B feature that forkd lacks; all return UNSUPPORTED */
 function without(noun: string): ControlRoute[] {
   const handler = (): never => {
     throw unsupported(noun);

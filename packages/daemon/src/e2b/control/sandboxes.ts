@@ -1,19 +1,20 @@
-// Sandboxes: made, opened, listed, ended.
+// E2B control API: creation, connection, pause and removal of sandboxes.
 
 import * as z from "zod";
 import { env, metadata } from "../../api/common.ts";
-import { ForkdError } from "../../errors.ts";
-import { forkdId } from "../ids.ts";
-import { inheritedOf, PUBLIC_KEY } from "../lifecycle.ts";
+import { ForkdError } from "@forkd/runtime/errors";
+import { forkdId } from "../../dispatch/e2b-id.ts";
+import { HOST_KEY, PUBLIC_KEY } from "../../dispatch/port-metadata.ts";
+import { inheritedOf } from "../lifecycle.ts";
 import { unsupported } from "../unsupported.ts";
 import { bodyOf, type ControlWork } from "../work.ts";
 import { networkFields, policyOf } from "./network.ts";
 import { detailed, opened } from "./view.ts";
 import type { SandboxInfo } from "../../api/sandbox.ts";
-import type { AnyAnswer } from "../../http/handler.ts";
+import type { Answer } from "../../dispatch/answer.ts";
 
 const MAX_SECS = 366 * 24 * 3600;
-/** Of the older path, whose clients always say it */
+/** Default of the v1 paths; their clients always send a timeout */
 const SHORT_SECS = 15;
 const DEFAULT_SECS = 300;
 
@@ -39,10 +40,9 @@ const connectRequest = z.object({ timeout: seconds.nullish(), memory: z.boolean(
 const pauseRequest = z.object({ memory: z.boolean().nullish() });
 const refreshRequest = z.object({ duration: seconds.nullish() });
 
-export async function createSandbox(work: ControlWork): Promise<AnyAnswer> {
+export async function createSandbox(work: ControlWork): Promise<Answer> {
   const { services, caller, call } = work;
   const request = await bodyOf(work, createRequest);
-  if (request.autoPauseMemory === false) throw withoutMemory();
   if (request.volumeMounts?.length) throw unsupported("volumes");
   if (request.mcp !== undefined && request.mcp !== null) throw unsupported("an MCP gateway in the sandbox");
   if (request.iam !== undefined && request.iam !== null) throw unsupported("identities of sandboxes (iam)");
@@ -51,7 +51,7 @@ export async function createSandbox(work: ControlWork): Promise<AnyAnswer> {
   const timeout = request.timeout ?? (call.path.startsWith("/v2/") ? DEFAULT_SECS : SHORT_SECS);
   const [sandbox] = await services.manager.sandboxes.create(
     {
-      // by its id: a tag may mean another one by now
+      // by id: the tag may have moved to another snapshot since the lookup
       snapshot_tag: template.id,
       n: 1,
       per_item: false,
@@ -61,6 +61,7 @@ export async function createSandbox(work: ControlWork): Promise<AnyAnswer> {
         ...request.metadata,
         ...inheritedOf(template.metadata),
         ...(network.allowPublicTraffic === true ? { [PUBLIC_KEY]: "true" } : {}),
+        ...(network.maskRequestHost ? { [HOST_KEY]: network.maskRequestHost } : {}),
       },
       network: policyOf(network, request.allow_internet_access),
       on_timeout: request.autoPause ? "suspend" : "end",
@@ -69,14 +70,14 @@ export async function createSandbox(work: ControlWork): Promise<AnyAnswer> {
     caller,
   );
   if (!sandbox) throw new ForkdError("FORK_FAILED", `Cannot make a sandbox of ${template.tag}: there is none.`);
+  if (request.autoPauseMemory === false) services.manager.suspension.setKeepMemory(sandbox.id, false, caller);
   return { status: 201, body: opened(sandbox, services) };
 }
 
-/** Its time can only become longer by it; one that sleeps is woken up */
-export async function connectSandbox(work: ControlWork): Promise<AnyAnswer> {
+/** Only extends the lifetime. Resumes a suspended sandbox */
+export async function connectSandbox(work: ControlWork): Promise<Answer> {
   const { services, caller } = work;
   const { timeout, memory, autoPause } = await bodyOf(work, connectRequest);
-  if (memory === false) throw withoutMemory();
   const { sandboxes, suspension } = services.manager;
   const sandbox = living(work);
   const asked = lifetimeOf(timeout ?? DEFAULT_SECS);
@@ -87,41 +88,36 @@ export async function connectSandbox(work: ControlWork): Promise<AnyAnswer> {
     return { status: 200, body: opened(sandbox, services) };
   }
   await sandboxes.update(id, { ttl_secs: asked, ...onTimeout }, caller);
-  return { status: 201, body: opened(await suspension.resume(id, caller), services) };
+  return { status: 201, body: opened(await suspension.resume(id, caller, { keepMemory: memory !== false }), services) };
 }
 
-/** Memory and disk are saved, and everything else is given back */
-export async function pauseSandbox(work: ControlWork): Promise<AnyAnswer> {
+/** Saves memory and disk, or only the disk, and frees the VM */
+export async function pauseSandbox(work: ControlWork): Promise<Answer> {
   const { services, caller } = work;
   const { memory } = await bodyOf(work, pauseRequest);
-  if (memory === false) throw withoutMemory();
   const { id, state } = living(work);
-  // the SDKs take it for a no, not for a failure
+  // the SDKs read this status as `false`, not as a failure
   if (state === "suspended") throw new ForkdError("SANDBOX_SUSPENDED", `Sandbox ${work.params["id"]} is already paused.`);
-  await services.manager.suspension.suspend(id, caller);
+  await services.manager.suspension.suspend(id, caller, { keepMemory: memory !== false });
   return { status: 204 };
 }
 
-function withoutMemory(): ForkdError {
-  return unsupported("a sandbox that sleeps without its memory (memory: false)");
-}
-
-export async function killSandbox({ params, services, caller }: ControlWork): Promise<AnyAnswer> {
+export async function killSandbox({ params, services, caller }: ControlWork): Promise<Answer> {
   await services.manager.sandboxes.remove(forkdId(params["id"] ?? ""), caller);
   return { status: 204 };
 }
 
-export function getSandbox(work: ControlWork): AnyAnswer {
-  return { status: 200, body: detailed(living(work), work.services) };
+export function getSandbox(work: ControlWork): Answer {
+  return { status: 200, body: detailed(living(work), work.services, work.caller) };
 }
 
-export async function setTimeoutOf(work: ControlWork): Promise<AnyAnswer> {
+export async function setTimeoutOf(work: ControlWork): Promise<Answer> {
   const { timeout } = await bodyOf(work, timeoutRequest);
   await work.services.manager.sandboxes.update(living(work).id, { ttl_secs: lifetimeOf(timeout) }, work.caller);
   return { status: 204 };
 }
 
-export async function refreshSandbox(work: ControlWork): Promise<AnyAnswer> {
+export async function refreshSandbox(work: ControlWork): Promise<Answer> {
   const { duration } = await bodyOf(work, refreshRequest);
   const { id, expires_at_unix: ends } = living(work);
   const asked = lifetimeOf(duration ?? SHORT_SECS);
@@ -129,7 +125,7 @@ export async function refreshSandbox(work: ControlWork): Promise<AnyAnswer> {
   return { status: 204 };
 }
 
-/** One that has ended by itself is still known to us for a while; at E2B it is not there */
+/** Throws NOT_FOUND for an ended sandbox: forkd keeps it for a while, E2B does not */
 export function living({ params, services }: ControlWork): SandboxInfo {
   const id = params["id"] ?? "";
   const sandbox = services.manager.sandboxes.get(forkdId(id));
@@ -137,7 +133,7 @@ export function living({ params, services }: ControlWork): SandboxInfo {
   throw new ForkdError("NOT_FOUND", `There is no sandbox ${id}: ${sandbox.reason ?? "it has ended"}.`);
 }
 
-/** A whole number of seconds, and at least one: the end of a sandbox is a moment in the future */
+/** Rounds up to whole seconds, at least 1: the end time must be in the future */
 export function lifetimeOf(timeout: number): number {
   return Math.max(1, Math.ceil(timeout));
 }

@@ -1,7 +1,7 @@
-// Snapshots and forks of running sandboxes.
+// E2B control API: snapshots and forks of running sandboxes.
 
 import * as z from "zod";
-import { forkdId } from "../ids.ts";
+import { forkdId } from "../../dispatch/e2b-id.ts";
 import { inheritedOf } from "../lifecycle.ts";
 import { tagOf } from "../templates/templates.ts";
 import { bodyOf, type ControlWork } from "../work.ts";
@@ -9,7 +9,7 @@ import { pageOf } from "./list.ts";
 import { lifetimeOf, living, seconds } from "./sandboxes.ts";
 import { opened } from "./view.ts";
 import type { SnapshotInfo } from "../../api/snapshot.ts";
-import type { AnyAnswer } from "../../http/handler.ts";
+import type { Answer } from "../../dispatch/answer.ts";
 
 const MAX_FORKS = 100;
 const DEFAULT_SECS = 300;
@@ -17,7 +17,7 @@ const DEFAULT_SECS = 300;
 const snapshotRequest = z.object({ name: z.string().min(1).max(256).nullish() });
 const forkRequest = z.object({ timeout: seconds.nullish(), count: z.int().min(1).max(MAX_FORKS).nullish() });
 
-export async function createSnapshot(work: ControlWork): Promise<AnyAnswer> {
+export async function createSnapshot(work: ControlWork): Promise<Answer> {
   const { services, caller } = work;
   const { name } = await bodyOf(work, snapshotRequest);
   const { id, metadata: own } = living(work);
@@ -26,15 +26,15 @@ export async function createSnapshot(work: ControlWork): Promise<AnyAnswer> {
   if (!name) return { status: 201, body: shown((await branches.branch(id, request, caller)).info) };
   const tag = tagOf(name);
   const isTaken = await services.templates.exists(tag);
-  // a name that is given again means the newer one from then on; whose it was before loses it, which takes an admin
+  // a reused name moves to the new snapshot, which needs the scope admin; otherwise branch() refuses the taken tag
   if (!isTaken || !caller.isAdmin) return { status: 201, body: shown((await branches.branch(id, { ...request, tag }, caller)).info) };
   const { info } = await branches.branch(id, request, caller);
   await services.templates.free(tag, caller);
   return { status: 201, body: shown(await snapshots.update(info.tag, { tag }, caller)) };
 }
 
-/** Newest first */
-export async function listSnapshots({ call: { query }, services }: ControlWork): Promise<AnyAnswer> {
+/** Sorted by creation time, newest first */
+export async function listSnapshots({ call: { query }, services }: ControlWork): Promise<Answer> {
   const source = query.get("sandboxID");
   const name = query.get("name");
   const { items: all } = await services.manager.snapshots.list({ status: "ready" });
@@ -46,8 +46,8 @@ export async function listSnapshots({ call: { query }, services }: ControlWork):
   return { status: 200, body: items.map(shown), headers: nextToken === null ? {} : { "x-next-token": nextToken } };
 }
 
-/** All or none of them: a fork that fails would fail for the others too */
-export async function forkSandbox(work: ControlWork): Promise<AnyAnswer> {
+/** All or nothing: the causes of a failure affect every fork */
+export async function forkSandbox(work: ControlWork): Promise<Answer> {
   const { services, caller } = work;
   const { timeout, count } = await bodyOf(work, forkRequest);
   const { id, metadata } = living(work);

@@ -1,45 +1,51 @@
-// Templates by name: snapshots under their tags.
+// E2B control API: templates, which are tagged snapshots.
 
 import { createHash } from "node:crypto";
 import * as z from "zod";
-import { ForkdError } from "../../errors.ts";
-import { BUILT_IN } from "../templates/built-in.ts";
-import { tagOf } from "../templates/templates.ts";
+import { ForkdError } from "@forkd/runtime/errors";
+import { isReservedTag } from "../../service/reserved-tags.ts";
+import { isLayer } from "../../recipe/layer.ts";
+import { partsOf, tagOf } from "../templates/templates.ts";
 import { bodyOf, type ControlWork } from "../work.ts";
 import { ENVD_VERSION, timeOf } from "./view.ts";
 import type { SnapshotInfo } from "../../api/snapshot.ts";
-import type { AnyAnswer } from "../../http/handler.ts";
+import type { Answer } from "../../dispatch/answer.ts";
 
 const DEFAULT_TAG = "default";
 
-const assignRequest = z.object({ target: z.string().min(1), tags: z.array(z.string().min(1)).min(1).max(64) });
-const removeRequest = z.object({ name: z.string().min(1), tags: z.array(z.string().min(1)).min(1).max(64) });
+/** Tag without a template name: tagOf() alone would accept `name:` and `:tag` */
+export const tag = z.string().regex(/^[\w.-]{1,64}$/, "must be a tag of letters, digits, '_', '.' and '-', without the template's name");
+const tags = z.array(tag).min(1).max(64);
 
-export async function listTemplates({ services }: ControlWork): Promise<AnyAnswer> {
+const assignRequest = z.object({ target: z.string().min(1), tags });
+const removeRequest = z.object({ name: z.string().min(1), tags });
+
+export async function listTemplates({ services }: ControlWork): Promise<Answer> {
   const { items } = await services.manager.snapshots.list({ status: "ready" });
-  return { status: 200, body: items.filter(({ ephemeral }) => !ephemeral).map(shown) };
+  return { status: 200, body: items.filter((each) => !each.ephemeral && !isLayer(each)).map(shown) };
 }
 
-export async function getTemplate({ params, services }: ControlWork): Promise<AnyAnswer> {
+export async function getTemplate({ params, services }: ControlWork): Promise<Answer> {
   const snapshot = await services.manager.snapshots.get(tagOf(params["id"] ?? ""));
   return { status: 200, body: { ...shown(snapshot), builds: [] } };
 }
 
-/** Those that are made on first use exist already to whoever asks */
-export async function getAlias({ params, services }: ControlWork): Promise<AnyAnswer> {
+/** E2B's own templates always exist: they are built on first use */
+export async function getAlias({ params, services }: ControlWork): Promise<Answer> {
   const tag = tagOf(params["alias"] ?? "");
-  if (!Object.hasOwn(BUILT_IN, tag)) await services.manager.snapshots.get(tag);
+  if (!isReservedTag(tag)) await services.manager.snapshots.get(tag);
   return { status: 200, body: { templateID: tag, public: false } };
 }
 
-/** What sandboxes still need of it stays as long as they do */
-export async function deleteTemplate({ params, services, caller }: ControlWork): Promise<AnyAnswer> {
+/** The data is kept while sandboxes use it */
+export async function deleteTemplate({ params, services, caller }: ControlWork): Promise<Answer> {
   const { tag } = await services.manager.snapshots.get(tagOf(params["id"] ?? ""));
   await services.manager.snapshots.remove(tag, { force: true, cascade: undefined }, caller);
+  await services.recipes.forget(tag, caller);
   return { status: 204 };
 }
 
-export async function listTags({ params, services }: ControlWork): Promise<AnyAnswer> {
+export async function listTags({ params, services }: ControlWork): Promise<Answer> {
   const name = tagOf(params["id"] ?? "");
   const { items } = await services.manager.snapshots.list({ status: "ready" });
   const named = items.filter(({ tag }) => tag === name || tag.startsWith(`${name}.`));
@@ -52,21 +58,20 @@ export async function listTags({ params, services }: ControlWork): Promise<AnyAn
   return { status: 200, body: tags };
 }
 
-export async function assignTags(work: ControlWork): Promise<AnyAnswer> {
-  const { target, tags } = await bodyOf(work, assignRequest);
+export async function assignTags(work: ControlWork): Promise<Answer> {
+  const { target, tags: given } = await bodyOf(work, assignRequest);
+  const { name } = partsOf(target);
+  // validate every name before the first copy
+  const wanted = given.map((each) => tagOf(`${name}:${each}`));
   const source = await work.services.manager.snapshots.get(tagOf(target));
-  const [name = ""] = target.split(":");
-  for (const tag of tags) {
-    const to = tagOf(`${name}:${tag}`);
-    if (to !== source.tag) await work.services.templates.copy(source, to, work.caller);
-  }
-  return { status: 201, body: { tags, buildID: buildIdOf(source) } };
+  for (const to of wanted) if (to !== source.tag) await work.services.templates.copy(source, to, work.caller);
+  return { status: 201, body: { tags: given, buildID: buildIdOf(source) } };
 }
 
-export async function removeTags(work: ControlWork): Promise<AnyAnswer> {
-  const { name, tags } = await bodyOf(work, removeRequest);
-  for (const tag of tags)
-    await work.services.manager.snapshots.remove(tagOf(`${name}:${tag}`), { force: true, cascade: undefined }, work.caller);
+export async function removeTags(work: ControlWork): Promise<Answer> {
+  const { name, tags: given } = await bodyOf(work, removeRequest);
+  const wanted = given.map((each) => tagOf(`${name}:${each}`));
+  for (const each of wanted) await work.services.manager.snapshots.remove(each, { force: true, cascade: undefined }, work.caller);
   return { status: 204 };
 }
 
@@ -92,7 +97,7 @@ function shown(snapshot: SnapshotInfo): object {
   };
 }
 
-/** Clients take it for a UUID */
+/** Clients expect a UUID */
 function buildIdOf({ id }: SnapshotInfo): string {
   const hex = createHash("sha256").update(id).digest("hex");
   return `${hex.slice(0, 8)}-${hex.slice(8, 12)}-8${hex.slice(13, 16)}-8${hex.slice(17, 20)}-${hex.slice(20, 32)}`;

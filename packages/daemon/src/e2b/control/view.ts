@@ -1,19 +1,20 @@
-// Sandboxes as E2B's API shows them.
+// Sandboxes in the form of E2B's API.
 
-import { originOf } from "../../http/handlers/ports.ts";
-import { e2bId } from "../ids.ts";
-import { isReserved, PUBLIC_KEY } from "../lifecycle.ts";
+import { originOf } from "../../dispatch/proxy-domain.ts";
+import { e2bId } from "../../dispatch/e2b-id.ts";
+import { HOST_KEY, isReserved, PUBLIC_KEY } from "../../dispatch/port-metadata.ts";
 import type { SandboxInfo } from "../../api/sandbox.ts";
+import type { Caller } from "../../service/caller.ts";
 import type { E2bServices } from "../work.ts";
 
-/** What the SDKs may expect of a sandbox: each of them asks for no more than this version had */
+/** Reported envd version: the SDKs enable features by it */
 export const ENVD_VERSION = "0.6.4";
 const ALL_TRAFFIC = "0.0.0.0/0";
 const CLIENT_ID = "forkd";
-/** E2B's sandboxes all end some time */
+/** End time of a sandbox without a timeout: E2B's field is not nullable */
 const NEVER = "9999-12-31T23:59:59Z";
 
-/** The answer to those who make or open one: with the tokens */
+/** Response to creation and connection, with the access tokens */
 export function opened(sandbox: SandboxInfo, services: E2bServices): object {
   const { accessTokens } = services;
   return {
@@ -25,10 +26,10 @@ export function opened(sandbox: SandboxInfo, services: E2bServices): object {
 }
 
 export function listed(sandbox: SandboxInfo): object {
-  const { created_at_unix: started, expires_at_unix: ends, memory_mib: memory, state } = sandbox;
+  const { created_at_unix_ms: startedMs, expires_at_unix: ends, memory_mib: memory, state } = sandbox;
   return {
     ...named(sandbox),
-    startedAt: timeOf(started),
+    startedAt: new Date(startedMs).toISOString(),
     endAt: ends !== null ? timeOf(ends) : state === "suspended" ? timeOf(sandbox.last_active_unix) : NEVER,
     state: state === "running" ? "running" : "paused",
     cpuCount: sandbox.vcpus,
@@ -39,10 +40,11 @@ export function listed(sandbox: SandboxInfo): object {
   };
 }
 
-export function detailed(sandbox: SandboxInfo, services: E2bServices): object {
+/** Includes the access token if the caller may run programs in the sandbox */
+export function detailed(sandbox: SandboxInfo, services: E2bServices, { mayExec }: Pick<Caller, "mayExec">): object {
   return {
     ...listed(sandbox),
-    envdAccessToken: services.accessTokens.of(sandbox, "envd"),
+    ...(mayExec ? { envdAccessToken: services.accessTokens.of(sandbox, "envd") } : {}),
     domain: domainOf(services),
     allowInternetAccess: sandbox.network.mode !== "none",
     network: networkOf(sandbox),
@@ -54,9 +56,15 @@ function metadataOf({ metadata }: SandboxInfo): Record<string, string> {
   return Object.fromEntries(Object.entries(metadata).filter(([key]) => !isReserved(key)));
 }
 
-function networkOf({ network: { mode, allow }, metadata }: SandboxInfo): object {
+function networkOf({ network: { mode, allow, deny = [] }, metadata }: SandboxInfo): object {
   const isPublic = metadata[PUBLIC_KEY] === "true";
-  return { allowPublicTraffic: isPublic, allowOut: allow, denyOut: mode === "open" ? [] : [ALL_TRAFFIC] };
+  const mask = metadata[HOST_KEY];
+  return {
+    allowPublicTraffic: isPublic,
+    allowOut: allow,
+    denyOut: mode === "open" ? deny : [ALL_TRAFFIC],
+    ...(mask === undefined ? {} : { maskRequestHost: mask }),
+  };
 }
 
 export function timeOf(unixSeconds: number): string {
@@ -67,7 +75,7 @@ function named({ id, snapshot_tag: tag }: SandboxInfo): object {
   return { sandboxID: e2bId(id), templateID: tag, alias: tag, clientID: CLIENT_ID, envdVersion: ENVD_VERSION };
 }
 
-/** Host and port below which each server of a sandbox has a name; null: there is none */
+/** Host and port below which each guest server has a name; null: host names are disabled */
 function domainOf(services: E2bServices): string | null {
   return originOf(services)?.replace(/^https?:\/\//, "") ?? null;
 }

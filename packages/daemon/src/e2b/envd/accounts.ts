@@ -1,63 +1,85 @@
-// The users of a guest, as its /etc/passwd has them: who acts when nobody is named, and where relative paths begin.
+// Users of a guest's /etc/passwd: default user of a request, and base folder of relative paths.
 
 import { posix } from "node:path";
-import { ForkdError } from "../../errors.ts";
+import { ForkdError } from "@forkd/runtime/errors";
 import { DEFAULT_USER, USER_KEY } from "../lifecycle.ts";
 import type { SandboxInfo } from "../../api/sandbox.ts";
-import type { Services } from "../../http/services.ts";
-import type { Caller } from "../../manager/caller.ts";
+import type { Services } from "../../dispatch/services.ts";
+import type { Caller } from "../../service/caller.ts";
 import type { SandboxWork } from "../work.ts";
 
 const ROOT: Account = { name: "root", uid: 0, gid: 0, home: "/root" };
-/** Sandboxes come and go; what is forgotten is read again */
-const MAX_SANDBOXES = 1000;
+/** Cache limit: sandboxes are short-lived, and an evicted entry is read again */
+const MAX_KNOWN = 10_000;
+/** The guest controls the file size, and the file is read for nearly every request */
+const MAX_PASSWD_BYTES = 1024 * 1024;
+/** Longer lines are ignored */
+const MAX_LINE = 8192;
 
 export type Account = { name: string; uid: number; gid: number; home: string };
 
 export class Accounts {
-  readonly #manager: Services["manager"];
-  readonly #bySandbox = new Map<string, Map<string, Account>>();
+  readonly #manager: { files: Pick<Services["manager"]["files"], "read"> };
+  /** by sandbox and user name; only requested users, because a guest can define any number */
+  readonly #known = new Map<string, Account>();
 
-  constructor({ manager }: Pick<Services, "manager">) {
+  constructor({ manager }: { manager: { files: Pick<Services["manager"]["files"], "read"> } }) {
     this.#manager = manager;
   }
 
-  /** Throws UNAUTHORIZED for a user that the guest does not have, as E2B does */
-  async find({ id, metadata }: SandboxInfo, name: string | undefined, caller: Caller): Promise<Account> {
+  /** Throws UNAUTHORIZED for a user that does not exist in the guest, as E2B does */
+  async find({ id, metadata }: Pick<SandboxInfo, "id" | "metadata">, name: string | undefined, caller: Caller): Promise<Account> {
     const wanted = name ?? metadata[USER_KEY] ?? DEFAULT_USER;
-    // one that is not known may have been added meanwhile
-    const account = this.#bySandbox.get(id)?.get(wanted) ?? (await this.#read(id, caller)).get(wanted);
-    if (account) return account;
-    if (name === undefined || name === ROOT.name) return this.#bySandbox.get(id)?.get(ROOT.name) ?? ROOT;
-    throw new ForkdError("UNAUTHORIZED", `Cannot do this as ${name}: invalid username: the sandbox has no such user.`);
+    const key = `${id} ${wanted}`;
+    const known = this.#known.get(key);
+    if (known) return known;
+    // not cached: the user may have been added since the last read
+    const accounts = await this.#read(id, caller);
+    const isRoot = name === undefined || name === ROOT.name;
+    const account = accounts.get(wanted) ?? (isRoot ? (accounts.get(ROOT.name) ?? ROOT) : undefined);
+    if (!account) throw new ForkdError("UNAUTHORIZED", `invalid username: '${name}'`);
+    if (account.name === wanted) this.#keep(key, account);
+    return account;
+  }
+
+  #keep(key: string, account: Account): void {
+    // copy: a substring would keep the whole file text in memory
+    this.#known.set(key, JSON.parse(JSON.stringify(account)) as Account);
+    if (this.#known.size > MAX_KNOWN) this.#known.delete(this.#known.keys().next().value ?? "");
   }
 
   async #read(id: string, caller: Caller): Promise<Map<string, Account>> {
-    const pieces: Buffer[] = [];
+    // one buffer: a guest can send the file byte by byte, and a list of chunks would use a hundred times its size
+    const content = Buffer.allocUnsafe(MAX_PASSWD_BYTES);
+    let length = 0;
+    const path = "/etc/passwd";
     try {
-      for await (const piece of await this.#manager.files.read(id, { path: "/etc/passwd" }, caller)) pieces.push(piece);
+      for await (const piece of await this.#manager.files.read(id, { path, length: MAX_PASSWD_BYTES + 1 }, caller)) {
+        if (length + piece.length > MAX_PASSWD_BYTES)
+          throw new ForkdError("FILE_FAILED", `Cannot read the users of the guest: ${path} has more than ${MAX_PASSWD_BYTES} bytes.`, {
+            hint: "Make it shorter inside of the sandbox.",
+          });
+        content.set(piece, length);
+        length += piece.length;
+      }
     } catch (error) {
-      // an image may have no such file
+      // an image may lack /etc/passwd
       if (!(error instanceof ForkdError) || error.code !== "FILE_NOT_FOUND") throw error;
     }
-    const accounts = parsePasswd(Buffer.concat(pieces).toString());
-    this.#bySandbox.delete(id);
-    this.#bySandbox.set(id, accounts);
-    if (this.#bySandbox.size > MAX_SANDBOXES) this.#bySandbox.delete(this.#bySandbox.keys().next().value ?? "");
-    return accounts;
+    return parsePasswd(content.toString("utf8", 0, length));
   }
 }
 
 export function parsePasswd(text: string): Map<string, Account> {
   const accounts = text.split("\n").flatMap((line): [string, Account][] => {
     const [name = "", , uid = "", gid = "", , home = ""] = line.split(":");
-    if (name === "" || !/^\d+$/.test(uid) || !/^\d+$/.test(gid)) return [];
+    if (name === "" || line.length > MAX_LINE || !/^\d+$/.test(uid) || !/^\d+$/.test(gid)) return [];
     return [[name, { name, uid: Number(uid), gid: Number(gid), home: home === "" ? "/" : home }]];
   });
   return new Map(accounts);
 }
 
-/** Whom a request speaks for: calls say it as Basic authorization without a password, files in the query */
+/** User of a request: Basic authorization without a password in RPCs, the query in file requests */
 export async function accountOf({ request, call, sandbox, services, caller }: SandboxWork): Promise<Account> {
   const [, encoded] = /^basic +(\S+)$/i.exec(request.headers.authorization ?? "") ?? [];
   const basic = encoded === undefined ? "" : (Buffer.from(encoded, "base64").toString().split(":", 1)[0] ?? "");
@@ -65,7 +87,7 @@ export async function accountOf({ request, call, sandbox, services, caller }: Sa
   return services.accounts.find(sandbox, named === "" ? undefined : named, caller);
 }
 
-/** Where a path leads that may be relative, or begin at the user's home */
+/** Resolves a relative path, or one that begins with `~` */
 export function pathFor({ home }: Account, path: string): string {
   if (path.includes("\0")) throw new ForkdError("BAD_REQUEST", "Cannot use the path: no path holds a zero byte.");
   return posix.resolve(home, path.replace(/^~(?=\/|$)/, home));

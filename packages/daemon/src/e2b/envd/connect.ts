@@ -1,25 +1,25 @@
-// Calls of Connect: a message comes, and a message or a stream of them goes.
+// Connect RPC: unary calls and server streams.
 
-import { ForkdError } from "../../errors.ts";
-import { readJson } from "../../http/body.ts";
-import { describeError } from "../../http/problem.ts";
-import { pulledStream } from "../../http/pulled-stream.ts";
-import { parse } from "../../http/validate.ts";
-import { connectError, isGone } from "../errors.ts";
+import { ForkdError } from "@forkd/runtime/errors";
+import { readJson } from "../../streams/body.ts";
+import { describeError, isGone } from "../../dispatch/problem.ts";
+import { pulledStream } from "../../streams/pulled-stream.ts";
+import { parse } from "../../dispatch/parse.ts";
+import { connectError } from "../errors.ts";
 import { ending, envelope, isStreamType, STREAM_TYPE, unwrapped } from "./envelope.ts";
 import type { Readable } from "node:stream";
 import type * as z from "zod";
-import type { ErrorCode } from "../../errors.ts";
-import type { AnyAnswer } from "../../http/handler.ts";
+import type { ErrorCode } from "@forkd/runtime/errors";
+import type { Answer } from "../../dispatch/answer.ts";
 import type { SandboxWork } from "../work.ts";
 
-/** Between two signs of life, unless the client says how often it wants them */
+/** Default keep-alive interval; the client can set another */
 const KEEPALIVE_SECS = 50;
 const MAX_KEEPALIVE_SECS = 3600;
-/** Longer than this is for ever */
+/** Timeouts from here on count as none */
 const MAX_TIMEOUT_MS = 366 * 24 * 3_600_000;
 
-/** A message in the one form or the other; what the schema does not know is left out */
+/** Request message, plain or in an envelope; unknown fields are dropped */
 export async function messageOf<T extends z.ZodType>({ call, request, services }: SandboxWork, schema: T): Promise<z.output<T>> {
   const isStream = isStreamType(call.contentType);
   const message = await readJson(request, services.limits, isStream ? unwrapped : undefined);
@@ -30,12 +30,12 @@ type StreamOptions = {
   work: SandboxWork;
   keepalive: object;
   dropped?: AbortSignal;
-  /** told when the answer is over, however it ends */
+  /** called when the response ends, also after a failure */
   close?: () => void;
 };
 
-/** Messages as they come, signs of life between them, and how it ended */
-export function streamAnswer(messages: AsyncIterable<object>, { work, keepalive, dropped, close }: StreamOptions): AnyAnswer {
+/** Server stream: messages, keep-alives between them, and an end envelope */
+export function streamAnswer(messages: AsyncIterable<object>, { work, keepalive, dropped, close }: StreamOptions): Answer {
   const { services, caller, request } = work;
   const asked = Number(request.headers["keepalive-ping-interval"]);
   const body: Readable = pulledStream<Buffer>(envelopes(messages), {
@@ -47,7 +47,7 @@ export function streamAnswer(messages: AsyncIterable<object>, { work, keepalive,
     dropped,
     onFailure: (error) => {
       const { problem } = describeError(error, caller, services);
-      // its clients look whether a sandbox is still there when the connection breaks, and only then
+      // break the connection: only then do clients check whether the sandbox still exists
       if (isGone(problem)) throw error;
       return ending(
         error instanceof DeadlineError ? deadline(error) : connectError({ code: problem.code as ErrorCode, message: problem.error }),
@@ -58,14 +58,14 @@ export function streamAnswer(messages: AsyncIterable<object>, { work, keepalive,
   return { status: 200, body, headers: { "content-type": STREAM_TYPE }, flush: true };
 }
 
-/** What was to end after a time has been ended */
+/** The call exceeded its timeout */
 export class DeadlineError extends ForkdError {
   constructor(message: string) {
     super("AGENT_TIMEOUT", message);
   }
 }
 
-/** How long the client gives a call; undefined: as long as it takes */
+/** Timeout that the client set for the call; undefined: none */
 export function timeoutMsOf({ request }: SandboxWork): number | undefined {
   const ms = Number(request.headers["connect-timeout-ms"]);
   return ms > 0 && ms < MAX_TIMEOUT_MS ? ms : undefined;
@@ -75,7 +75,7 @@ function deadline({ message }: DeadlineError): { code: string; message: string }
   return { code: "deadline_exceeded", message };
 }
 
-/** No generator: one that nobody has begun to read would not let go of what it reads */
+/** Not a generator: one that was never started skips its `finally`, and its source would stay open */
 function envelopes(messages: AsyncIterable<object>): AsyncIterable<Buffer> {
   const iterator = messages[Symbol.asyncIterator]();
   let isOver = false;

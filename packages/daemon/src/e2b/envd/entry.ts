@@ -1,14 +1,17 @@
-// Files as E2B describes them.
+// File entries in E2B's form.
 
 import { posix } from "node:path";
 import type { FileInfo } from "../../api/files.ts";
 import type { SandboxWork } from "../work.ts";
+import { Semaphore } from "@forkd/runtime/util/semaphore";
 import { outputOf } from "../guest-exec.ts";
 import { statOf } from "./guest-writes.ts";
 import { metadataOf, type Metadata } from "./metadata.ts";
 
-/** How many paths are resolved at a time: a command line has an end */
+/** Paths per readlink call: the length of a command line is limited */
 const MAX_PATHS = 500;
+/** Parallel stat calls for the links of a list */
+const STATS_AT_ONCE = 16;
 
 const TYPES: Partial<Record<FileInfo["kind"], string>> = {
   file: "FILE_TYPE_FILE",
@@ -16,7 +19,7 @@ const TYPES: Partial<Record<FileInfo["kind"], string>> = {
   symlink: "FILE_TYPE_SYMLINK",
 };
 
-/** As Go writes them, and E2B with it */
+/** File type letters of Go's FileMode, which E2B uses */
 const LETTERS: Record<FileInfo["kind"], string> = {
   file: "-",
   directory: "d",
@@ -34,7 +37,7 @@ const SPECIAL: [bit: number, letter: string][] = [
 
 export type Entry = { path: string; info: FileInfo };
 
-/** Of a link, what it leads to counts, and where that is */
+/** A link gets the properties and the path of its target */
 export async function entriesOf(work: SandboxWork, found: Entry[]): Promise<object[]> {
   const links = found.filter(({ info }) => info.kind === "symlink");
   const targets = await resolved(work, links);
@@ -42,12 +45,13 @@ export async function entriesOf(work: SandboxWork, found: Entry[]): Promise<obje
     work,
     found.map(({ path }) => path),
   );
+  const turns = new Semaphore(STATS_AT_ONCE);
   return Promise.all(
     found.map(async ({ path, info }, at) => {
       const metadata = noted[at] ?? {};
       if (info.kind !== "symlink") return entryOf(path, info, metadata);
       const symlinkTarget = targets.get(path) ?? info.target ?? "";
-      return { ...entryOf(path, (await statOf(work, path)) ?? info, metadata), symlinkTarget };
+      return { ...entryOf(path, (await turns.run(async () => statOf(work, path))) ?? info, metadata), symlinkTarget };
     }),
   );
 }
@@ -78,12 +82,12 @@ export function permissionsOf(kind: FileInfo["kind"], mode: number): string {
   return (prefix === "" ? LETTERS.file : prefix) + bits;
 }
 
-/** Where links lead in the end; those that lead nowhere are left out, and all where the guest has no readlink */
+/** Final targets of links, broken links excluded; empty if the guest has no readlink */
 async function resolved({ sandbox, services, caller }: SandboxWork, links: Entry[]): Promise<Map<string, string>> {
   const targets = new Map<string, string>();
   for (let at = 0; at < links.length; at += MAX_PATHS) {
     const paths = links.slice(at, at + MAX_PATHS).map(({ path }) => path);
-    // -m: also what is missing has a place, so that there is an answer for each
+    // -m also prints missing targets, so that each path has one line
     const output = await outputOf(["readlink", "-m", "-z", "--", ...paths], { id: sandbox.id, services, caller });
     const lines = (output ?? "").split("\0").slice(0, -1);
     if (lines.length === paths.length) paths.forEach((path, index) => targets.set(path, lines[index] ?? ""));

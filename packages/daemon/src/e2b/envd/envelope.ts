@@ -1,11 +1,11 @@
-// Envelopes of Connect's streams: flags, length, a message in JSON.
+// Connect stream envelopes: flags, length, JSON message.
 
-import { ForkdError } from "../../errors.ts";
+import { ForkdError } from "@forkd/runtime/errors";
 
 export const STREAM_TYPE = "application/connect+json";
 const HEADER_BYTES = 5;
 const END_FLAG = 0x02;
-/** Nothing of ours says that it could be read */
+/** Rejected: the server announces no compression */
 const COMPRESSED_FLAG = 0x01;
 
 export function isStreamType(contentType: string | undefined): boolean {
@@ -21,12 +21,12 @@ export function envelope(message: object, flags = 0): Buffer {
   return whole;
 }
 
-/** The last one of a stream, with why it ended if not in order */
+/** End-of-stream envelope, with the error of a failed stream */
 export function ending(error?: { code: string; message: string }): Buffer {
   return envelope(error ? { error } : {}, END_FLAG);
 }
 
-/** The one message of a request */
+/** The single message of a request */
 export function unwrapped(bytes: Buffer): Buffer {
   if (bytes.length < HEADER_BYTES || bytes.readUInt32BE(1) !== bytes.length - HEADER_BYTES)
     throw new ForkdError("BAD_REQUEST", "Cannot read the request: it is not one whole envelope.");

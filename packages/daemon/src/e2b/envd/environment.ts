@@ -1,16 +1,15 @@
-// The environment of a sandbox's processes, and what it uses, to those inside its protocol.
+// envd: environment variables and resource usage of a sandbox.
 
-import { ForkdError } from "../../errors.ts";
+import { ForkdError } from "@forkd/runtime/errors";
 import { outputOf } from "../guest-exec.ts";
-import { guestMetrics } from "../guest-metrics.ts";
-import type { AnyAnswer } from "../../http/handler.ts";
+import type { Answer } from "../../dispatch/answer.ts";
 import type { SandboxWork } from "../work.ts";
 
 const MIB = 1024 * 1024;
-/** Said by the agent for each process, not by whoever made the sandbox */
+/** Variables set by the agent, not by the creator of the sandbox */
 const OF_A_PROCESS = new Set(["PATH", "HOME", "USER", "LOGNAME", "PWD", "SHLVL", "_"]);
 
-export async function getEnvironment({ sandbox, services, caller }: SandboxWork): Promise<AnyAnswer> {
+export async function getEnvironment({ sandbox, services, caller }: SandboxWork): Promise<Answer> {
   const output = await outputOf(["env", "-0"], { id: sandbox.id, services, caller });
   if (output === null) throw new ForkdError("EXEC_FAILED", "Cannot read the environment: the guest's env failed.");
   const pairs = output
@@ -20,8 +19,12 @@ export async function getEnvironment({ sandbox, services, caller }: SandboxWork)
   return { status: 200, body: Object.fromEntries(pairs.filter(([name]) => !OF_A_PROCESS.has(name))) };
 }
 
-export async function getMetrics({ sandbox, services, caller }: SandboxWork): Promise<AnyAnswer> {
-  const metrics = await guestMetrics(sandbox, services, caller);
+export async function getMetrics({ sandbox, services, caller }: SandboxWork): Promise<Answer> {
+  const metrics = await services.manager.execution.metrics(sandbox.id, caller);
+  if (!metrics)
+    throw new ForkdError("UNSUPPORTED", "Cannot measure this sandbox: its agent is of an earlier version.", {
+      hint: "Make its snapshot again.",
+    });
   return {
     status: 200,
     body: {

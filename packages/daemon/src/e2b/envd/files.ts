@@ -1,21 +1,21 @@
-// Files as they are sent and fetched.
+// envd: upload and download of files.
 
 import { posix } from "node:path";
 import { pipeline, Readable } from "node:stream";
 import { createGunzip } from "node:zlib";
-import { ForkdError, messageOf } from "../../errors.ts";
-import { readPieces } from "../../http/body.ts";
+import { ForkdError, messageOf } from "@forkd/runtime/errors";
+import { readPieces } from "../../streams/body.ts";
 import { accountOf, pathFor } from "./accounts.ts";
 import { statOf, writeFile } from "./guest-writes.ts";
 import { metadataIn, type Metadata } from "./metadata.ts";
 import { boundaryOf, readParts } from "./multipart.ts";
-import type { AnyAnswer } from "../../http/handler.ts";
+import type { Answer } from "../../dispatch/answer.ts";
 import type { SandboxWork } from "../work.ts";
 
-/** What a guest made is never shown as a page of ours */
+/** A browser must not render a guest's file with the API's origin */
 const HEADERS = { "content-type": "application/octet-stream", "x-content-type-options": "nosniff" };
 
-export async function download(work: SandboxWork): Promise<AnyAnswer> {
+export async function download(work: SandboxWork): Promise<Answer> {
   const { call, sandbox, services, caller } = work;
   const path = pathFor(await accountOf(work), call.query.get("path") ?? "");
   const info = await statOf(work, path);
@@ -23,17 +23,17 @@ export async function download(work: SandboxWork): Promise<AnyAnswer> {
   if (info.kind === "directory") throw new ForkdError("BAD_REQUEST", `path '${path}' is a directory`);
   const iterator = (await services.manager.files.read(sandbox.id, { path }, caller))[Symbol.asyncIterator]();
   const first = await iterator.next();
-  // the SDKs want to be told that there is nothing
+  // the SDKs need Content-Length for an empty file
   if (first.done === true) return { status: 200, headers: { ...HEADERS, "content-length": "0" } };
   return { status: 200, headers: HEADERS, body: Readable.from(beginningWith(first.value, iterator), { objectMode: false }) };
 }
 
-export async function upload(work: SandboxWork): Promise<AnyAnswer> {
+export async function upload(work: SandboxWork): Promise<Answer> {
   const { call, request, services } = work;
   const metadata = metadataIn(request.headersDistinct);
   const account = await accountOf(work);
   const given = call.query.get("path") ?? "";
-  const content = decoded(readPieces(request, services.limits.uploadIdleMs), request.headers["content-encoding"]);
+  const content = decoded(readPieces(request, services.limits), request.headers["content-encoding"]);
   const written: { name: string; type: "file"; path: string; metadata?: Metadata }[] = [];
   const write = async (name: string, pieces: AsyncIterable<Uint8Array>): Promise<void> => {
     if (name === "") throw new ForkdError("BAD_REQUEST", "Cannot write the file: path: is required.");
@@ -45,7 +45,7 @@ export async function upload(work: SandboxWork): Promise<AnyAnswer> {
   const boundary = boundaryOf(call.contentType);
   if (boundary !== null) {
     for await (const part of readParts(content, boundary)) {
-      // other fields of a form are nobody's
+      // other fields of a form are ignored
       if (part.name === "file") await write(given === "" ? (part.filename ?? "") : given, part.content);
     }
   } else if (call.contentType?.startsWith("application/octet-stream")) await write(given, content);
@@ -57,7 +57,7 @@ function decoded(content: AsyncIterable<Uint8Array>, encoding: string | undefine
   if (encoding === undefined || encoding === "identity") return content;
   if (encoding !== "gzip") throw new ForkdError("UNSUPPORTED_MEDIA_TYPE", "Cannot write files: Content-Encoding: must be gzip.");
   const unpacked = createGunzip();
-  // its error is told by what is read from it
+  // the reader of the stream gets the error
   pipeline(content, unpacked, () => undefined);
   return unzipped(unpacked);
 }

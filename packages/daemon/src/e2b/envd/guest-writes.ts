@@ -1,7 +1,7 @@
-// Writing in the name of E2B's daemon: it may write everywhere, and what it makes belongs to the user it acts for.
+// File writes with the semantics of E2B's envd: any path, and new files belong to the request's user.
 
 import { posix } from "node:path";
-import { ForkdError } from "../../errors.ts";
+import { ForkdError } from "@forkd/runtime/errors";
 import type { FileInfo } from "../../api/files.ts";
 import type { SandboxWork } from "../work.ts";
 import type { Account } from "./accounts.ts";
@@ -12,7 +12,7 @@ const FOLDER_MODE = "755";
 
 type Place = { work: SandboxWork; account: Account; path: string };
 
-/** What a path leads to; null: nothing */
+/** The file at a path; null: it does not exist */
 export async function statOf({ sandbox, services, caller }: SandboxWork, path: string, follow = true): Promise<FileInfo | null> {
   try {
     return await services.manager.files.stat(sandbox.id, { path, follow }, caller);
@@ -28,20 +28,26 @@ export async function writeFile(place: Place & { metadata: Metadata }, content: 
   const before = await statOf(work, path);
   if (before?.kind === "directory") throw new ForkdError("BAD_REQUEST", `path is a directory: ${path}`);
   if (!before) await ensureFolder({ work, account, path: posix.dirname(path) });
-  await services.manager.files.write(sandbox.id, { path, mode: before?.mode ?? FILE_MODE, inPlace: true }, content, caller);
-  if (before?.uid !== account.uid || before.gid !== account.gid) await give(place);
-  // a new file has none that would have to go
+  const owner = { uid: account.uid, gid: account.gid };
+  const { isOwned } = await services.manager.files.write(
+    sandbox.id,
+    { path, mode: before?.mode ?? FILE_MODE, inPlace: true, owner },
+    content,
+    caller,
+  );
+  if (!isOwned && (before?.uid !== account.uid || before.gid !== account.gid)) await give(place);
+  // a new file has no old attributes to remove
   if (before || Object.keys(metadata).length > 0) await note(work, path, metadata);
 }
 
-/** With all that is missing above it */
+/** Creates missing parent folders too */
 export async function ensureFolder({ work, account, path }: Place): Promise<void> {
   const { sandbox, services, caller } = work;
   const missing: string[] = [];
   for (let folder = path; (await statOf(work, folder)) === null; folder = posix.dirname(folder)) missing.unshift(folder);
   for (const folder of missing) {
     await services.manager.files.makeDirectory(sandbox.id, { path: folder, mode: FOLDER_MODE }, caller).catch((error: unknown) => {
-      // another request was faster
+      // a concurrent request created the folder
       if (!(error instanceof ForkdError) || error.code !== "FILE_EXISTS") throw error;
     });
     await give({ work, account, path: folder });

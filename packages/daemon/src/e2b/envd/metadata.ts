@@ -1,19 +1,19 @@
-// What clients note about files: it comes in headers, and lies in attributes of the files.
+// File metadata: sent in headers, stored in extended attributes.
 
-import { ForkdError } from "../../errors.ts";
+import { ForkdError } from "@forkd/runtime/errors";
 import type { SandboxWork } from "../work.ts";
 
 const PREFIX = "user.e2b.";
 const HEADER = "x-metadata-";
 const PRINTABLE = /^[\x20-\x7e]*$/;
-/** The kernel's limit for a name, prefix included */
+/** Kernel limit of an attribute name, prefix included */
 const MAX_NAME = 255;
-/** Of E2B: what every file system has room for */
+/** E2B's limit of a value, which every file system supports */
 const MAX_BYTES = 4096;
 
 export type Metadata = Record<string, string>;
 
-/** Of a header that is there more than once, the first counts. Throws BAD_REQUEST */
+/** Uses the first of repeated headers. Throws BAD_REQUEST */
 export function metadataIn(headers: NodeJS.Dict<string[]>): Metadata {
   const pairs = Object.entries(headers).flatMap(([name, values]): [string, string][] => {
     const value = values?.[0];
@@ -33,7 +33,7 @@ export async function metadataOf({ sandbox, services, caller }: SandboxWork, pat
   return services.manager.files.attributes(sandbox.id, { paths, prefix: PREFIX }, caller);
 }
 
-/** In place of what was noted before */
+/** Replaces the stored metadata */
 export async function note({ sandbox, services, caller }: SandboxWork, path: string, metadata: Metadata): Promise<void> {
   await services.manager.files.setAttributes(sandbox.id, { path, prefix: PREFIX, attributes: metadata }, caller);
 }

@@ -1,14 +1,14 @@
-// Forms with files, read piece by piece: a file may be larger than our memory.
+// Streaming multipart/form-data parser: a file may be larger than the daemon's memory.
 
-import { ForkdError } from "../../errors.ts";
+import { ForkdError } from "@forkd/runtime/errors";
 
 const MAX_HEAD_BYTES = 16 * 1024;
 const END_OF_HEAD = Buffer.from("\r\n\r\n");
 
-/** What follows must be read before the next one is asked for */
+/** The content must be read before the next part is requested */
 export type Part = { name: string; filename: string | undefined; content: AsyncIterable<Buffer> };
 
-/** The boundary in a Content-Type; null: it is no form */
+/** Boundary parameter of a Content-Type; null: not multipart/form-data */
 export function boundaryOf(contentType: string | undefined): string | null {
   if (!/^multipart\/form-data\b/i.test(contentType ?? "")) return null;
   const [, quoted, plain] = /;\s*boundary=(?:"([^"]+)"|([^;\s]+))/i.exec(contentType ?? "") ?? [];
@@ -16,7 +16,7 @@ export function boundaryOf(contentType: string | undefined): string | null {
 }
 
 export async function* readParts(source: AsyncIterable<Uint8Array>, boundary: string): AsyncGenerator<Part> {
-  // every boundary stands at the beginning of a line; the first line has no end before it
+  // a delimiter starts with CRLF; a virtual CRLF makes the first one regular
   const reader = new Reader(source, Buffer.from("\r\n"));
   const delimiter = Buffer.from(`\r\n--${boundary}`);
   await drain(reader.until(delimiter));
@@ -39,7 +39,7 @@ class Reader {
     this.#buffer = before;
   }
 
-  /** Everything before the delimiter, which is taken away with it */
+  /** Yields the bytes before the delimiter and consumes the delimiter */
   async *until(delimiter: Buffer): AsyncGenerator<Buffer> {
     for (;;) {
       const at = this.#buffer.indexOf(delimiter);
@@ -49,7 +49,7 @@ class Reader {
         if (rest.length > 0) yield rest;
         return;
       }
-      // its beginning may be there already
+      // the buffer may end with a prefix of the delimiter
       const safe = this.#buffer.length - delimiter.length + 1;
       if (safe > 0) {
         const piece = this.#buffer.subarray(0, safe);
@@ -70,8 +70,9 @@ class Reader {
   async head(): Promise<string> {
     for (;;) {
       const at = this.#buffer.indexOf(END_OF_HEAD);
+      // complete headers are checked too: the result must not depend on chunk boundaries
+      if ((at < 0 ? this.#buffer.length - END_OF_HEAD.length : at) > MAX_HEAD_BYTES) throw malformed("the headers of a part do not end");
       if (at >= 0) return (await this.take(at + END_OF_HEAD.length)).toString("utf8");
-      if (this.#buffer.length > MAX_HEAD_BYTES) throw malformed("the headers of a part do not end");
       await this.#more();
     }
   }
@@ -92,7 +93,7 @@ function fieldsOf(head: string): { name: string; filename: string | undefined } 
   return { name: field("name") ?? "", filename: field("filename") };
 }
 
-/** Browsers and node escape three characters with %, others escape quotes with a backslash */
+/** Browsers and Node percent-encode three characters, other clients escape quotes with a backslash */
 function unescaped(text: string): string {
   return text
     .replaceAll(/\\(["\\])/g, "$1")

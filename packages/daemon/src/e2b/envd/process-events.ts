@@ -1,13 +1,13 @@
-// What a process does, as E2B's streams tell it.
+// Process events in the form of E2B's streams.
 
 import { DeadlineError } from "./connect.ts";
 import type { ProcessExit } from "../../api/process.ts";
-import type { WatchedProcess } from "../../manager/processes.ts";
+import type { WatchedProcess } from "../../service/processes.ts";
 
-/** Clients were promised no larger ones */
+/** E2B's limit of an output chunk */
 const MAX_PIECE = 32 * 1024;
 
-/** As Go's runtime calls them, whose words clients compare with */
+/** Signal names of Go's runtime, which clients compare */
 const SIGNAL_WORDS: Record<string, string> = {
   SIGHUP: "hangup",
   SIGINT: "interrupt",
@@ -41,11 +41,13 @@ export async function* processMessages(process: WatchedProcess): AsyncGenerator<
   }
 }
 
-export function endOf({ exit_code: code, signal }: ProcessExit): object {
-  if (signal !== null) {
-    const status = `signal: ${SIGNAL_WORDS[signal] ?? signal}`;
-    return { exitCode: -1, exited: false, status, error: status };
-  }
-  const status = `exit status ${code}`;
+export function endOf(exit: ProcessExit): object {
+  const { exit_code: code, signal } = exit;
+  const status = statusOf(exit);
+  if (signal !== null) return { exitCode: -1, exited: false, status, error: status };
   return { exitCode: code, exited: true, status, ...(code === 0 ? {} : { error: status }) };
+}
+
+export function statusOf({ exit_code: code, signal }: ProcessExit): string {
+  return signal === null ? `exit status ${code}` : `signal: ${SIGNAL_WORDS[signal] ?? signal}`;
 }

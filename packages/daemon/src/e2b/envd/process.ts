@@ -1,19 +1,19 @@
-// E2B's service of processes.
+// envd: process service.
 
 import * as z from "zod";
 import { env } from "../../api/common.ts";
-import { ForkdError } from "../../errors.ts";
-import { e2bId } from "../ids.ts";
+import { ForkdError } from "@forkd/runtime/errors";
+import { e2bId } from "../../dispatch/e2b-id.ts";
 import { WORKDIR_KEY } from "../lifecycle.ts";
 import { accountOf, pathFor, type Account } from "./accounts.ts";
 import { messageOf, streamAnswer, timeoutMsOf } from "./connect.ts";
 import { processMessages } from "./process-events.ts";
 import type { ProcessInfo, SignalProcess } from "../../api/process.ts";
-import type { AnyAnswer } from "../../http/handler.ts";
-import type { WatchedProcess } from "../../manager/processes.ts";
+import type { Answer } from "../../dispatch/answer.ts";
+import type { WatchedProcess } from "../../service/processes.ts";
 import type { SandboxWork } from "../work.ts";
 
-/** The warm interpreters are processes of ours, not of the client */
+/** Interpreter processes belong to forkd and are hidden from clients */
 const OWN_TAG = /^kernel\//;
 const SIGNALS: Record<string, SignalProcess["signal"]> = {
   SIGNAL_SIGKILL: "SIGKILL",
@@ -43,27 +43,27 @@ const inputRequest = selected.extend({ input: z.object({ stdin: base64.optional(
 const signalRequest = selected.extend({ signal: z.union([z.string(), z.number()]) });
 const updateRequest = selected.extend({ pty: pty.optional() });
 
-export async function startProcess(work: SandboxWork): Promise<AnyAnswer> {
+export async function startProcess(work: SandboxWork): Promise<Answer> {
   const request = await messageOf(work, startRequest);
   const account = await accountOf(work);
   const process = await start(work, request, account);
   return watched(work, process);
 }
 
-export async function connectProcess(work: SandboxWork): Promise<AnyAnswer> {
+export async function connectProcess(work: SandboxWork): Promise<Answer> {
   const { process } = await messageOf(work, selected);
   const { id } = await find(work, process);
   const now = { stdout_from: "now", stderr_from: "now" } as const;
   return watched(work, await work.services.manager.processes.watch(work.sandbox.id, String(id), now));
 }
 
-export async function listProcesses({ sandbox, services }: SandboxWork): Promise<AnyAnswer> {
+export async function listProcesses({ sandbox, services }: SandboxWork): Promise<Answer> {
   const all = await services.manager.processes.list(sandbox.id);
   const processes = all.filter((info) => info.state === "running" && !isOwn(info)).map(listed);
   return { status: 200, body: { processes } };
 }
 
-export async function sendInput(work: SandboxWork): Promise<AnyAnswer> {
+export async function sendInput(work: SandboxWork): Promise<Answer> {
   const { process, input } = await messageOf(work, inputRequest);
   const { id } = await find(work, process);
   const bytes = input.stdin ?? input.pty ?? Buffer.alloc(0);
@@ -72,7 +72,7 @@ export async function sendInput(work: SandboxWork): Promise<AnyAnswer> {
   return { status: 200, body: {} };
 }
 
-export async function closeStdin(work: SandboxWork): Promise<AnyAnswer> {
+export async function closeStdin(work: SandboxWork): Promise<Answer> {
   const { process } = await messageOf(work, selected);
   const { id } = await find(work, process);
   const { signal } = work.caller;
@@ -80,7 +80,7 @@ export async function closeStdin(work: SandboxWork): Promise<AnyAnswer> {
   return { status: 200, body: {} };
 }
 
-export async function sendSignal(work: SandboxWork): Promise<AnyAnswer> {
+export async function sendSignal(work: SandboxWork): Promise<Answer> {
   const { process, signal: asked } = await messageOf(work, signalRequest);
   const signal = SIGNALS[asked];
   if (!signal) throw new ForkdError("BAD_REQUEST", "Cannot signal the process: signal: must be SIGNAL_SIGTERM or SIGNAL_SIGKILL.");
@@ -90,7 +90,7 @@ export async function sendSignal(work: SandboxWork): Promise<AnyAnswer> {
   return { status: 200, body: {} };
 }
 
-export async function updateProcess(work: SandboxWork): Promise<AnyAnswer> {
+export async function updateProcess(work: SandboxWork): Promise<Answer> {
   const { process, pty: terminal } = await messageOf(work, updateRequest);
   const { id } = await find(work, process);
   if (terminal) await work.services.manager.processes.resize(work.sandbox.id, String(id), terminal.size);
@@ -121,12 +121,12 @@ async function start(work: SandboxWork, request: z.infer<typeof startRequest>, a
   } catch (error) {
     if (!(error instanceof ForkdError) || error.code !== "EXEC_FAILED" || (await exists(work, cwd))) throw error;
     if (given) throw new ForkdError("BAD_REQUEST", `cwd '${given}' does not exist`, { cause: error });
-    // a user without a home
+    // the user's home does not exist
     return services.manager.processes.startWatched(sandbox.id, { ...facts, cwd: "/" }, caller);
   }
 }
 
-function watched(work: SandboxWork, process: WatchedProcess): AnyAnswer {
+function watched(work: SandboxWork, process: WatchedProcess): Answer {
   return streamAnswer(processMessages(process), {
     work,
     keepalive: { event: { keepalive: {} } },
@@ -135,7 +135,7 @@ function watched(work: SandboxWork, process: WatchedProcess): AnyAnswer {
   });
 }
 
-/** Clients know processes by their pid in the guest, which may be used again: the newest one is meant, before all one that runs */
+/** Clients use guest pids, which can be reused: prefer a running process, then the newest */
 async function find({ sandbox, services }: SandboxWork, { pid, tag }: z.infer<typeof selector>): Promise<ProcessInfo> {
   const all = (await services.manager.processes.list(sandbox.id)).filter((info) => !isOwn(info));
   const named = all.filter((info) => (pid === undefined ? tag !== undefined && info.tag === tag : info.pid === pid));

@@ -1,15 +1,15 @@
-// What E2B's daemon inside a sandbox serves: a few paths of REST, and two services of Connect.
+// envd server: REST paths, and two Connect services.
 
-import { ForkdError } from "../../errors.ts";
+import { ForkdError } from "@forkd/runtime/errors";
 import { getEnvironment, getMetrics } from "./environment.ts";
 import { download, upload } from "./files.ts";
 import * as filesystem from "./filesystem.ts";
 import * as process from "./process.ts";
 import * as watch from "./watch.ts";
 import type { SandboxServer, SandboxWork } from "../work.ts";
-import type { AnyAnswer } from "../../http/handler.ts";
+import type { Answer } from "../../dispatch/answer.ts";
 
-const HANDLERS: Record<string, SandboxServer> = {
+export const envdRoutes: Readonly<Record<string, SandboxServer>> = {
   "GET /health": () => ({ status: 204 }),
   "GET /envs": getEnvironment,
   "GET /metrics": getMetrics,
@@ -37,10 +37,10 @@ const HANDLERS: Record<string, SandboxServer> = {
   }),
 };
 
-export function serveEnvd(work: SandboxWork): AnyAnswer | Promise<AnyAnswer> {
+export function serveEnvd(work: SandboxWork): Answer | Promise<Answer> {
   const { call, request } = work;
-  const handler = HANDLERS[`${request.method === "HEAD" ? "GET" : request.method} ${call.path}`];
-  if (!handler) throw new ForkdError("METHOD_NOT_ALLOWED", `Cannot ${request.method} ${call.path}: a sandbox has nothing there.`);
+  const handler = envdRoutes[`${request.method === "HEAD" ? "GET" : request.method} ${call.path}`];
+  if (!handler) throw new ForkdError("METHOD_NOT_ALLOWED", `Cannot ${request.method} ${call.path}: a sandbox does not have this path.`);
   return handler(work);
 }
 

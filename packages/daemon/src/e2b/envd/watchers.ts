@@ -1,68 +1,102 @@
-// Watches whose changes are kept until a client asks for them: for SDKs that cannot wait for a stream.
+// Polled file watches: changes are buffered until the client fetches them, for SDKs without streaming.
 
-import { ForkdError, messageOf } from "../../errors.ts";
-import { newId } from "../../util/id.ts";
+import { setTimeout as sleep } from "node:timers/promises";
+import { ForkdError, messageOf } from "@forkd/runtime/errors";
+import { newId } from "@forkd/runtime/util/id";
 import type { FileEvent, WatchFilesQuery } from "../../api/files.ts";
-import type { Services } from "../../http/services.ts";
+import type { Services } from "../../dispatch/services.ts";
+import type { Caller } from "../../service/caller.ts";
 import type { Change } from "./watch.ts";
 
 const MAX_CHANGES = 10_000;
+/** Buffer limit per watcher: the guest chooses the names, and a change can have paths of 64 KiB */
+const MAX_BYTES = 1024 * 1024;
+const MAX_BYTES_IN_ALL = 64 * 1024 * 1024;
 const MAX_WATCHERS = 1000;
-/** A client that does not ask for so long has forgotten it */
+/** Limit per sandbox, so that one sandbox cannot use up the total limit */
+const MAX_WATCHERS_OF_ONE = 32;
+/** A watcher without requests is removed after this time */
 const FORGOTTEN_MS = 3_600_000;
 
-type Watcher = { sandbox: string; changes: Change[]; ended: AbortController; askedMs: number; failure?: unknown };
+/** How long an unresponsive guest can delay a response */
+const FLUSH_WITHIN_MS = 5000;
+
+type Watcher = {
+  sandbox: string;
+  path: string;
+  changes: Change[];
+  /** size of the buffered changes as JSON */
+  bytes: number;
+  flush: (() => Promise<void>) | undefined;
+  ended: AbortController;
+  askedMs: number;
+  failure?: unknown;
+};
 type Needs = Pick<Services, "manager" | "daemon">;
+
+/** `caller` stays valid for the life of the watcher */
+export type ReadChanges = (events: AsyncIterable<FileEvent>, caller: Caller) => AsyncIterable<Change>;
 
 export class Watchers {
   readonly #services: Needs;
   readonly #all = new Map<string, Watcher>();
+  /** size of all buffered changes */
+  #bytes = 0;
 
   constructor(services: Needs) {
     this.#services = services;
   }
 
-  async create(
-    sandbox: string,
-    query: WatchFilesQuery,
-    read: (events: AsyncIterable<FileEvent>) => AsyncIterable<Change>,
-  ): Promise<string> {
+  async create(sandbox: string, query: WatchFilesQuery, read: ReadChanges): Promise<string> {
     this.#forget();
     if (this.#all.size >= MAX_WATCHERS)
       throw new ForkdError("BUSY", `Cannot watch ${query.path}: there are ${MAX_WATCHERS} watchers already.`);
+    if ([...this.#all.values()].filter((watcher) => watcher.sandbox === sandbox).length >= MAX_WATCHERS_OF_ONE)
+      throw new ForkdError("BUSY", `Cannot watch ${query.path}: the sandbox has ${MAX_WATCHERS_OF_ONE} watchers already.`);
     const ended = new AbortController();
     const signal = AbortSignal.any([ended.signal, this.#services.daemon.stopping]);
     const caller = { principal: "local", maxSandboxes: null, requestId: "watcher", signal };
-    const events = await this.#services.manager.files.watch(sandbox, query, caller);
-    const watcher: Watcher = { sandbox, changes: [], ended, askedMs: Date.now() };
+    let flush: Watcher["flush"];
+    const events = await this.#services.manager.files.watch(sandbox, query, caller, (given) => (flush = given));
+    const watcher: Watcher = { sandbox, path: query.path, changes: [], bytes: 0, flush, ended, askedMs: Date.now() };
     const id = newId("wt");
     this.#all.set(id, watcher);
-    void this.#keep(watcher, read(events)).catch((error: unknown) => {
-      // told to whoever asks next
+    void this.#keep(watcher, read(events, caller)).catch((error: unknown) => {
+      // the next request reports the failure
       watcher.failure = error;
     });
     return id;
   }
 
-  /** What has changed since it was last asked for */
-  take(sandbox: string, id: string): Change[] {
+  /** Changes since the last request, including all that happened before this call */
+  async take(sandbox: string, id: string): Promise<Change[]> {
     const watcher = this.#get(sandbox, id);
     watcher.askedMs = Date.now();
+    await flushed(watcher);
     if (watcher.changes.length === 0 && watcher.failure !== undefined && !watcher.ended.signal.aborted)
       throw watcher.failure instanceof ForkdError ? watcher.failure : new ForkdError("INTERNAL", messageOf(watcher.failure));
+    this.#bytes -= watcher.bytes;
+    watcher.bytes = 0;
     return watcher.changes.splice(0);
   }
 
   remove(sandbox: string, id: string): void {
-    const watcher = this.#get(sandbox, id);
-    this.#all.delete(id);
-    end(watcher);
+    this.#end(id, this.#get(sandbox, id));
   }
 
   async #keep(watcher: Watcher, changes: AsyncIterable<Change>): Promise<void> {
     for await (const change of changes) {
+      if (watcher.ended.signal.aborted) return;
+      const bytes = JSON.stringify(change).length;
+      const isFull = watcher.changes.length >= MAX_CHANGES || watcher.bytes + bytes > MAX_BYTES;
+      if (isFull || this.#bytes + bytes > MAX_BYTES_IN_ALL)
+        throw new ForkdError(
+          "FILE_FAILED",
+          `Cannot continue to watch ${watcher.path}: ${watcher.changes.length} changes were not fetched.`,
+        );
+      this.#bytes += bytes;
+      watcher.bytes += bytes;
       watcher.changes.push(change);
-      if (watcher.changes.length > MAX_CHANGES) watcher.changes.shift();
     }
   }
 
@@ -72,16 +106,26 @@ export class Watchers {
     throw new ForkdError("NOT_FOUND", `watcher with id ${id} not found`);
   }
 
-  /** Those of sandboxes that are gone, and those that nobody asks any more */
+  /** Removes watchers of ended sandboxes, and watchers without recent requests */
   #forget(): void {
     for (const [id, watcher] of this.#all) {
       if (watcher.failure === undefined && Date.now() - watcher.askedMs < FORGOTTEN_MS) continue;
-      this.#all.delete(id);
-      end(watcher);
+      this.#end(id, watcher);
     }
+  }
+
+  #end(id: string, watcher: Watcher): void {
+    this.#all.delete(id);
+    this.#bytes -= watcher.bytes;
+    watcher.bytes = 0;
+    watcher.ended.abort(new ForkdError("CANCELLED", "The watcher was removed."));
   }
 }
 
-function end({ ended }: Watcher): void {
-  ended.abort(new ForkdError("CANCELLED", "The watcher was removed."));
+async function flushed({ flush, failure }: Watcher): Promise<void> {
+  if (!flush || failure !== undefined) return;
+  const inTime = new AbortController();
+  const late = sleep(FLUSH_WITHIN_MS, undefined, { signal: inTime.signal }).catch(() => undefined);
+  await Promise.race([flush(), late]);
+  inTime.abort();
 }

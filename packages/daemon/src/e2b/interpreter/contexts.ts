@@ -1,22 +1,22 @@
-// Contexts of E2B's code interpreter: interpreters of ours.
+// Code interpreter contexts, mapped to forkd's contexts.
 
 import * as z from "zod";
-import { ForkdError } from "../../errors.ts";
+import { ForkdError } from "@forkd/runtime/errors";
 import { bodyOf, type SandboxWork } from "../work.ts";
 import { ourLanguage, theirLanguage } from "./language.ts";
 import type { ContextInfo } from "../../api/contexts.ts";
-import type { AnyAnswer } from "../../http/handler.ts";
+import type { Answer } from "../../dispatch/answer.ts";
 
-/** Where code begins unless it is told otherwise, in a sandbox that has it */
+/** Default working directory of code, if it exists in the guest */
 const HOME = "/home/user";
 
 const createRequest = z.object({ language: z.string().nullish(), cwd: z.string().min(1).max(4096).nullish() });
 
-export async function listContexts({ sandbox, services }: SandboxWork): Promise<AnyAnswer> {
+export async function listContexts({ sandbox, services }: SandboxWork): Promise<Answer> {
   return { status: 200, body: (await services.manager.contexts.list(sandbox.id)).map(shown) };
 }
 
-export async function createContext(work: SandboxWork): Promise<AnyAnswer> {
+export async function createContext(work: SandboxWork): Promise<Answer> {
   const { sandbox, services, caller } = work;
   const { language, cwd } = await bodyOf(work, createRequest);
   const request = { language: ourLanguage(language ?? "python") };
@@ -24,30 +24,28 @@ export async function createContext(work: SandboxWork): Promise<AnyAnswer> {
   return { status: 200, body: shown(cwd ? await create(cwd) : await atHome(create)) };
 }
 
-export async function removeContext({ sandbox, services }: SandboxWork, context: string): Promise<AnyAnswer> {
+export async function removeContext({ sandbox, services }: SandboxWork, context: string): Promise<Answer> {
   await known({ sandbox, services }, context);
   await services.manager.contexts.remove(sandbox.id, context);
   return { status: 204 };
 }
 
-export async function restartContext({ sandbox, services, caller }: SandboxWork, context: string): Promise<AnyAnswer> {
+export async function restartContext({ sandbox, services, caller }: SandboxWork, context: string): Promise<Answer> {
   await known({ sandbox, services }, context);
   await services.manager.contexts.restart(sandbox.id, context, caller);
   return { status: 204 };
 }
 
-/** Where code without a context runs: in the first interpreter of its language */
-export async function contextOf({ sandbox, services, caller }: SandboxWork, language: string): Promise<string> {
+/** Default context of a language: its first interpreter */
+export async function contextOf({ sandbox, services, caller }: SandboxWork, language: string): Promise<ContextInfo> {
   const request = { language: ourLanguage(language) };
-  const { id } = await atHome(async (cwd) => services.manager.contexts.ensure(sandbox.id, { ...request, cwd }, caller));
-  return id;
+  return atHome(async (cwd) => services.manager.contexts.ensure(sandbox.id, { ...request, cwd }, caller));
 }
 
-/** One that is there and runs; an interpreter that code has ended is put up again, as clients are used to */
-export async function liveContext({ sandbox, services, caller }: SandboxWork, context: string): Promise<string> {
-  const { id, state } = await known({ sandbox, services }, context);
-  if (state === "ended") await services.manager.contexts.restart(sandbox.id, id, caller);
-  return id;
+/** Returns a running context. Restarts its interpreter if code ended it, as clients expect */
+export async function liveContext({ sandbox, services, caller }: SandboxWork, context: string): Promise<ContextInfo> {
+  const found = await known({ sandbox, services }, context);
+  return found.state === "ended" ? services.manager.contexts.restart(sandbox.id, found.id, caller) : found;
 }
 
 async function known({ sandbox, services }: Pick<SandboxWork, "sandbox" | "services">, context: string): Promise<ContextInfo> {
@@ -56,7 +54,7 @@ async function known({ sandbox, services }: Pick<SandboxWork, "sandbox" | "servi
   return found;
 }
 
-/** Sandboxes of other templates may have no such folder */
+/** Falls back to `/`: sandboxes of other templates may lack HOME */
 async function atHome<T>(start: (cwd: string) => Promise<T>): Promise<T> {
   try {
     return await start(HOME);

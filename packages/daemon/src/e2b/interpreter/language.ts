@@ -1,6 +1,6 @@
-// The languages of E2B's code interpreter, and ours.
+// Language names of E2B's code interpreter, mapped to forkd's.
 
-import { ForkdError } from "../../errors.ts";
+import { ForkdError } from "@forkd/runtime/errors";
 import type { ContextInfo } from "../../api/contexts.ts";
 
 type Language = ContextInfo["language"];
@@ -10,13 +10,20 @@ const OURS: Record<string, Language> = {
   python3: "python",
   javascript: "node",
   js: "node",
+  typescript: "typescript",
+  ts: "typescript",
+  r: "r",
+  java: "java",
   bash: "bash",
 };
 
 export function ourLanguage(name: string): Language {
   const language = OURS[name.toLowerCase()];
   if (language) return language;
-  throw new ForkdError("NOT_FOUND", `Cannot run ${JSON.stringify(name)}: the languages are python, javascript and bash.`);
+  throw new ForkdError(
+    "NOT_FOUND",
+    `Cannot run ${JSON.stringify(name)}: the languages are python, javascript, typescript, r, java and bash.`,
+  );
 }
 
 export function theirLanguage(language: Language): string {

@@ -1,13 +1,13 @@
-// What code prints and shows, as E2B's code interpreter tells it.
+// Output and results in the form of E2B's code interpreter.
 
-import { ForkdError } from "../../errors.ts";
-import { isGone } from "../errors.ts";
+import { ForkdError } from "@forkd/runtime/errors";
+import { isGone } from "../../dispatch/problem.ts";
 import type { DisplayResult, EvalEnd } from "../../api/exec.ts";
-import type { EvalEvent } from "../../manager/running-eval.ts";
+import type { EvalEvent } from "../../service/running-eval.ts";
 
 export type Line = { type: string; [field: string]: unknown };
 
-/** What clients call the forms of a result; others are given as they are */
+/** Field names by media type; other formats keep their media type as name */
 const FIELDS: Record<string, string> = {
   "text/plain": "text",
   "text/html": "html",
@@ -28,7 +28,7 @@ export async function* executionLines(events: AsyncIterable<EvalEvent>): AsyncGe
   try {
     for await (const said of events) {
       if (said.event === "end") yield* endLines(said.data, main);
-      // the text of a value comes at the end
+      // held back: its text comes with the end event
       else if (said.event === "result" && said.data.is_main) main = said.data;
       else if (said.event === "result") yield resultLine(said.data);
       else yield { type: said.event, text: said.data.text, timestamp: new Date().toISOString() };
@@ -40,7 +40,7 @@ export async function* executionLines(events: AsyncIterable<EvalEvent>): AsyncGe
   yield { type: "end_of_execution" };
 }
 
-/** Only ASCII: there are clients that decode what comes chunk by chunk, and break characters */
+/** ASCII only: some clients decode chunk by chunk and break multi-byte characters */
 export function lineOf(line: Line): string {
   const text = JSON.stringify(line).replaceAll(/[\u0080-\uffff]/g, (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`);
   return `${text}\n`;
@@ -65,7 +65,7 @@ function resultLine({ is_main: isMain, data, omitted }: DisplayResult): Line {
   };
 }
 
-/** A text is its characters, not its literal */
+/** String without the quotes of its literal */
 function unquoted(value: unknown): unknown {
   return typeof value === "string" && value.length > 1 && value.startsWith("'") && value.endsWith("'") ? value.slice(1, -1) : value;
 }

@@ -1,23 +1,27 @@
-// The code interpreter's server inside a sandbox, on port 49999.
+// Code interpreter server of a sandbox, port 49999.
 
-import { ForkdError, type ErrorCode } from "../../errors.ts";
+import { ForkdError, type ErrorCode } from "@forkd/runtime/errors";
+import { Router } from "../../dispatch/router.ts";
 import { createContext, listContexts, removeContext, restartContext } from "./contexts.ts";
 import { execute } from "./execute.ts";
-import type { AnyAnswer } from "../../http/handler.ts";
+import type { Answer } from "../../dispatch/answer.ts";
 import type { SandboxWork } from "../work.ts";
 
-type Handler = (work: SandboxWork, context: string) => AnyAnswer | Promise<AnyAnswer>;
+type Handler = (work: SandboxWork, context: string) => Answer | Promise<Answer>;
 
-const HANDLERS: [method: string, path: RegExp, handler: Handler][] = [
-  ["GET", /^\/health$/, () => text(200, "OK")],
-  ["POST", /^\/execute$/, execute],
-  ["GET", /^\/contexts$/, listContexts],
-  ["POST", /^\/contexts$/, createContext],
-  ["DELETE", /^\/contexts\/([^/]+)$/, removeContext],
-  ["POST", /^\/contexts\/([^/]+)\/restart$/, restartContext],
+export const interpreterRoutes: readonly [method: string, path: string, handler: Handler][] = [
+  ["GET", "/health", () => text(200, "OK")],
+  ["POST", "/execute", execute],
+  ["GET", "/contexts", listContexts],
+  ["POST", "/contexts", createContext],
+  ["DELETE", "/contexts/:context", removeContext],
+  ["POST", "/contexts/:context/restart", restartContext],
 ];
 
-/** Of a 404 clients show the text, of others only the number */
+const ROUTER = new Router<Handler>();
+for (const [method, path, handler] of interpreterRoutes) ROUTER.add(method, path, handler);
+
+/** Mostly 404: clients show its text, but only the status of other errors */
 const STATUS: Partial<Record<ErrorCode, number>> = {
   NOT_FOUND: 404,
   KERNEL_MISSING: 404,
@@ -26,17 +30,15 @@ const STATUS: Partial<Record<ErrorCode, number>> = {
   LIMIT_REACHED: 429,
 };
 
-export async function serveInterpreter(work: SandboxWork): Promise<AnyAnswer> {
+export async function serveInterpreter(work: SandboxWork): Promise<Answer> {
   const { call, request } = work;
-  for (const [method, path, handler] of HANDLERS) {
-    const match = method === request.method ? path.exec(call.path) : null;
-    if (match) return answer(work, handler, match[1] ?? "");
-  }
-  return text(404, `Cannot ${request.method} ${call.path}: the code interpreter has nothing there.`);
+  const found = ROUTER.find(request.method ?? "GET", call.path);
+  if (found) return answer(work, found.route, found.params["context"] ?? "");
+  return text(404, `Cannot ${request.method} ${call.path}: the code interpreter does not have this path.`);
 }
 
-/** Its clients take the body of an error for its text */
-async function answer(work: SandboxWork, handler: Handler, context: string): Promise<AnyAnswer> {
+/** Clients expect the error text as the body */
+async function answer(work: SandboxWork, handler: Handler, context: string): Promise<Answer> {
   try {
     return await handler(work, context);
   } catch (error) {
@@ -46,6 +48,6 @@ async function answer(work: SandboxWork, handler: Handler, context: string): Pro
   }
 }
 
-function text(status: number, body: string): AnyAnswer {
+function text(status: number, body: string): Answer {
   return { status, headers: { "content-type": "text/plain; charset=utf-8" }, body };
 }

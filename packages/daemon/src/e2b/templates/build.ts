@@ -1,20 +1,21 @@
-// One build of a template: a sandbox of what it begins with, its steps, and a snapshot of what came of them.
+// Translation of an E2B template into a job of the recipe engine, which caches the steps.
 
 import { setTimeout as sleep } from "node:timers/promises";
-import { ForkdError } from "../../errors.ts";
-import { newId } from "../../util/id.ts";
+import { ForkdError } from "@forkd/runtime/errors";
+import { firstKey, keyAfter } from "../../recipe/plan.ts";
 import { DEFAULT_USER, USER_KEY, WORKDIR_KEY } from "../lifecycle.ts";
-import { doStep, envOf, runCommand, type Place, type Step } from "./steps.ts";
-import type { Services } from "../../http/services.ts";
-import type { Caller } from "../../manager/caller.ts";
+import { addUser, changesGuest, doStep, envOf, placeAfter, type Place, type Step } from "./steps.ts";
+import type { Services } from "../../dispatch/services.ts";
+import type { Caller } from "../../service/caller.ts";
+import type { Boot, Job, Layer } from "../../recipe/engine.ts";
+import type { Accounts } from "../envd/accounts.ts";
 import type { Templates } from "./templates.ts";
 import type { Uploads } from "./uploads.ts";
 
 const MEMORY_MIB = 1024;
 const READY_EVERY_MS = 500;
 const READY_WITHIN_MS = 300_000;
-/** Also where the image's useradd is another one, or there is such a user already */
-const ADD_USER = "id user >/dev/null 2>&1 || useradd -m -s /bin/bash user 2>/dev/null || adduser -D -s /bin/bash user";
+const OPEN = { mode: "open" as const };
 
 export type Recipe = {
   fromImage?: string | undefined;
@@ -23,70 +24,95 @@ export type Recipe = {
   steps: Step[];
   startCmd?: string | undefined;
   readyCmd?: string | undefined;
+  /** ignore the step cache */
+  force?: boolean | undefined;
 };
 
 export type Parts = {
   template: string;
+  /** tag of the snapshot */
+  tag: string;
   recipe: Recipe;
   shape: { vcpus: number | undefined; memoryMiB: number | undefined };
   services: Pick<Services, "manager">;
   templates: Templates;
+  accounts: Accounts;
   uploads: Uploads;
   caller: Caller;
   log: (message: string) => void;
-  /** told which step begins: "base", its number, "finalize" */
+  /** called when a step starts: "base", its number, or "finalize" */
   at: (step: string) => void;
 };
 
-/** Returns the tag of the new snapshot, which nobody knows yet */
-export async function build(parts: Parts): Promise<string> {
-  const { recipe, services, caller, log, at } = parts;
-  const { manager } = services;
-  await using stack = new AsyncDisposableStack();
+export async function jobOf(parts: Parts): Promise<Job<undefined>> {
+  const { recipe, template, tag, at } = parts;
   at("base");
-  const base = await baseOf(parts, stack);
   const env = Object.assign(
     {},
     ...recipe.steps.filter(({ type }) => type.toUpperCase() === "ENV").map(({ args }) => envOf(args)),
-  ) as object;
-  const request = { snapshot_tag: base, n: 1, per_item: false, env: { ...env }, network: { mode: "open" as const }, ttl_secs: null };
-  const [sandbox] = await manager.sandboxes.create(request, caller);
-  if (!sandbox) throw new ForkdError("FORK_FAILED", `Cannot begin with ${base}: there is no sandbox.`);
-  stack.defer(async () => manager.sandboxes.remove(sandbox.id, caller));
-  const work = { ...parts, sandbox: sandbox.id };
-  await runCommand(ADD_USER, { user: "root", workdir: "/", env: {} }, work);
+  ) as Record<string, string>;
+  const start = await startOf(parts, env);
+  let key = keyAfter(typeof start === "string" ? firstKey({ snapshot: start, env, network: OPEN }) : start.key, { user: DEFAULT_USER });
+  const layers: Layer[] = [
+    { key, title: `USER ${DEFAULT_USER}`, work: async (guest) => addUser(DEFAULT_USER, { ...parts, sandbox: guest.id }, { sudo: true }) },
+  ];
+  let forced: number | undefined = recipe.force ? 0 : undefined;
   let place: Place = { user: DEFAULT_USER, workdir: `/home/${DEFAULT_USER}`, env: {} };
+  const offset = typeof start === "string" ? 0 : 1;
   for (const [index, step] of recipe.steps.entries()) {
-    at(String(index + 1));
-    log(`[${index + 1}/${recipe.steps.length}] ${step.type} ${step.args.join(" ")}`.trimEnd());
-    place = await doStep(step, place, work);
+    const { type, args, filesHash } = step;
+    const content = filesHash === undefined ? undefined : await parts.uploads.digest(template, filesHash);
+    key = keyAfter(key, { template: type, args, content });
+    if (step.force) forced ??= offset + layers.length;
+    const before = place;
+    place = placeAfter(step, place);
+    if (!changesGuest(step)) continue;
+    const work: Layer["work"] = async (guest) => {
+      at(String(index + 1));
+      await doStep(step, before, { ...parts, sandbox: guest.id });
+    };
+    layers.push({ key, title: `${type} ${args.join(" ")}`.trimEnd(), work });
   }
-  at("finalize");
-  await start(recipe, place, work);
-  const metadata = { [USER_KEY]: place.user, [WORKDIR_KEY]: place.workdir };
-  const { info } = await manager.branches.branch(sandbox.id, { wait: true, metadata }, caller);
-  return info.tag;
+  const last = place;
+  return {
+    recipe: template,
+    tag,
+    start,
+    layers,
+    key: keyAfter(key, { start: recipe.startCmd, ready: recipe.readyCmd, place }),
+    env,
+    network: OPEN,
+    networkOfForks: OPEN,
+    metadata: { [USER_KEY]: place.user, [WORKDIR_KEY]: place.workdir },
+    ...(forced === undefined ? {} : { reusable: forced }),
+    finish: async (guest) => {
+      at("finalize");
+      await startProgram(recipe, last, { ...parts, sandbox: guest.id });
+    },
+    verify: async () => undefined,
+  };
 }
 
-/** A template as it is, or an image that is booted first */
-async function baseOf(parts: Parts, stack: AsyncDisposableStack): Promise<string> {
+/** Snapshot id of the base template, or an image to boot */
+async function startOf(parts: Parts, env: Record<string, string>): Promise<string | Boot> {
   const { recipe, services, templates, caller, log, shape } = parts;
   const { fromImage, fromTemplate } = recipe;
   if (fromImage === undefined) {
     if (shape.memoryMiB !== undefined || shape.vcpus !== undefined)
-      log("CPUs and memory are those of the template that it begins with: a snapshot keeps its machine.");
-    return (await templates.find(fromTemplate ?? "base", caller)).tag;
+      log("CPUs and memory are those of the template that it is built on: a snapshot keeps its machine.");
+    return (await templates.find(fromTemplate ?? "base", caller)).id;
   }
   const image = await imageOf(parts, fromImage);
-  const tag = newId("br");
-  log(`Booting ${fromImage}`);
-  const request = { tag, image, memory_mib: shape.memoryMiB ?? MEMORY_MIB, vcpus: shape.vcpus ?? 1, warm_up: {} };
-  await services.manager.snapshots.create(request, caller);
-  stack.defer(async () => services.manager.snapshots.remove(tag, { force: true, cascade: undefined }, caller));
-  return tag;
+  const machine = { memory_mib: shape.memoryMiB ?? MEMORY_MIB, vcpus: shape.vcpus ?? 1 };
+  return {
+    key: firstKey({ image, machine, env, network: OPEN }),
+    title: `FROM ${fromImage}`,
+    work: async ({ tag, metadata }) =>
+      void (await services.manager.snapshots.create({ tag, image, ...machine, metadata, warm_up: {} }, caller)),
+  };
 }
 
-/** A stored image of that name, else one of a registry */
+/** Id of the stored image with that name; otherwise pulls it from a registry */
 async function imageOf({ services, caller, recipe, log }: Parts, name: string): Promise<string> {
   const { images } = services.manager;
   try {
@@ -100,8 +126,8 @@ async function imageOf({ services, caller, recipe, log }: Parts, name: string): 
 
 type Started = Parts & { sandbox: string };
 
-/** What the template is to have running; it is in the snapshot as it is */
-async function start({ startCmd, readyCmd }: Recipe, place: Place, work: Started): Promise<void> {
+/** Starts the template's start command and waits until the ready command succeeds */
+async function startProgram({ startCmd, readyCmd }: Recipe, place: Place, work: Started): Promise<void> {
   const { services, sandbox, caller, log } = work;
   const { user, workdir: cwd, env } = place;
   if (startCmd) {
@@ -114,7 +140,11 @@ async function start({ startCmd, readyCmd }: Recipe, place: Place, work: Started
   const deadline = Date.now() + READY_WITHIN_MS;
   for (;;) {
     const request = { args: ["/bin/bash", "-l", "-c", readyCmd], user, cwd, env, timeout_secs: READY_WITHIN_MS / 1000 };
-    const { exit_code: code } = await services.manager.inside.exec(sandbox, { ...request, encoding: "utf8", max_output_bytes: 0 }, caller);
+    const { exit_code: code } = await services.manager.execution.exec(
+      sandbox,
+      { ...request, encoding: "utf8", max_output_bytes: 0 },
+      caller,
+    );
     if (code === 0) return;
     if (Date.now() > deadline) throw new ForkdError("WARMUP_FAILED", `The template did not become ready: ${readyCmd}`);
     await sleep(READY_EVERY_MS, undefined, { signal: caller.signal });

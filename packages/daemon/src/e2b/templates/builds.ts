@@ -1,11 +1,13 @@
-// The builds of templates that are asked for, under way and done: what they said, and how they ended.
+// Template builds with status, logs and results.
 
 import { randomUUID } from "node:crypto";
-import { ForkdError, messageOf } from "../../errors.ts";
-import { build, type Recipe } from "./build.ts";
+import { ForkdError, messageOf } from "@forkd/runtime/errors";
+import { jobOf, type Recipe } from "./build.ts";
 import { tagOf, type Templates } from "./templates.ts";
-import type { Services } from "../../http/services.ts";
-import type { Caller } from "../../manager/caller.ts";
+import type { Services } from "../../dispatch/services.ts";
+import type { Caller } from "../../service/caller.ts";
+import type { Accounts } from "../envd/accounts.ts";
+import type { ProgressEvent } from "@forkd/runtime/util/progress";
 import type { Uploads } from "./uploads.ts";
 
 const MAX_BUILDS = 100;
@@ -27,24 +29,27 @@ type Build = {
   reason: { message: string; step: string } | null;
 };
 
-type Needs = Pick<Services, "manager" | "daemon" | "log">;
+type Needs = Pick<Services, "manager" | "recipes" | "daemon" | "log">;
+type Parts = { templates: Templates; accounts: Accounts; uploads: Uploads };
 
 export class Builds {
   readonly #services: Needs;
   readonly #templates: Templates;
+  readonly #accounts: Accounts;
   readonly uploads: Uploads;
   readonly #all = new Map<string, Build>();
 
-  constructor(services: Needs, templates: Templates, uploads: Uploads) {
+  constructor(services: Needs, { templates, accounts, uploads }: Parts) {
     this.#services = services;
     this.#templates = templates;
+    this.#accounts = accounts;
     this.uploads = uploads;
   }
 
   request(template: string, tags: string[], shape: Build["shape"]): Build {
     const made: Build = { id: randomUUID(), template, tags, shape, status: "waiting", step: "base", entries: [], reason: null };
     this.#all.set(made.id, made);
-    // the oldest that is over
+    // evict the oldest finished build
     const [over] = [...this.#all.values()].filter(({ status }) => status === "ready" || status === "error");
     if (this.#all.size > MAX_BUILDS && over) this.#all.delete(over.id);
     return made;
@@ -57,7 +62,7 @@ export class Builds {
     void this.#run(made, recipe, caller);
   }
 
-  /** The log from an entry on, in pages: an empty one is the end */
+  /** Build status with one page of the log; an empty page is the end */
   status(template: string, id: string, offset: number): object {
     const made = this.#get(template, id);
     const logEntries = made.entries.slice(offset, offset + PAGE);
@@ -66,29 +71,37 @@ export class Builds {
   }
 
   async #run(made: Build, recipe: Recipe, asked: Caller): Promise<void> {
-    const { manager, daemon, log } = this.#services;
+    const { manager, recipes, daemon, log } = this.#services;
     const note = (message: string, level: LogEntry["level"] = "info"): void => {
       if (made.entries.length >= MAX_ENTRIES) return;
       made.entries.push({ timestamp: new Date().toISOString(), level, message: message.slice(0, MAX_MESSAGE), step: made.step });
     };
-    // whoever asked may go away: it is theirs, and goes on
-    const caller: Caller = { ...asked, signal: daemon.stopping, progress: ({ step }) => note(step) };
+    const progress = ({ step, ms, cached }: ProgressEvent): void => {
+      if (cached) note(`CACHED ${step}`);
+      else if (ms === undefined) note(step);
+    };
+    // the build continues after the client's request ends
+    const caller: Caller = { ...asked, signal: daemon.stopping, progress };
     const at = (step: string): void => void (made.step = step);
     const { template, shape } = made;
+    const [first = "", ...others] = made.tags.map((tag) => tagOf(`${template}:${tag}`));
     const parts = {
       template,
+      tag: first,
       recipe,
       shape,
       services: { manager },
       templates: this.#templates,
+      accounts: this.#accounts,
       uploads: this.uploads,
       caller,
       log: note,
       at,
     };
     try {
-      const fresh = await build(parts);
-      await this.#name(made, fresh, caller);
+      const { snapshot } = await recipes.run(await jobOf(parts), caller);
+      // a snapshot has one tag; each further tag is a copy
+      for (const tag of others) await this.#templates.copy(snapshot, tag, caller);
       made.status = "ready";
     } catch (error) {
       const message = messageOf(error);
@@ -97,14 +110,6 @@ export class Builds {
       made.status = "error";
       log.warn({ err: error, template: made.template, build: made.id }, "a template could not be built");
     }
-  }
-
-  /** A snapshot has one tag: the first is a name, every other one a copy */
-  async #name(made: Build, fresh: string, caller: Caller): Promise<void> {
-    const [first = "", ...others] = made.tags.map((tag) => tagOf(`${made.template}:${tag}`));
-    await this.#templates.free(first, caller);
-    const named = await this.#services.manager.snapshots.update(fresh, { tag: first }, caller);
-    for (const tag of others) await this.#templates.copy(named, tag, caller);
   }
 
   #get(template: string, id: string): Build {

@@ -1,13 +1,15 @@
-// The steps of a template, done one after the other in a sandbox.
+// Template build steps, executed in the sandbox that becomes the snapshot.
 
 import { posix } from "node:path";
-import { ForkdError } from "../../errors.ts";
-import type { StartProcess } from "../../api/process.ts";
-import type { Services } from "../../http/services.ts";
-import type { Caller } from "../../manager/caller.ts";
+import { ForkdError } from "@forkd/runtime/errors";
+import type { ProcessExit, StartProcess } from "../../api/process.ts";
+import type { Services } from "../../dispatch/services.ts";
+import type { Caller } from "../../service/caller.ts";
+import { statusOf } from "../envd/process-events.ts";
+import type { Accounts } from "../envd/accounts.ts";
 import type { Uploads } from "./uploads.ts";
 
-/** As Docker does it: a file goes to a name or into a folder, of a folder the content goes into a folder */
+/** Docker's COPY semantics: a file is copied to a name or into a folder; of a folder, the contents are copied */
 const COPY_SCRIPT = `set -e
 IFS=
 from=$1 src=$2 dest=$3 owner=$4 mode=$5
@@ -41,58 +43,101 @@ while IFS= read -r made; do
 done < "$mark"
 rm -rf "$from" "$mark"`;
 
-export type Step = { type: string; args: string[]; filesHash?: string | undefined };
+/** useradd is Debian's, `adduser -D` is BusyBox's. Grants sudo only if the guest has it */
+const ADD_USER = `id -u "$1" >/dev/null 2>&1 || useradd -m -s /bin/bash "$1" 2>/dev/null || adduser -D -s /bin/bash "$1" || exit
+[ "$2" = yes ] && [ -d /etc/sudoers.d ] || exit 0
+grep -qs "^$1 " /etc/sudoers.d/e2b || echo "$1 ALL=(ALL:ALL) NOPASSWD: ALL" >> /etc/sudoers.d/e2b
+chmod 440 /etc/sudoers.d/e2b`;
 
-/** What later steps go on from, and commands in sandboxes of the template */
+export type Step = { type: string; args: string[]; filesHash?: string | undefined; force?: boolean | undefined };
+
+/** User, folder and environment of the next step; after the last step, the defaults of the template's sandboxes */
 export type Place = { user: string; workdir: string; env: Record<string, string> };
 
 type Work = {
   sandbox: string;
   template: string;
   services: Pick<Services, "manager">;
+  accounts: Accounts;
   uploads: Uploads;
   caller: Caller;
   log: (message: string) => void;
 };
 
-export async function doStep(step: Step, place: Place, work: Work): Promise<Place> {
+/** Place of the steps after this one */
+export function placeAfter({ type, args }: Step, place: Place): Place {
+  const [first = ""] = args;
+  switch (type.toUpperCase()) {
+    case "ENV":
+      return { ...place, env: { ...place.env, ...envOf(args) } };
+    case "WORKDIR":
+      return { ...place, workdir: posix.resolve(place.workdir, first) };
+    case "USER":
+      return { ...place, user: first };
+    default:
+      return place;
+  }
+}
+
+/** Whether the step changes the guest, or only the place of later steps */
+export function changesGuest({ type }: Step): boolean {
+  return type.toUpperCase() !== "ENV";
+}
+
+export async function doStep(step: Step, place: Place, work: Work): Promise<void> {
   const { type, args } = step;
   const [first = "", second = ""] = args;
   switch (type.toUpperCase()) {
     case "RUN":
-      await runCommand(first, { ...place, user: second || place.user }, work);
-      return place;
+      return runCommand(first, { ...place, user: second || place.user }, work);
     case "COPY":
     case "ADD":
-      await copy(step, place, work);
-      return place;
-    case "ENV":
-      return { ...place, env: { ...place.env, ...envOf(args) } };
+      return copy(step, place, work);
     case "WORKDIR": {
-      const workdir = posix.resolve(place.workdir, first);
-      await runProgram({ args: ["mkdir", "-p", "--", workdir], user: "root" }, work);
-      return { ...place, workdir };
+      const { workdir } = placeAfter(step, place);
+      return runProgram({ args: ["mkdir", "-p", "--", workdir], user: "root" }, work, `failed to create workdir '${workdir}'`);
     }
     case "USER":
-      return { ...place, user: first };
+      return addUser(first, work, { sudo: second === "true" });
     default:
-      throw new ForkdError("UNSUPPORTED", `Cannot do the step ${type}: forkd has nothing for it.`);
+      throw new ForkdError("UNSUPPORTED", `Cannot do the step ${type}: forkd does not support it.`);
   }
 }
 
-/** Names and values in turn */
+/** Arguments are alternating names and values */
 export function envOf(args: string[]): Record<string, string> {
   const pairs: [string, string][] = [];
   for (let at = 0; at + 1 < args.length; at += 2) pairs.push([args[at] ?? "", args[at + 1] ?? ""]);
   return Object.fromEntries(pairs);
 }
 
-export async function runCommand(command: string, { user, workdir, env }: Place, work: Work): Promise<void> {
-  await runProgram({ args: ["/bin/bash", "-l", "-c", command], user, cwd: workdir, env }, work);
+async function runCommand(command: string, { user, workdir, env }: Place, work: Work): Promise<void> {
+  const start = { args: ["/bin/bash", "-l", "-c", command], user, cwd: workdir, env };
+  await runProgram(start, work, `failed to run command '${command}'`);
 }
 
-/** Rejects when it fails; what it prints is the build's log */
-async function runProgram(start: Pick<StartProcess, "args" | "user" | "cwd" | "env">, work: Work): Promise<void> {
+/** Creates the user if it does not exist, as E2B does */
+export async function addUser(name: string, work: Work, opts: { sudo: boolean }): Promise<void> {
+  const args = ["/bin/sh", "-c", ADD_USER, "adduser", name, opts.sudo ? "yes" : "no"];
+  await runProgram({ args, user: "root" }, work, `failed to create user '${name}'`);
+}
+
+type Start = Pick<StartProcess, "args" | "cwd" | "env"> & { user: string };
+
+/** Rejects with the message of E2B's builder, which clients compare. The output goes to the build log */
+async function runProgram(start: Start, work: Work, failed: string): Promise<void> {
+  try {
+    await work.accounts.find({ id: work.sandbox, metadata: {} }, start.user, work.caller);
+    const exit = await outcomeOf(start, work);
+    if (exit.exit_code !== 0) throw new ForkdError("WARMUP_FAILED", statusOf(exit));
+  } catch (error) {
+    if (!(error instanceof ForkdError)) throw error;
+    const why = error.code === "UNAUTHORIZED" ? `command failed: unauthenticated: ${error.message}` : error.message;
+    throw new ForkdError("WARMUP_FAILED", `${failed}: ${why}`, { cause: error });
+  }
+}
+
+async function outcomeOf(start: Start, work: Work): Promise<ProcessExit> {
   const { manager } = work.services;
   const process = await manager.processes.startWatched(work.sandbox, { ...start, stdin: false }, work.caller);
   const rest = { stdout: "", stderr: "" };
@@ -100,18 +145,17 @@ async function runProgram(start: Pick<StartProcess, "args" | "user" | "cwd" | "e
     for await (const event of process) {
       if (event.type === "exit") {
         for (const line of [rest.stdout, rest.stderr]) if (line !== "") work.log(line);
-        const { exit_code: code, signal } = event.exit;
-        if (code !== 0)
-          throw new ForkdError("WARMUP_FAILED", `The command ended with ${signal ?? `exit status ${code}`}: ${start.args.at(-1)}`);
-      } else if (event.type === "data") {
-        const lines = (rest[event.channel] + event.bytes.toString()).split("\n");
-        rest[event.channel] = lines.pop() ?? "";
-        for (const line of lines) work.log(line);
+        return event.exit;
       }
+      if (event.type !== "data") continue;
+      const lines = (rest[event.channel] + event.bytes.toString()).split("\n");
+      rest[event.channel] = lines.pop() ?? "";
+      for (const line of lines) work.log(line);
     }
   } finally {
     process.close();
   }
+  throw new ForkdError("WARMUP_FAILED", "its exit code was not reported");
 }
 
 async function copy({ args, filesHash }: Step, place: Place, work: Work): Promise<void> {
@@ -122,5 +166,6 @@ async function copy({ args, filesHash }: Step, place: Place, work: Work): Promis
   await work.services.manager.files.unpack(work.sandbox, { path: from }, archive, work.caller);
   const to = posix.resolve(place.workdir, dest) + (dest.endsWith("/") ? "/" : "");
   const owner = `${user || place.user}:`;
-  await runProgram({ args: ["/bin/sh", "-c", COPY_SCRIPT, "copy", from, posix.normalize(src), to, owner, mode], user: "root" }, work);
+  const script = ["/bin/sh", "-c", COPY_SCRIPT, "copy", from, posix.normalize(src), to, owner, mode];
+  await runProgram({ args: script, user: "root" }, work, `failed to copy '${src}' to '${dest}'`);
 }

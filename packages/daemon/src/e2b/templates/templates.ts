@@ -1,29 +1,32 @@
-// Templates are snapshots with a tag. Those that every E2B has are made on first use, once for all who ask meanwhile.
+// Templates: tagged snapshots. E2B's own are built from recipes on first use; concurrent requests share the build.
 
-import { ForkdError } from "../../errors.ts";
-import { checkName } from "../../util/name.ts";
-import { BUILT_IN } from "./built-in.ts";
+import { ForkdError } from "@forkd/runtime/errors";
+import { isReservedTag, type ReservedTag } from "../../service/reserved-tags.ts";
+import { checkName } from "@forkd/runtime/util/name";
 import type { SnapshotInfo } from "../../api/snapshot.ts";
-import type { Services } from "../../http/services.ts";
-import type { Caller } from "../../manager/caller.ts";
-import type { Progress } from "../../util/progress.ts";
+import type { Services } from "../../dispatch/services.ts";
+import type { Caller } from "../../service/caller.ts";
+import type { Progress } from "@forkd/runtime/util/progress";
 
-type Needs = Pick<Services, "manager" | "log" | "daemon">;
+/** Recipes of E2B's own templates, by tag */
+export const TEMPLATE_RECIPES: Record<ReservedTag, string> = { base: "e2b-base", "code-interpreter-v1": "e2b-code-interpreter" };
+
+type Needs = Pick<Services, "manager" | "recipes" | "log" | "daemon">;
 
 export class Templates {
   readonly #services: Needs;
-  /** by tag */
+  /** builds in progress, by tag */
   readonly #making = new Map<string, Promise<void>>();
 
   constructor(services: Needs) {
     this.#services = services;
   }
 
-  /** The snapshot that a template's id means; made now where it is one of those everybody has. Throws NOT_FOUND */
+  /** Snapshot of a template id. Builds a missing template of E2B's own. Throws NOT_FOUND */
   async find(templateId: string, caller: Pick<Caller, "requestId">): Promise<SnapshotInfo> {
     const tag = tagOf(templateId);
     const { snapshots } = this.#services.manager;
-    if (!Object.hasOwn(BUILT_IN, tag)) return snapshots.get(tag);
+    if (!isReservedTag(tag)) return snapshots.get(tag);
     const known = await this.#ready(tag);
     if (known) return known;
     let making = this.#making.get(tag);
@@ -35,24 +38,22 @@ export class Templates {
     return snapshots.get(tag);
   }
 
-  async #make(tag: string, { requestId }: Pick<Caller, "requestId">): Promise<void> {
-    const { manager, log, daemon } = this.#services;
-    const recipe = BUILT_IN[tag];
-    if (!recipe) return;
-    // nobody's request: whoever asked first may go away
-    const caller = { principal: "local", isAdmin: true, maxSandboxes: null, requestId, signal: daemon.stopping };
+  async #make(tag: ReservedTag, { requestId }: Pick<Caller, "requestId">): Promise<void> {
+    const { recipes, log, daemon } = this.#services;
+    const recipe = TEMPLATE_RECIPES[tag];
     let last = "";
     const progress: Progress = ({ step }) => {
-      if (step !== last) log.info({ template: tag, step }, "a template is being made");
+      if (step !== last) log.info({ template: tag, step }, "a template is being built");
       last = step;
     };
-    log.info({ template: tag, image: recipe.image.name }, "the template is not there yet and is made");
-    const image = await manager.images.create(recipe.image, { ...caller, progress });
-    await manager.snapshots.create({ ...recipe.snapshot, tag, image: image.names[0] ?? image.id }, { ...caller, progress });
+    // not the request's signal: other requests may wait for the same build
+    const caller = { principal: "local", isAdmin: true, maxSandboxes: null, requestId, signal: daemon.stopping, progress };
+    log.info({ template: tag, recipe }, "the template is missing and is built");
+    await recipes.buildIncluded(recipe, caller);
     log.info({ template: tag }, "the template is ready");
   }
 
-  /** Gives a snapshot another tag beside its own: as a copy, since it has one only, and in place of what had that tag */
+  /** Gives a snapshot a second tag by copying it, because a snapshot has one tag. Replaces the tag's old snapshot */
   async copy(from: SnapshotInfo, to: string, caller: Caller): Promise<void> {
     const { snapshots } = this.#services.manager;
     await this.free(to, caller);
@@ -60,7 +61,7 @@ export class Templates {
     await snapshots.update(to, { metadata: from.metadata }, caller);
   }
 
-  /** What sandboxes still need of what had it stays as long as they do */
+  /** Removes the snapshot that has the tag; its data is kept while sandboxes use it */
   async free(tag: string, caller: Caller): Promise<void> {
     if (await this.exists(tag)) await this.#services.manager.snapshots.remove(tag, { force: true, cascade: undefined }, caller);
   }
@@ -80,8 +81,16 @@ export class Templates {
   }
 }
 
-/** `team/name:tag` is the snapshot `name.tag`; without a tag, or with the usual one, it is `name` */
+/** `team/name:tag` is the snapshot `name.tag`; without a tag, or with the default tag, `name` */
 export function tagOf(templateId: string): string {
-  const [name = "", tag = "default"] = templateId.slice(templateId.lastIndexOf("/") + 1).split(":");
+  const { name, tag } = partsOf(templateId);
   return checkName("Template", tag === "default" || tag === "latest" ? name : `${name}.${tag}`);
+}
+
+/** Throws BAD_NAME for `:tag`, `name:` and `a:b:c`, which would map to the snapshots `.tag`, `name.` and `a.b` */
+export function partsOf(templateId: string): { name: string; tag: string } {
+  const [name = "", tag = "default", ...more] = templateId.slice(templateId.lastIndexOf("/") + 1).split(":");
+  if (name === "" || tag === "" || more.length > 0)
+    throw new ForkdError("BAD_NAME", `Template ${JSON.stringify(templateId)} is not a valid name: it must be NAME or NAME:TAG.`);
+  return { name, tag };
 }

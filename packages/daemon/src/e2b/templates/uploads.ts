@@ -1,19 +1,28 @@
-// Files that the steps of a template copy: sent before the build, kept for the next one.
+// Uploaded template files: received before a build, cached for later builds.
 
 import { createHash, randomBytes } from "node:crypto";
 import { createReadStream } from "node:fs";
 import { access, mkdir, open, readdir, rename, rm, stat, utimes, writeFile } from "node:fs/promises";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { createGunzip } from "node:zlib";
-import { ForkdError } from "../../errors.ts";
+import { ForkdError } from "@forkd/runtime/errors";
+import { syncPath } from "@forkd/runtime/util/sync-path";
 
 const MAX_BYTES = 8 * 1024 * 1024 * 1024;
-/** What no build used for so long is sent again */
+/** Files unused for this time are removed */
 const KEEP_MS = 7 * 24 * 3_600_000;
+/** Total limit; the least recently used files are removed first */
+const MAX_FILES = 256;
+const MAX_KEPT_BYTES = 32 * 1024 * 1024 * 1024;
+/** Parallel uploads: each can use MAX_BYTES */
+const MAX_AT_ONCE = 4;
+/** Name of an incomplete file */
+const TEMPORARY = /\.tmp$/;
 const GZIP_MAGIC = Buffer.from([0x1f, 0x8b]);
 
 export class Uploads {
   readonly #folder: string;
+  #receiving = 0;
 
   constructor(folder: string) {
     this.#folder = folder;
@@ -29,22 +38,36 @@ export class Uploads {
     }
   }
 
-  /** Is there whole or not at all */
+  /** Atomic: the file appears complete or not at all */
   async write(template: string, hash: string, content: AsyncIterable<Uint8Array>): Promise<void> {
-    await mkdir(this.#folder, { recursive: true, mode: 0o700 });
-    await this.#prune();
+    if (this.#receiving >= MAX_AT_ONCE)
+      throw new ForkdError("BUSY", `Cannot take the files of a step: ${MAX_AT_ONCE} others are being received.`);
+    this.#receiving++;
     const path = this.#path(template, hash);
     const temporary = `${path}.${randomBytes(8).toString("hex")}.tmp`;
     try {
-      // not a stream: one that breaks off early can still make the file after it was removed
-      await writeFile(temporary, bounded(content), { mode: 0o600, flag: "wx" });
+      const isNew = (await mkdir(this.#folder, { recursive: true, mode: 0o700 })) !== undefined;
+      if (isNew) await syncPath(dirname(this.#folder));
+      // not a write stream: one that is destroyed early can still create the file after its removal
+      await writeFile(temporary, bounded(content), { mode: 0o600, flag: "wx", flush: true });
       await rename(temporary, path);
+      // sync before the response: the client sends a file only once, so a power failure must not lose it
+      await syncPath(this.#folder);
+      await this.#prune();
     } finally {
+      this.#receiving--;
       await rm(temporary, { force: true });
     }
   }
 
-  /** The archive, unpacked where it is packed */
+  /** Digest of the archive. The client's hash is only its name: two clients can use one hash for different files */
+  async digest(template: string, hash: string): Promise<string> {
+    const content = createHash("sha256");
+    for await (const chunk of await this.read(template, hash)) content.update(chunk);
+    return content.digest("hex");
+  }
+
+  /** The archive, decompressed if necessary */
   async read(template: string, hash: string): Promise<AsyncIterable<Uint8Array>> {
     const path = this.#path(template, hash);
     if (!(await this.has(template, hash))) throw new ForkdError("NOT_FOUND", `The files of a step were not sent: ${hash}.`);
@@ -57,21 +80,34 @@ export class Uploads {
     return file.pipe(unpacked);
   }
 
-  /** Names come from clients: none becomes a path as it is */
+  /** Hashes the client's names, which could otherwise contain path separators */
   #path(template: string, hash: string): string {
     return join(this.#folder, createHash("sha256").update(`${template}\0${hash}`).digest("hex"));
   }
 
   async #prune(): Promise<void> {
-    for (const name of await readdir(this.#folder)) {
-      const path = join(this.#folder, name);
-      const { mtimeMs } = await stat(path).catch((error: NodeJS.ErrnoException) => {
-        // another upload was faster
-        if (error.code !== "ENOENT") throw error;
-        return { mtimeMs: Infinity };
-      });
-      if (Date.now() - mtimeMs > KEEP_MS) await rm(path, { force: true });
+    const found = await Promise.all((await readdir(this.#folder)).map(async (name) => fileAt(join(this.#folder, name))));
+    let files = 0;
+    let bytes = 0;
+    for (const { path, mtimeMs, size } of found.flatMap((file) => file ?? []).toSorted((a, b) => b.mtimeMs - a.mtimeMs)) {
+      const isOld = Date.now() - mtimeMs > KEEP_MS;
+      // skip active uploads, which have their own limit; an old temporary file is a leftover of an earlier daemon
+      if (TEMPORARY.test(path) && !isOld) continue;
+      files++;
+      bytes += size;
+      if (isOld || files > MAX_FILES || bytes > MAX_KEPT_BYTES) await rm(path, { force: true });
     }
+  }
+}
+
+async function fileAt(path: string): Promise<{ path: string; mtimeMs: number; size: number } | undefined> {
+  try {
+    const { mtimeMs, size } = await stat(path);
+    return { path, mtimeMs, size };
+  } catch (error) {
+    // a concurrent upload removed the file
+    if ((error as NodeJS.ErrnoException).code === "ENOENT") return undefined;
+    throw error;
   }
 }
 

@@ -1,7 +1,0 @@
-// The name under which a pulled image is stored.
-
-/** example.org/owner/python:3.13-slim@sha256:… is python-3.13-slim */
-export function imageNameOf(reference: string): string {
-  const [withoutDigest = ""] = reference.split("@");
-  return withoutDigest.slice(withoutDigest.lastIndexOf("/") + 1).replace(":", "-");
-}

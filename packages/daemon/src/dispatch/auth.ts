@@ -1,0 +1,52 @@
+// Authentication and scopes.
+
+import { ForkdError } from "@forkd/runtime/errors";
+import type { Scope } from "../api/common.ts";
+import type { Identity, Tokens } from "../store/tokens.ts";
+import type { AuthFailures } from "./auth-failures.ts";
+
+const LOCAL: Identity = Object.freeze({ name: "local", scope: "admin", maxSandboxes: null });
+const RANK: Record<Scope, number> = { read: 0, exec: 1, admin: 2 };
+
+/** `unix`: needs no token, because the mode of the socket file controls access */
+export type TransportKind = "unix" | "tcp";
+
+/** `place`: key of a separate failure counter */
+export type Credentials = { kind: TransportKind; remote: string; token: string | undefined; place?: string | undefined };
+
+/** Bearer token of an Authorization header */
+export function bearerOf(authorization: string | undefined): string | undefined {
+  return /^bearer +(\S+) *$/i.exec(authorization ?? "")?.[1];
+}
+
+export function authenticate(given: Credentials, against: { tokens: Tokens; failures: AuthFailures }): Identity {
+  if (given.kind === "unix") return LOCAL;
+  refuseBlocked(given.remote, against.failures, given.place);
+  if (given.token === undefined) throw new ForkdError("UNAUTHORIZED", "Cannot serve this: a bearer token is required.");
+  const identity = against.tokens.find(given.token);
+  if (identity) return identity;
+  against.failures.add(given.remote, given.place);
+  throw new ForkdError("UNAUTHORIZED", "Cannot serve this: the token is not known.");
+}
+
+/** Throws RATE_LIMITED if too many wrong tokens came from the address */
+export function refuseBlocked(remote: string, failures: AuthFailures, place?: string): void {
+  const blockedMs = failures.blockedMs(remote, place);
+  if (blockedMs === 0) return;
+  throw new ForkdError("RATE_LIMITED", `Cannot check the token: too many wrong tokens were sent from ${remote}.`, {
+    details: { retry_after_secs: Math.ceil(blockedMs / 1000) },
+  });
+}
+
+export function allows({ scope }: Identity, needed: Scope): boolean {
+  return allowsScope(scope, needed);
+}
+
+export function allowsScope(scope: Scope, needed: Scope): boolean {
+  return RANK[scope] >= RANK[needed];
+}
+
+export function authorize(identity: Identity, needed: Scope): void {
+  if (allows(identity, needed)) return;
+  throw new ForkdError("FORBIDDEN", `Cannot do this: it needs the scope ${needed}, and token ${identity.name} has ${identity.scope}.`);
+}

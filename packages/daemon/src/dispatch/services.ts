@@ -1,0 +1,53 @@
+// Dependencies shared by the front ends: manager, tokens, limits, metrics and logs.
+
+import type { ResolvedConfig } from "../config.ts";
+import type { ManagerApi } from "../service/manager.ts";
+import type { Recipes } from "../recipe/recipes.ts";
+import type { AuditLog } from "../observe/audit.ts";
+import type { Logger } from "../observe/log.ts";
+import type { Metrics } from "../observe/metrics.ts";
+import type { AccessTokens } from "../store/access-tokens.ts";
+import type { Previews } from "../store/previews.ts";
+import type { Tokens } from "../store/tokens.ts";
+import type { UiSessions } from "../store/ui-sessions.ts";
+import type { Limits } from "../streams/limits.ts";
+import type { AuthFailures } from "./auth-failures.ts";
+import type { InFlight } from "./in-flight.ts";
+
+/** Facts about the daemon, and its stop functions */
+export type DaemonApi = {
+  version: string;
+  /** the store it serves; a client may send the id in `x-forkd-store` as a check */
+  store: { id: string; home: string };
+  socket: string;
+  /** HOST:PORT of the TCP listener, null without TCP */
+  bind: string | null;
+  tls: boolean;
+  startedAtMs: number;
+  /** aborted when the daemon stops accepting work */
+  stopping: AbortSignal;
+  /** HOST:PORT for browsers; a daemon without TCP starts to listen on the loopback interface */
+  listenForBrowsers(): Promise<string>;
+  /** starts the shutdown; requests in progress complete first */
+  stop(opts: { killSandboxes: boolean }): void;
+  /** Same, but throws IN_USE while sandboxes exist or other requests (not the one with signal `own`) are in progress */
+  stopIfIdle(opts: { killSandboxes: boolean }, own: AbortSignal): void;
+};
+
+export type Services = {
+  manager: ManagerApi;
+  recipes: Pick<Recipes, keyof Recipes>;
+  daemon: DaemonApi;
+  config: ResolvedConfig;
+  metrics: Metrics;
+  tokens: Tokens;
+  previews: Previews;
+  uiSessions: UiSessions;
+  /** access tokens of E2B's protocol */
+  accessTokens: AccessTokens;
+  failures: AuthFailures;
+  inFlight: InFlight;
+  audit: AuditLog | null;
+  log: Logger;
+  limits: Limits;
+};

@@ -1,0 +1,73 @@
+// REST handlers: the daemon itself.
+
+import { buildOpenapi } from "../../api/openapi.ts";
+import { ForkdError } from "@forkd/runtime/errors";
+import { openEvents } from "../events.ts";
+import { originOf } from "../../dispatch/proxy-domain.ts";
+import type { daemonRoutes } from "../../api/daemon.ts";
+import type { Handlers } from "../handler.ts";
+
+let openapi: { openapi: string } | undefined;
+
+export const daemonHandlers: Pick<Handlers, keyof typeof daemonRoutes> = {
+  getHealth: () => ({ status: 200, body: { ok: true } }),
+
+  getReadiness: (_input, { services }) => {
+    const reason = services.daemon.stopping.aborted ? "stopping" : null;
+    return { status: reason === null ? 200 : 503, body: { ready: reason === null, reason } };
+  },
+
+  getVersion: (_input, { services }) => ({ status: 200, body: { version: services.daemon.version, api: "v1" } }),
+
+  getMetrics: async (_input, { services: { metrics } }) => {
+    return { status: 200, body: await metrics.text(), headers: { "content-type": metrics.contentType } };
+  },
+
+  getOpenapi: () => {
+    openapi ??= buildOpenapi() as { openapi: string };
+    return { status: 200, body: openapi };
+  },
+
+  getStatus: async (_input, { services }) => {
+    const { socket, bind, tls, startedAtMs } = services.daemon;
+    const own = { socket, bind, tls, proxy_url: originOf(services), pid: process.pid };
+    const uptimeSecs = Math.round(Date.now() - startedAtMs) / 1000;
+    return { status: 200, body: { ...(await services.manager.status()), ...own, uptime_secs: uptimeSecs } };
+  },
+
+  getConfig: (_input, { services }) => ({ status: 200, body: services.config.entries }),
+
+  stopDaemon: ({ body }, { services: { daemon }, caller }) => {
+    const opts = { killSandboxes: body.kill_sandboxes };
+    if (body.if_idle) daemon.stopIfIdle(opts, caller.signal);
+    else daemon.stop(opts);
+    return { status: 202 };
+  },
+
+  collectGarbage: async ({ body }, { services }) => ({ status: 200, body: await services.manager.gc({ dryRun: body.dry_run }) }),
+
+  getEvents: ({ query }, { services, headers, caller: { signal } }) => ({
+    status: 200,
+    body: openEvents({ query, lastEventId: headers["last-event-id"], signal }, services),
+    headers: { "content-type": "text/event-stream", "cache-control": "no-store" },
+    flush: true,
+  }),
+
+  getTree: async (_input, { services }) => ({ status: 200, body: await services.manager.tree() }),
+  getStats: async (_input, { services }) => ({ status: 200, body: await services.manager.stats() }),
+
+  getHistory: (_input, { services }) => ({ status: 200, body: services.metrics.history.show() }),
+
+  listTokens: (_input, { services }) => ({ status: 200, body: services.tokens.list() }),
+  createToken: ({ body }, { services }) => ({ status: 201, body: services.tokens.create(body), headers: { "cache-control": "no-store" } }),
+  rotateToken: ({ params }, { services }) => {
+    const body = services.tokens.rotate(params.name);
+    services.inFlight.abortOf(params.name, new ForkdError("UNAUTHORIZED", "Cannot continue: the token was replaced."));
+    return { status: 200, body, headers: { "cache-control": "no-store" } };
+  },
+  deleteToken: ({ params }, { services }) => {
+    services.tokens.revoke(params.name);
+    services.inFlight.abortOf(params.name, new ForkdError("UNAUTHORIZED", "Cannot continue: the token was revoked."));
+    return { status: 204 };
+  },
+};

@@ -1,0 +1,45 @@
+// REST handlers: logins to the dashboard.
+
+import { ForkdError } from "@forkd/runtime/errors";
+import { allowsScope } from "../../dispatch/auth.ts";
+import { isLocal } from "../../service/caller.ts";
+import type { uiRoutes } from "../../api/ui.ts";
+import type { Handlers } from "../handler.ts";
+
+/** Addresses that this machine's browsers reach as forkd.localhost */
+const LOOPBACK = new Set(["127.0.0.1", "[::1]", "localhost", "0.0.0.0", "[::]"]);
+
+export const uiHandlers: Pick<Handlers, keyof typeof uiRoutes> = {
+  createUiLink: async ({ body }, { services, caller, headers }) => {
+    const { daemon, uiSessions } = services;
+    const own = caller.scope ?? "read";
+    const scope = body.scope ?? own;
+    if (caller.session !== undefined)
+      throw new ForkdError("FORBIDDEN", "Cannot make a link: a dashboard cannot extend its own session.", { hint: "Run 'forkd ui'." });
+    if (!allowsScope(own, scope)) throw new ForkdError("FORBIDDEN", `Cannot make a link with the scope ${scope}: the caller has ${own}.`);
+    const scheme = daemon.tls ? "https" : "http";
+    const host = isLocal(caller) ? browserHost(await daemon.listenForBrowsers(), daemon.tls) : headers.host;
+    const { code, expiresAtUnix } = uiSessions.createLink({ principal: caller.principal, scope }, body.session_secs);
+    // in the fragment: browsers send it to no server, and no log or proxy sees it
+    const url = `${scheme}://${host}/ui/#login=${code}`;
+    const made = { url, scope, expires_at_unix: expiresAtUnix, session_secs: body.session_secs };
+    return { status: 201, body: made, headers: { "cache-control": "no-store" } };
+  },
+
+  deleteUiSessions: (_input, { services: { uiSessions, inFlight } }) => {
+    const reason = new ForkdError("UNAUTHORIZED", "Cannot continue: the browser was logged out.");
+    for (const { id } of uiSessions.endAll()) inFlight.abortSession(id, reason);
+    return { status: 204 };
+  },
+};
+
+/**
+ * A name of its own on the loopback interface: browsers send cookies to all ports of a host, and a guest's server may
+ * be on another port of localhost
+ */
+function browserHost(bind: string, isTls: boolean): string {
+  const [, host = "", port = ""] = /^(.*):(\d+)$/.exec(bind) ?? [];
+  if (!LOOPBACK.has(host)) return bind;
+  // a certificate rarely has the name forkd.localhost
+  return `${isTls ? "localhost" : "forkd.localhost"}:${port}`;
+}

@@ -1,8 +1,0 @@
-// QEMU's versions. Patch releases change neither the device state nor the options.
-
-/** Negative, zero or positive, by major and minor number */
-export function compareVersions(a: string, b: string): number {
-  const [aMajor = 0, aMinor = 0] = a.split(".").map(Number);
-  const [bMajor = 0, bMinor = 0] = b.split(".").map(Number);
-  return aMajor - bMajor || aMinor - bMinor;
-}

@@ -1,0 +1,101 @@
+// Test runner: three files at a time, longest first, each with its own store.
+// Usage: scripts/test/main.ts [--all] [--file PART]... [--name PATTERN] SUITE...   (check, rust, python, unit, e2e,
+// recipes)
+
+import { availableParallelism } from "node:os";
+import { join } from "node:path";
+import { parseArgs } from "node:util";
+import { CACHE, readDurations, longestFirst, writeDurations } from "./durations.ts";
+import { commandJob, fileJobs, ROOT, SUITES } from "./job.ts";
+import { Places } from "./places.ts";
+import { pythonJobs } from "./python.ts";
+import { measureReference } from "./reference.ts";
+import { runJob } from "./run-job.ts";
+import { runAll } from "./schedule.ts";
+import { failedText, failureText, hasFailed, jobLine, skippedText, slowestText, totalText } from "./summary.ts";
+
+import type { Job, Suite } from "./job.ts";
+import type { JobResult } from "./run-job.ts";
+
+const AT_ONCE = 3;
+/** Multiple of the reference after which a job counts as hung */
+const JOB_PATIENCE = 300;
+/** Used in a run without VMs, which does not measure the reference */
+const ASSUMED_REFERENCE_MS = 10_000;
+
+const { values, positionals } = parseArgs({
+  allowPositionals: true,
+  options: { all: { type: "boolean", default: false }, file: { type: "string", multiple: true, default: [] }, name: { type: "string" } },
+});
+process.exitCode = await main();
+
+async function main(): Promise<number> {
+  const started = performance.now();
+  const unknown = positionals.filter((name) => !(SUITES as readonly string[]).includes(name));
+  if (positionals.length === 0 || unknown.length > 0) {
+    console.error(`usage: scripts/test/main.ts [--all] [--file PART]... [--name PATTERN] SUITE...   (${SUITES.join(", ")})`);
+    return 2;
+  }
+  const stop = new AbortController();
+  for (const signal of ["SIGINT", "SIGTERM"] as const) process.once(signal, () => stop.abort());
+
+  const suites = SUITES.filter((suite) => positionals.includes(suite));
+  const jobs = await jobsOf(suites);
+  if (jobs.length === 0) {
+    console.error(`test: no test file of ${suites.join(", ")} has "${values.file.join('" or "')}" in its path`);
+    return 1;
+  }
+  const vms = suites.some((suite) => suite === "e2e" || suite === "recipes");
+  if (vms) console.log("test: preparing the shared image and snapshot");
+  const places = await Places.make({ vms });
+  try {
+    const results: JobResult[] = [];
+    const env: NodeJS.ProcessEnv = { ...process.env, PATH: `${join(ROOT, "node_modules/.bin")}:${process.env["PATH"]}` };
+    // Short test files spend most of their time on type stripping and compilation of shared modules.
+    env["NODE_COMPILE_CACHE"] ??= join(CACHE, "node-tests");
+    if (values.all) env["FORKD_TEST_ALL"] = "1";
+    const referenceMs = vms ? await reference(places) : ASSUMED_REFERENCE_MS;
+    env["FORKD_TEST_REFERENCE_MS"] = String(referenceMs);
+    const opts = { places, env, withinMs: JOB_PATIENCE * referenceMs, namePattern: values.name ?? null, signal: stop.signal };
+    const durations = await readDurations();
+    const run = async (job: Job): Promise<void> => {
+      const result = await runJob(job, opts);
+      results.push(result);
+      if (!hasFailed(result)) durations[job.name] = result.ms;
+      console.log(jobLine(result, results.length, jobs.length));
+      const failure = failureText(result);
+      if (failure !== "") console.log(failure);
+    };
+    await runAll(longestFirst(jobs, durations), run, { atOnce: AT_ONCE, signal: stop.signal });
+    await writeDurations(durations);
+    console.log([slowestText(results), skippedText(results), failedText(results)].filter((text) => text !== "").join("\n"));
+    console.log(totalText(results, performance.now() - started));
+    if (stop.signal.aborted) console.log(`test: stopped; ${jobs.length - results.length} of ${jobs.length} jobs were not begun`);
+    return results.some(hasFailed) || stop.signal.aborted ? 1 : 0;
+  } finally {
+    await places.remove();
+  }
+}
+
+async function jobsOf(suites: readonly Suite[]): Promise<Job[]> {
+  const jobs: Job[] = [];
+  for (const suite of suites) {
+    if (suite === "check") jobs.push(commandJob(suite, "check", ["scripts/check.sh"]));
+    else if (suite === "rust") jobs.push(commandJob(suite, "rust", ["cargo", "test", "--release", "--locked", "--quiet"]));
+    else if (suite === "python") jobs.push(...(await pythonJobs()));
+    else jobs.push(...(await fileJobs(suite, { long: values.all, parts: values.file })));
+  }
+  return jobs;
+}
+
+/** Builds the default test image if it is missing, and measures this machine */
+async function reference(places: Places): Promise<number> {
+  // Test helpers find the shared stores through these variables.
+  Object.assign(process.env, places.env);
+  const { home } = await places.forFile({ buildsImages: false });
+  const ms = await measureReference(home);
+  console.log(
+    `test: reference: boot, fork and eval took ${ms} ms on this machine (${availableParallelism()} cores); waits are multiples of that`,
+  );
+  return ms;
+}

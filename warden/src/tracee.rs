@@ -1,0 +1,382 @@
+//! A stopped process: its threads with their registers, its memory, and system calls made on its main thread. All of it
+//! must be called on the thread that called `seize`: the kernel accepts ptrace requests from no other.
+
+use crate::error::{Context, Error, Outcome};
+use libc::{c_int, c_void, user_regs_struct};
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::{mem, ptr};
+
+/// The largest state of the processor's vector units that the kernel gives
+const MAX_XSTATE: usize = 16 * 1024;
+const NT_X86_XSTATE: c_int = 0x202;
+const SIGNAL_SET_BYTES: usize = 8;
+/// All signals but SIGTRAP, by which injected code returns control: a handler of the process must not run in between
+const ALL_BUT_TRAP: u64 = !(1 << (libc::SIGTRAP - 1));
+const SYSCALL: [u8; 2] = [0x0f, 0x05];
+/// New threads may appear while others are being stopped
+const ROUNDS: usize = 16;
+const PTRACE_EVENT_STOP: c_int = 128;
+/// What a call returns that the kernel restarts (ERESTARTSYS to ERESTART_RESTARTBLOCK); user code never sees these
+const RESTARTS: std::ops::RangeInclusive<i64> = -516..=-512;
+
+pub struct Tracee {
+    pub pid: i32,
+    /// The main thread first
+    tids: Vec<i32>,
+    memory: File,
+    /// Address of a `syscall` instruction in the vDSO
+    gadget: u64,
+}
+
+/// What a thread is, apart from memory
+pub struct Thread {
+    pub tid: i32,
+    /// As the process itself knows it: in its own pid namespace
+    pub inner_tid: i32,
+    /// With a call that was interrupted about to be made again
+    pub registers: user_regs_struct,
+    pub xstate: Vec<u8>,
+    pub mask: u64,
+    /// Address and length
+    pub robust_list: (u64, u64),
+    pub rseq: Option<Rseq>,
+    pub name: Vec<u8>,
+    /// The call in which it was stopped; None: it ran code of its own
+    pub call: Option<i64>,
+}
+
+#[derive(Clone, Copy)]
+pub struct Rseq {
+    pub address: u64,
+    pub length: u32,
+    pub signature: u32,
+    pub flags: u32,
+}
+
+impl Tracee {
+    /// Stops every thread. On error all threads continue. The process is killed when this process ends first.
+    pub fn seize(pid: i32) -> Outcome<Tracee> {
+        Tracee::stopped(pid, tasks_of)
+    }
+
+    /// Stops only the main thread, which is enough to make calls.
+    pub fn seize_main(pid: i32) -> Outcome<Tracee> {
+        Tracee::stopped(pid, |pid| Ok(vec![pid]))
+    }
+
+    fn stopped(pid: i32, tasks: fn(i32) -> Outcome<Vec<i32>>) -> Outcome<Tracee> {
+        let memory = File::options()
+            .read(true)
+            .write(true)
+            .open(format!("/proc/{pid}/mem"))
+            .during(|| "memory of the process")?;
+        let mut tracee = Tracee {
+            pid,
+            tids: Vec::new(),
+            memory,
+            gadget: 0,
+        };
+        match tracee.stop(tasks) {
+            Ok(()) => Ok(tracee),
+            Err(error) => {
+                tracee.release();
+                Err(error)
+            }
+        }
+    }
+
+    fn stop(&mut self, tasks: fn(i32) -> Outcome<Vec<i32>>) -> Outcome<()> {
+        for _ in 0..ROUNDS {
+            let new: Vec<i32> = tasks(self.pid)?
+                .into_iter()
+                .filter(|tid| !self.tids.contains(tid))
+                .collect();
+            if new.is_empty() {
+                self.gadget = self.find_gadget()?;
+                return Ok(());
+            }
+            for tid in new {
+                match request(libc::PTRACE_SEIZE, tid, 0, libc::PTRACE_O_EXITKILL as u64) {
+                    Ok(()) => self.tids.push(tid),
+                    // it ended meanwhile
+                    Err(error) if error.raw_os_error() == Some(libc::ESRCH) && tid != self.pid => continue,
+                    Err(error) => return Err(Error::io(&error, "ptrace")),
+                }
+                request(libc::PTRACE_INTERRUPT, tid, 0, 0).during(|| "ptrace")?;
+                if !await_stop(tid)? {
+                    self.tids.retain(|other| *other != tid);
+                }
+            }
+            if self.tids.first() != Some(&self.pid) {
+                return Err(Error::new("ESRCH", "the process has ended"));
+            }
+        }
+        Err(Error::new("EBUSY", "the process makes threads all the time"))
+    }
+
+    /// Every thread continues where it was stopped, or where its registers were set to.
+    pub fn release(&mut self) {
+        for tid in mem::take(&mut self.tids) {
+            // fails only when the thread has ended
+            let _ = request(libc::PTRACE_DETACH, tid, 0, 0);
+        }
+    }
+
+    pub fn threads(&self) -> Outcome<Vec<Thread>> {
+        self.tids.iter().map(|tid| thread(self.pid, *tid)).collect()
+    }
+
+    pub fn read(&self, address: u64, into: &mut [u8]) -> Outcome<()> {
+        self.memory.read_exact_at(into, address).during(|| "reading memory")
+    }
+
+    pub fn read_u32(&self, address: u64) -> Outcome<u32> {
+        let mut bytes = [0; 4];
+        self.read(address, &mut bytes)?;
+        Ok(u32::from_le_bytes(bytes))
+    }
+
+    pub fn read_u64(&self, address: u64) -> Outcome<u64> {
+        let mut bytes = [0; 8];
+        self.read(address, &mut bytes)?;
+        Ok(u64::from_le_bytes(bytes))
+    }
+
+    /// Also where the process itself may only read
+    pub fn write(&self, address: u64, bytes: &[u8]) -> Outcome<()> {
+        self.memory.write_all_at(bytes, address).during(|| "writing memory")
+    }
+
+    /// The result of one system call, made by the main thread; the arguments are in registers only.
+    pub fn call(&self, main: &Thread, number: i64, arguments: [u64; 6]) -> Outcome<u64> {
+        let mut registers = main.registers;
+        registers.rip = self.gadget;
+        registers.rax = number as u64;
+        registers.orig_rax = u64::MAX;
+        [
+            registers.rdi,
+            registers.rsi,
+            registers.rdx,
+            registers.r10,
+            registers.r8,
+            registers.r9,
+        ] = arguments;
+        let after = self.step(main, &registers, libc::PTRACE_SINGLESTEP)?;
+        match after.rax as i64 {
+            error @ -4095..=-1 => Err(Error::io(
+                &io::Error::from_raw_os_error(-error as i32),
+                "a call in the process",
+            )),
+            _ => Ok(after.rax),
+        }
+    }
+
+    /// Runs code on the main thread until it traps, and gives the registers as they are then.
+    pub fn run(&self, main: &Thread, address: u64, rbx: u64) -> Outcome<user_regs_struct> {
+        let mut registers = main.registers;
+        registers.rip = address;
+        registers.rbx = rbx;
+        registers.orig_rax = u64::MAX;
+        self.step(main, &registers, libc::PTRACE_CONT)
+    }
+
+    fn step(&self, main: &Thread, registers: &user_regs_struct, how: libc::c_uint) -> Outcome<user_regs_struct> {
+        set_mask(self.pid, ALL_BUT_TRAP)?;
+        set_registers(self.pid, registers)?;
+        request(how, self.pid, 0, 0).during(|| "ptrace")?;
+        let mut status = 0;
+        wait(self.pid, &mut status)?;
+        if !libc::WIFSTOPPED(status) {
+            return Err(Error::new("ESRCH", "the process has ended"));
+        }
+        if libc::WSTOPSIG(status) != libc::SIGTRAP || status >> 16 != 0 {
+            let message = format!(
+                "the process stopped by signal {} in injected code",
+                libc::WSTOPSIG(status)
+            );
+            return Err(Error::new("EIO", message));
+        }
+        let after = registers_of(self.pid)?;
+        set_registers(self.pid, &main.registers)?;
+        set_mask(self.pid, main.mask)?;
+        Ok(after)
+    }
+
+    fn find_gadget(&self) -> Outcome<u64> {
+        let maps = fs::read_to_string(format!("/proc/{}/maps", self.pid)).during(|| "maps")?;
+        let range = maps.lines().find(|line| line.ends_with("[vdso]")).and_then(|line| {
+            let (start, rest) = line.split_once('-')?;
+            let (end, _) = rest.split_once(' ')?;
+            Some((u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?))
+        });
+        let missing = || Error::new("ENOSYS", "the kernel gives no vDSO with a system call");
+        let (start, end) = range.ok_or_else(missing)?;
+        let mut code = vec![0; (end - start) as usize];
+        self.read(start, &mut code)?;
+        let at = code.windows(2).position(|pair| pair == SYSCALL).ok_or_else(missing)?;
+        Ok(start + at as u64)
+    }
+}
+
+impl Drop for Tracee {
+    fn drop(&mut self) {
+        self.release();
+    }
+}
+
+pub fn tasks_of(pid: i32) -> Outcome<Vec<i32>> {
+    let mut tids = Vec::new();
+    for entry in fs::read_dir(format!("/proc/{pid}/task")).during(|| "threads of the process")? {
+        let name = entry.during(|| "threads of the process")?.file_name();
+        tids.extend(name.to_str().and_then(|name| name.parse::<i32>().ok()));
+    }
+    // the main thread first: it is the one that is continued
+    tids.sort_unstable_by_key(|tid| (*tid != pid, *tid));
+    Ok(tids)
+}
+
+fn thread(pid: i32, tid: i32) -> Outcome<Thread> {
+    let mut registers = registers_of(tid)?;
+    let call = (registers.orig_rax as i64 >= 0).then_some(registers.orig_rax as i64);
+    if call.is_some() && RESTARTS.contains(&(registers.rax as i64)) {
+        registers.rax = registers.orig_rax;
+        registers.rip -= SYSCALL.len() as u64;
+    }
+    registers.orig_rax = u64::MAX;
+    // at once, for a thread that is let go: the kernel would make another call in its place (restart_syscall), in which the
+    // thread could not be copied later
+    set_registers(tid, &registers)?;
+    Ok(Thread {
+        tid,
+        inner_tid: inner_tid(pid, tid)?,
+        registers,
+        xstate: xstate_of(tid)?,
+        mask: mask_of(tid)?,
+        robust_list: robust_list_of(tid)?,
+        rseq: rseq_of(tid)?,
+        name: fs::read(format!("/proc/{pid}/task/{tid}/comm")).during(|| "name of a thread")?,
+        call,
+    })
+}
+
+/// The number of a thread in the innermost pid namespace
+fn inner_tid(pid: i32, tid: i32) -> Outcome<i32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).during(|| "status of a thread")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+    let last = line.and_then(|line| line.split_whitespace().last()?.parse().ok());
+    last.ok_or_else(|| Error::new("ENOSYS", "the kernel does not report the pids of a namespace"))
+}
+
+/// False: the thread has ended
+fn await_stop(tid: i32) -> Outcome<bool> {
+    let mut status = 0;
+    loop {
+        wait(tid, &mut status)?;
+        if !libc::WIFSTOPPED(status) {
+            return Ok(false);
+        }
+        if status >> 16 == PTRACE_EVENT_STOP {
+            return Ok(true);
+        }
+        // a signal is about to be delivered; the stop that was asked for follows
+        let signal = libc::WSTOPSIG(status);
+        request(libc::PTRACE_CONT, tid, 0, signal as u64).during(|| "ptrace")?;
+    }
+}
+
+fn wait(tid: i32, status: &mut c_int) -> Outcome<()> {
+    loop {
+        // SAFETY: writes one int.
+        if unsafe { libc::waitpid(tid, status, libc::__WALL) } == tid {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(Error::io(&error, "waiting for a thread"));
+        }
+    }
+}
+
+fn request(what: libc::c_uint, tid: i32, address: u64, data: u64) -> io::Result<()> {
+    // SAFETY: the requests of this file read and write only what `data` points to.
+    match unsafe { libc::ptrace(what, tid, address as *mut c_void, data as *mut c_void) } {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}
+
+fn registers_of(tid: i32) -> Outcome<user_regs_struct> {
+    // SAFETY: all zeroes are valid registers.
+    let mut registers: user_regs_struct = unsafe { mem::zeroed() };
+    request(libc::PTRACE_GETREGS, tid, 0, &mut registers as *mut _ as u64).during(|| "registers")?;
+    Ok(registers)
+}
+
+fn set_registers(tid: i32, registers: &user_regs_struct) -> Outcome<()> {
+    request(libc::PTRACE_SETREGS, tid, 0, registers as *const _ as u64).during(|| "registers")
+}
+
+fn xstate_of(tid: i32) -> Outcome<Vec<u8>> {
+    let mut bytes = vec![0; MAX_XSTATE];
+    let mut part = libc::iovec {
+        iov_base: bytes.as_mut_ptr().cast(),
+        iov_len: bytes.len(),
+    };
+    let kind = NT_X86_XSTATE as u64;
+    request(libc::PTRACE_GETREGSET, tid, kind, &mut part as *mut _ as u64).during(|| "vector registers")?;
+    bytes.truncate(part.iov_len);
+    Ok(bytes)
+}
+
+fn mask_of(tid: i32) -> Outcome<u64> {
+    let mut mask = 0u64;
+    let size = SIGNAL_SET_BYTES as u64;
+    request(libc::PTRACE_GETSIGMASK, tid, size, &mut mask as *mut _ as u64).during(|| "signal mask")?;
+    Ok(mask)
+}
+
+fn set_mask(tid: i32, mask: u64) -> Outcome<()> {
+    let size = SIGNAL_SET_BYTES as u64;
+    request(libc::PTRACE_SETSIGMASK, tid, size, &mask as *const _ as u64).during(|| "signal mask")
+}
+
+fn robust_list_of(tid: i32) -> Outcome<(u64, u64)> {
+    let (mut head, mut length) = (0u64, 0u64);
+    // SAFETY: the kernel writes two words.
+    let result = unsafe { libc::syscall(libc::SYS_get_robust_list, tid, &mut head, &mut length) };
+    if result != 0 {
+        return Err(Error::io(&io::Error::last_os_error(), "list of robust mutexes"));
+    }
+    Ok((head, length))
+}
+
+fn rseq_of(tid: i32) -> Outcome<Option<Rseq>> {
+    // SAFETY: all zeroes is a configuration of nothing.
+    let mut found: libc::ptrace_rseq_configuration = unsafe { mem::zeroed() };
+    let size = mem::size_of_val(&found) as u64;
+    match request(
+        libc::PTRACE_GET_RSEQ_CONFIGURATION,
+        tid,
+        size,
+        ptr::addr_of_mut!(found) as u64,
+    ) {
+        Ok(()) => {}
+        // Linux before 5.13, or one built without rseq; then a C library that uses it must not be copied
+        Err(error) => return Err(Error::io(&error, "restartable sequences")),
+    }
+    Ok((found.rseq_abi_pointer != 0).then_some(Rseq {
+        address: found.rseq_abi_pointer,
+        length: found.rseq_abi_size,
+        signature: found.signature,
+        flags: found.flags,
+    }))
+}
+
+/// Names of the threads, for messages
+pub fn names(threads: &[Thread]) -> BTreeMap<i32, String> {
+    let name = |thread: &Thread| String::from_utf8_lossy(&thread.name).trim().to_string();
+    threads.iter().map(|thread| (thread.tid, name(thread))).collect()
+}
