@@ -6,6 +6,8 @@ import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, test } from "node:test";
+import { BASELINE_CPU } from "../../src/vmm/qemu/args.ts";
+import { findQemu } from "../../src/vmm/qemu/binary.ts";
 import { qemuCapabilities, readCapabilities, type Capabilities } from "../../src/vmm/qemu/capabilities.ts";
 import { checkCompatible } from "../../src/vmm/compatible.ts";
 import { refusalOf, type CompatibleHost } from "../../src/vmm/qemu/compatible.ts";
@@ -52,6 +54,18 @@ describe("QEMU's description of CPUs", () => {
     const qemu = join(dir, "qemu");
     await writeFile(qemu, "#!/bin/sh\necho 'warning: not JSON'\necho null\n", { mode: 0o755 });
     await assert.rejects(qemuCapabilities(qemu, "kvm"), { code: "HOST_COMMAND_FAILED", message: /does not list/ });
+  });
+
+  test("is complete when it is read slowly", async (t) => {
+    const dir = await mkdtemp(join(tmpdir(), "forkd-cpus-"));
+    t.after(async () => rm(dir, { recursive: true }));
+    const { path } = await findQemu();
+    const slow = join(dir, "qemu");
+    // The replies are longer than a pipe holds
+    await writeFile(slow, `#!/bin/sh\n'${path}' "$@" | { sleep 1; cat; }\n`, { mode: 0o755 });
+    const { features } = await qemuCapabilities(slow, "tcg");
+    assert.deepEqual(features, (await qemuCapabilities(path, "tcg")).features);
+    assert.ok(features.has(BASELINE_CPU));
   });
 });
 

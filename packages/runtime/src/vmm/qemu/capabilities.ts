@@ -35,11 +35,14 @@ export async function qemuCapabilities(qemu: string, accelerator: "kvm" | "tcg",
   const command = startPiped(argv, { timeoutMs: WITHIN_MS, signal: opts.signal });
   command.stdin.on("error", () => undefined); // the exit below has the reason
   const models = new Set([WHOLE[accelerator], ...CANDIDATES, ...(opts.model === undefined ? [] : [opts.model])]);
-  for (const question of questionsAbout(models)) command.stdin.write(`${JSON.stringify(question)}\n`);
+  const questions = questionsAbout(models);
+  for (const question of questions) command.stdin.write(`${JSON.stringify(question)}\n`);
   const answers = new Map<unknown, unknown>();
   for await (const line of createInterface({ input: command.stdout })) {
     const reply = replyIn(line);
     if (reply?.id !== undefined) answers.set(reply.id, reply.return);
+    // Only now: QEMU discards replies that wait for room in the pipe when it quits, which lost models on busy hosts
+    if (answers.size === questions.length && !command.stdin.writableEnded) command.stdin.end(`${JSON.stringify({ execute: "quit" })}\n`);
   }
   await command.done;
   return readCapabilities(answers, accelerator, qemu);
@@ -81,8 +84,8 @@ function replyIn(line: string): { id?: unknown; return?: unknown } | undefined {
   }
 }
 
-function questionsAbout(models: Iterable<string>): object[] {
-  const ask = (execute: string): object => ({ execute, id: execute });
+function questionsAbout(models: Iterable<string>): { id: string }[] {
+  const ask = (execute: string): { id: string } => ({ execute, id: execute });
   return [
     ask("qmp_capabilities"),
     ask("query-cpu-definitions"),
@@ -93,6 +96,5 @@ function questionsAbout(models: Iterable<string>): object[] {
       id: `cpu ${name}`,
       arguments: { type: "full", model: { name, props: { vmx: false, svm: false } } },
     })),
-    ask("quit"),
   ];
 }
