@@ -84,6 +84,13 @@ export const PACKAGES: readonly Package[] = [
       "index.ts",
     ],
   },
+  {
+    root: "packages/gateway/src",
+    others: ["@forkd/runtime/"],
+    // placement runs in the simulation too: data in, decision out
+    narrow: { placement: ["@forkd/runtime/errors"] },
+    rooms: ["placement"],
+  },
   { root: "packages/sdk/src", others: [] },
   { root: "packages/ui/src", others: ["forkd"] },
   { root: "packages/mcp/src", others: ["forkd", "forkd/"] },
