@@ -1,12 +1,17 @@
 // What a node lacks for a fork.
 
-import type { EngineNeeds, ForkRequest, NodeFacts } from "./facts.ts";
+import type { EngineNeeds, ForkRequest, Held, NodeFacts } from "./facts.ts";
 
 /** "room" and "cordon" pass with time; the others need another node or another request */
 export type Lack = { kind: "room" | "cordon" | "engine" | "isolation" | "policy" | "snapshot"; what: string };
 
-/** undefined: the node can take at least one child. The cheap and frequent reasons come first */
-export function lackOf(request: ForkRequest, node: NodeFacts, canFetch: boolean): Lack | undefined {
+/** undefined: the node can take at least one child */
+export function lackOf(
+  request: ForkRequest,
+  node: NodeFacts,
+  canFetch: boolean,
+  held: Held | undefined = node.holds.get(request.snapshot.id),
+): Lack | undefined {
   const { snapshot, isolation, allowedNodes } = request;
   if (allowedNodes && !allowedNodes.has(node.code)) return { kind: "policy", what: "not allowed for this project" };
   if (node.cordoned) return { kind: "cordon", what: "cordoned" };
@@ -14,11 +19,12 @@ export function lackOf(request: ForkRequest, node: NodeFacts, canFetch: boolean)
   if (unfit) return unfit;
   if (node.places.used >= node.places.max) return { kind: "room", what: "no free place for a sandbox" };
   if (node.memory.freeMiB < snapshot.memoryMiB) return { kind: "room", what: `less than ${snapshot.memoryMiB} MiB of memory free` };
-  if (node.holds.has(snapshot.id) || node.code === request.sourceNode)
+  if (held || node.code === request.sourceNode)
     return node.disk.freeMiB > 0 ? undefined : { kind: "room", what: "no disk space for another sandbox" };
   if (!canFetch) return { kind: "snapshot", what: "does not have the snapshot, and it cannot be fetched" };
-  if (node.disk.freeMiB < snapshot.diskMiB && !node.fetching.has(snapshot.id))
-    return { kind: "room", what: `less than ${snapshot.diskMiB} MiB of disk space for the snapshot` };
+  if (node.fetching.has(snapshot.id)) return undefined;
+  const neededMiB = snapshot.base !== null && node.holds.has(snapshot.base) ? snapshot.deltaMiB : snapshot.diskMiB;
+  if (node.disk.freeMiB < neededMiB) return { kind: "room", what: `less than ${neededMiB} MiB of disk space for the snapshot` };
   return undefined;
 }
 

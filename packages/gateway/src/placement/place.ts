@@ -3,11 +3,13 @@
 import { CROWDED, fullness } from "./fullness.ts";
 import { lackOf, roomFor, type Lack } from "./lack.ts";
 
-import type { ForkRequest, NodeFacts, Random } from "./facts.ts";
+import type { ForkRequest, Held, NodeFacts, Random } from "./facts.ts";
 
-/** Best first. "base": holds the snapshot's base, so that only the delta is fetched; "fetch": fetches all of it */
-export const TIERS = ["source", "warm", "disk", "base", "fetch"] as const;
-export type Tier = (typeof TIERS)[number];
+/**
+ * "source": runs the live sandbox that is forked; "base": holds the snapshot's base, so that only the delta is fetched;
+ * "fetch": fetches all of it
+ */
+export type Tier = "source" | "warm" | "disk" | "base" | "fetch";
 
 export type Candidate = {
   node: string;
@@ -27,33 +29,50 @@ export type Refused = { lacks: readonly { node: string; lack: Lack }[] };
 
 /** Candidates to try before the request fails, if these have room for all children */
 const CANDIDATES = 8;
-/** Part of a snapshot's holders that is to be free of crowding or on the way, so that copies grow before they are needed */
-const SPARE_HOLDERS = 0.25;
+/**
+ * A snapshot has enough copies while so many, as a share of its holders, are on nodes that are not crowded, or on their
+ * way. So the copies of a hot snapshot grow before its holders refuse, and faster the more there are
+ */
+const SPARE_COPIES = 0.25;
 
 /** The nodes to ask, or what each node lacks */
 export function place(request: ForkRequest, nodes: readonly NodeFacts[], random: Random): Placement | Refused {
   const { snapshot, sourceNode, count } = request;
   const canFetch = snapshot.inRegistry || sourceNode !== null || nodes.some(({ holds }) => holds.has(snapshot.id));
-  const fitting = nodes.filter((node) => lackOf(request, node, canFetch) === undefined);
-  if (sum(fitting.map((node) => roomFor(request, node))) < count) return refusalOf(request, nodes, canFetch);
-  const tiers = new Map<Tier, NodeFacts[]>(TIERS.map((tier) => [tier, []]));
-  for (const node of fitting) tiers.get(tierOf(request, node))?.push(node);
+  // in the order of preference
+  const tiers: Record<Tier, NodeFacts[]> = { source: [], warm: [], disk: [], base: [], fetch: [] };
+  const copies = { held: 0, spare: 0 };
+  let room = 0;
+  for (const node of nodes) {
+    const held = node.holds.get(snapshot.id);
+    const lack = lackOf(request, node, canFetch, held);
+    // copies where the request cannot go do not help it
+    if (lack && lack.kind !== "room") continue;
+    if (held) copies.held++;
+    if (held ? fullness(node) < CROWDED : node.fetching.has(snapshot.id)) copies.spare++;
+    if (lack) continue;
+    tiers[tierOf(request, node, held)].push(node);
+    room += roomFor(request, node);
+  }
+  if (room < count) return refusalOf(request, nodes, canFetch);
+  const isScarce = sourceNode === null && copies.spare < Math.ceil(copies.held * SPARE_COPIES);
+  // before the candidates are taken out of their tiers
+  const spreadTo = isScarce ? spreadOf(request, [...tiers.base, ...tiers.fetch], random) : null;
   const candidates: Candidate[] = [];
   let open = count;
-  for (const [tier, members] of tiers)
+  for (const [tier, members] of Object.entries(tiers) as [Tier, NodeFacts[]][])
     while (members.length > 0 && (candidates.length < CANDIDATES || open > 0)) {
       const node = takeEmptier(request, members, random);
       if (!node) break;
-      const room = roomFor(request, node);
-      candidates.push({ node: node.code, tier, room });
-      open -= room;
+      const takes = roomFor(request, node);
+      candidates.push({ node: node.code, tier, room: takes });
+      open -= takes;
     }
-  return { candidates, spreadTo: sourceNode === null ? spreadOf(request, nodes, canFetch, random) : null };
+  return { candidates, spreadTo };
 }
 
-function tierOf({ snapshot, sourceNode }: ForkRequest, node: NodeFacts): Tier {
+function tierOf({ snapshot, sourceNode }: ForkRequest, node: NodeFacts, held: Held | undefined): Tier {
   if (node.code === sourceNode) return "source";
-  const held = node.holds.get(snapshot.id);
   // A start on a crowded node waits for longer than warmth saves.
   if (held === "warm") return fullness(node) < CROWDED ? "warm" : "disk";
   if (held === "disk") return "disk";
@@ -76,28 +95,13 @@ function takeEmptier(request: ForkRequest, members: NodeFacts[], random: Random)
   return node;
 }
 
-/** A node for one more copy, when too few holders are free of crowding and there is a node that is */
-function spreadOf(request: ForkRequest, nodes: readonly NodeFacts[], canFetch: boolean, random: Random): string | null {
-  const { id } = request.snapshot;
-  let [holders, spare] = [0, 0];
-  const others: NodeFacts[] = [];
-  for (const node of nodes)
-    if (node.fetching.has(id)) spare++;
-    else if (node.holds.has(id)) {
-      if (node.cordoned) continue;
-      holders++;
-      if (fullness(node) < CROWDED) spare++;
-    } else others.push(node);
-  if (spare >= Math.max(1, Math.ceil(holders * SPARE_HOLDERS))) return null;
-  const free = others.filter((node) => fullness(node) < CROWDED && lackOf(request, node, canFetch) === undefined);
+/** A node for one more copy; null: all that could have one are crowded themselves, and a copy would not help */
+function spreadOf(request: ForkRequest, others: readonly NodeFacts[], random: Random): string | null {
+  const free = others.filter((node) => !node.fetching.has(request.snapshot.id) && fullness(node) < CROWDED);
   return takeEmptier(request, free, random)?.code ?? null;
 }
 
 function refusalOf(request: ForkRequest, nodes: readonly NodeFacts[], canFetch: boolean): Refused {
   const tooFew = (node: NodeFacts): Lack => ({ kind: "room", what: `has room for ${roomFor(request, node)} of ${request.count}` });
   return { lacks: nodes.map((node) => ({ node: node.code, lack: lackOf(request, node, canFetch) ?? tooFew(node) })) };
-}
-
-function sum(values: readonly number[]): number {
-  return values.reduce((all, value) => all + value, 0);
 }
