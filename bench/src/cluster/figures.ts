@@ -1,5 +1,6 @@
 // What the simulation counts.
 
+import { fullness } from "@forkd/gateway/placement/fullness";
 import { percentiles, round } from "../stats.ts";
 
 import type { SimNode, Sandbox } from "./node.ts";
@@ -18,7 +19,7 @@ export type PolicyFigures = {
   /** during the measured time, and with the warm-up */
   moved_gib: number;
   moved_gib_in_all: number;
-  /** places in use as a share of a node's places, its largest and 99th percentile over the nodes against the mean */
+  /** how full the nodes are, by what each has least of: the mean, and the 99th percentile and the fullest against it */
   load: { mean: number; p99_to_mean: number; max_to_mean: number };
   /** nodes that refused or did not answer */
   refusals: number;
@@ -127,7 +128,7 @@ export class Figures {
   #loads(): number[] {
     return this.#nodes
       .filter(({ facts }) => !facts.cordoned)
-      .map(({ facts: { places } }) => places.used / places.max)
+      .map(({ facts }) => fullness(facts))
       .sort((a, b) => a - b);
   }
 }

@@ -91,7 +91,7 @@ export function loadPlot(policies: readonly PolicyFigures[], subtitle: string): 
   const x: Axis = { from: 0, to: 100, ticks: steps(0, 100, 10), label: (tick) => `${tick} %` };
   const y: Axis = { from: 0, to: 1, ticks: [0, 0.2, 0.4, 0.6, 0.8, 1], label: (tick) => `${Math.round(tick * 100)} %` };
   const lines = policies.map(({ policy, loads }) => ({ label: policy, points: loads.map((load, percent) => [percent, load] as const) }));
-  return linePlot("Places in use at the end, nodes from the emptiest to the fullest", subtitle, { x, y, lines, spans: [] });
+  return linePlot("How full the nodes are at the end, from the emptiest to the fullest", subtitle, { x, y, lines, spans: [] });
 }
 
 type Lines = {

@@ -5,11 +5,14 @@ import { lackOf, roomFor } from "@forkd/gateway/placement/lack";
 import { place, type Candidate, type Placement, type Refused } from "@forkd/gateway/placement/place";
 import type { ForkRequest, NodeFacts, Random } from "@forkd/gateway/placement/facts";
 
+/** Nodes that may hold what a request needs; placement is faster with it */
+type Index = { holders: readonly NodeFacts[] };
+
 export type Policy = {
   name: string;
   /** "reports": the last reports of the nodes, and what the gateway itself has sent since; "now": the nodes as they are */
   sees: "reports" | "now";
-  choose: (request: ForkRequest, nodes: readonly NodeFacts[], random: Random) => Placement | Refused;
+  choose: (request: ForkRequest, nodes: readonly NodeFacts[], random: Random, index: Index) => Placement | Refused;
 };
 
 /** As many as placement itself names */

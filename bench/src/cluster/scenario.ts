@@ -36,8 +36,8 @@ export type Scenario = {
 export const FULL: Scenario = {
   nodes: 1000,
   forksPerMinute: 100_000,
-  warmUpSecs: 60,
-  secs: 120,
+  warmUpSecs: 40,
+  secs: 80,
   snapshots: 2000,
   zipf: 1,
   replicas: 3,
@@ -46,11 +46,11 @@ export const FULL: Scenario = {
   reportDelayMs: 100,
   lifeMedianSecs: 20,
   lifeSigma: 1.2,
-  failEverySecs: 20,
-  drainEverySecs: 15,
-  downSecs: 45,
+  failEverySecs: 15,
+  drainEverySecs: 10,
+  downSecs: 40,
   burstShare: 0.1,
-  burstSecs: 40,
+  burstSecs: 30,
   liveShare: 0.1,
 };
 

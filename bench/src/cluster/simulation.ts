@@ -123,7 +123,7 @@ class Simulation {
   #fork(target: Target, children: Work["children"], again?: Pick<Sandbox, "askedMs" | "lostMs">): number {
     const view = this.#views[target.gateway] ?? [];
     const request = requestOf(target, children.length);
-    const choice = this.#policy.choose(request, view, this.#random.choices);
+    const choice = this.#policy.choose(request, view, this.#random.choices, { holders: this.#holders(target, view) });
     let open = [...children];
     let lostMs = again?.lostMs ?? 0;
     if ("candidates" in choice) {
@@ -145,6 +145,12 @@ class Simulation {
     }
     if (open.length > 0 && !target.isMove) this.#figures.failed(this.#agenda.nowMs, open.length);
     return open.length;
+  }
+
+  #holders({ snapshot, live }: Target, view: readonly NodeFacts[]): NodeFacts[] {
+    const nodes = new Set(this.#transfers.ever(snapshot.id));
+    if (live) nodes.add(live.node);
+    return [...nodes].flatMap(({ index }) => view[index] ?? []);
   }
 
   #begin(node: SimNode, target: Target, children: Work["children"], asked: Pick<Sandbox, "askedMs" | "lostMs">): void {

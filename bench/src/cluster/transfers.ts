@@ -16,6 +16,7 @@ export class Transfers {
   readonly #agenda: Agenda;
   readonly #random: Random;
   readonly #holders = new Map<string, SimNode[]>();
+  readonly #ever = new Map<string, Set<SimNode>>();
   #registrySending = 0;
 
   constructor(agenda: Agenda, random: Random) {
@@ -23,8 +24,9 @@ export class Transfers {
     this.#random = random;
   }
 
-  holders(id: string): readonly SimNode[] {
-    return this.#holders.get(id) ?? [];
+  /** Nodes that ever held or received it: an old report may still list it */
+  ever(id: string): Iterable<SimNode> {
+    return this.#ever.get(id) ?? [];
   }
 
   /** A snapshot that a node has from the beginning */
@@ -46,6 +48,7 @@ export class Transfers {
       return;
     }
     node.waiting.set(id, [done]);
+    this.#note(node, id);
     this.#receive(node, diskMiB, () => this.#sender(snapshot), () => {
       const all = node.waiting.get(id) ?? [];
       node.waiting.delete(id);
@@ -102,7 +105,7 @@ export class Transfers {
   }
 
   #sender({ id, inRegistry }: SnapshotFacts): SimNode | "registry" | null {
-    const holders = this.holders(id);
+    const holders = this.#holders.get(id) ?? [];
     for (let tries = 0; tries < TRIES && holders.length > 0; tries++) {
       const node = pick(this.#random, holders);
       if (node?.isAlive && node.sending < MODEL.sending) return node;
@@ -114,7 +117,14 @@ export class Transfers {
     return this.#registrySending < MODEL.registrySending ? "registry" : null;
   }
 
+  #note(node: SimNode, id: string): void {
+    const nodes = this.#ever.get(id);
+    if (nodes) nodes.add(node);
+    else this.#ever.set(id, new Set([node]));
+  }
+
   #add(node: SimNode, id: string): void {
+    this.#note(node, id);
     const holders = this.#holders.get(id);
     if (holders) holders.push(node);
     else this.#holders.set(id, [node]);

@@ -34,6 +34,22 @@ test("warm nodes come before nodes with the snapshot on disk, and these before n
   }
 });
 
+test("a node that is receiving the snapshot comes before one that would begin to", () => {
+  const nodes = [node("f"), node("c", { used: 40, fetching: new Set(["snap"]) })];
+  assert.deepEqual(codes(placed(request(), nodes)), ["c", "f"]);
+});
+
+test("an index of the holders leads to the same tiers as a look at all nodes", () => {
+  const holders = [node("w", { held: "warm" }), node("d", { held: "disk" })];
+  const nodes = [node("f"), ...holders];
+  assert.deepEqual(place(request(), nodes, seeded(1), { holders }), place(request(), nodes, seeded(1)));
+});
+
+test("in a large full cluster the last node with room is found", () => {
+  const nodes = Array.from({ length: 1000 }, (_, at) => node(`n${at}`, { used: at === 700 ? 99 : 100 }));
+  assert.deepEqual(codes(placed(request(), nodes)), ["n700"]);
+});
+
 test("a node with the base comes before one that fetches everything", () => {
   const nodes = [node("f"), node("b", { holds: new Map([["below", "disk"]]) })];
   assert.deepEqual(codes(placed(request({ snapshot: { base: "below" } }), nodes)), ["b", "f"]);
@@ -159,7 +175,7 @@ test("in any cluster no candidate lacks anything, none occurs twice, and all chi
       assert.equal(lackOf(fork, facts, true), undefined, `seed ${seed}: ${code}`);
     }
     assert.ok(result.candidates.reduce((sum, { room }) => sum + room, 0) >= fork.count, `seed ${seed}`);
-    const order = result.candidates.map(({ tier }) => ["source", "warm", "disk", "base", "fetch"].indexOf(tier));
+    const order = result.candidates.map(({ tier }) => ["source", "warm", "disk", "coming", "base", "fetch"].indexOf(tier));
     assert.deepEqual(order, order.toSorted(), `seed ${seed}: the better tier first`);
   }
   assert.ok(outcomes.placed > 500 && outcomes.refused > 100, JSON.stringify(outcomes));

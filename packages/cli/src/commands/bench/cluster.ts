@@ -16,7 +16,7 @@ export function benchClusterCommand(cli: Cli): Command {
   return new Command("cluster")
     .description("placement of forks on many nodes, by a seeded simulation, against random and least-loaded placement; starts no VM")
     .option("--nodes <count>", "nodes; forks and snapshots are in proportion", positiveInteger, 1000)
-    .option("--secs <count>", "simulated seconds after the warm-up (default: 120)", positiveInteger)
+    .option("--secs <count>", "simulated seconds after the warm-up (default: 80)", positiveInteger)
     .option("--seed <number>", "repeats a run", positiveInteger, 1)
     .option("--svg <folder>", "output folder of the charts", "bench/results")
     .option("--json", "print JSON")
