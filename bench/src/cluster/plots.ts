@@ -4,7 +4,9 @@ import type { PolicyFigures } from "./figures.ts";
 import type { Scenario } from "./scenario.ts";
 
 const WIDTH = 880;
-/** Also told apart by the dash, for readers who do not see the colours, and in print */
+/** Width of a letter in the legend, roughly */
+const LETTER = 6.5;
+/** Lines differ by the dash too, for readers who do not see the colours, and in print */
 const LINES = ["", "7 3", "2 3", "10 3 2 3", "1 4"];
 const STYLE = `<style>
   text { font: 12px system-ui, sans-serif; fill: #1f2328; }
@@ -82,7 +84,10 @@ export function waitPlot(policies: readonly PolicyFigures[], { warmUpSecs, secs,
     { from: 0, to: warmUpSecs, label: "warm-up" },
     { from: burst - burstSecs / 2, to: burst + burstSecs / 2, label: "one new snapshot gets a tenth of the forks" },
   ];
-  const lines = policies.map(({ policy, curve }) => ({ label: policy, points: curve.map((point) => [point.secs, point.p99_wait_ms] as const) }));
+  const lines = policies.map(({ policy, curve }) => ({
+    label: policy,
+    points: curve.map((point) => [point.secs, point.p99_wait_ms] as const),
+  }));
   return linePlot("Wait for a fork over time, p99 of each 5 s", subtitle, { x, y, lines, spans });
 }
 
@@ -102,14 +107,16 @@ type Lines = {
 };
 
 function linePlot(title: string, subtitle: string, { x, y, lines, spans }: Lines): string {
-  const [left, top, right, plotHeight] = [64, 62, WIDTH - 16, 260];
+  const [left, top, right, plotHeight] = [64, 62, WIDTH - 30, 260];
   const bottom = top + plotHeight;
   const atX = (value: number): number => left + ((value - x.from) / (x.to - x.from)) * (right - left);
   const share = (value: number): number =>
     y.isLog ? Math.log(Math.max(value, y.from) / y.from) / Math.log(y.to / y.from) : (value - y.from) / (y.to - y.from);
   const atY = (value: number): number => bottom - share(value) * plotHeight;
+  let legendEnd: number = left;
   const legend = lines.map(({ label }, at) => {
-    const legendX = left + at * ((right - left) / lines.length);
+    const legendX = legendEnd;
+    legendEnd += 32 + LETTER * label.length + 20;
     return [
       `<line class="line c${at}" stroke-dasharray="${LINES[at]}" x1="${legendX}" x2="${legendX + 26}" y1="${bottom + 42}" y2="${bottom + 42}"/>`,
       `<text x="${legendX + 32}" y="${bottom + 46}">${escape(label)}</text>`,
@@ -125,7 +132,9 @@ function linePlot(title: string, subtitle: string, { x, y, lines, spans }: Lines
       `<line class="grid" x1="${left}" x2="${right}" y1="${atY(tick).toFixed(1)}" y2="${atY(tick).toFixed(1)}"/>`,
       `<text class="small" x="${left - 8}" y="${(atY(tick) + 4).toFixed(1)}" text-anchor="end">${y.label(tick)}</text>`,
     ]),
-    ...x.ticks.map((tick) => `<text class="small" x="${atX(tick).toFixed(1)}" y="${bottom + 18}" text-anchor="middle">${x.label(tick)}</text>`),
+    ...x.ticks.map(
+      (tick) => `<text class="small" x="${atX(tick).toFixed(1)}" y="${bottom + 18}" text-anchor="middle">${x.label(tick)}</text>`,
+    ),
     // forkd's own line is drawn last, above the others
     ...lines
       .map(({ points }, at) => {

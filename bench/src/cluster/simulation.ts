@@ -157,7 +157,16 @@ class Simulation {
     const { snapshot, gateway, isMove, live } = target;
     const isLocal = live ? live.node === node : node.has(snapshot.id);
     if (!isMove) this.#figures.placed(this.#agenda.nowMs, children.length, isLocal);
-    const sandboxes = children.map((child): Sandbox => ({ ...child, ...asked, snapshot, gateway, isMove, node, state: "starting", endsMs: 0 }));
+    const sandboxes = children.map((child): Sandbox => ({
+      ...child,
+      ...asked,
+      snapshot,
+      gateway,
+      isMove,
+      node,
+      state: "starting",
+      endsMs: 0,
+    }));
     for (const sandbox of sandboxes) node.take(sandbox);
     const start = (): void => {
       for (const sandbox of sandboxes) node.start(sandbox, () => this.#started(sandbox));
@@ -238,8 +247,7 @@ class Simulation {
       }
     }
     this.#agenda.in(REPORTS_MISSED * reportEveryMs, () => {
-      if (!node.isAlive)
-        for (const gateway of this.#views.keys()) this.#see(gateway, node, (facts) => ({ ...facts, cordoned: true }));
+      if (!node.isAlive) for (const gateway of this.#views.keys()) this.#see(gateway, node, (facts) => ({ ...facts, cordoned: true }));
     });
     this.#agenda.in(downSecs * 1000, () => {
       node.isAlive = true;

@@ -49,13 +49,18 @@ export class Transfers {
     }
     node.waiting.set(id, [done]);
     this.#note(node, id);
-    this.#receive(node, diskMiB, () => this.#sender(snapshot), () => {
-      const all = node.waiting.get(id) ?? [];
-      node.waiting.delete(id);
-      node.store(snapshot, { isPinned: false }, (old) => this.#remove(node, old));
-      this.#add(node, id);
-      for (const one of all) one();
-    });
+    this.#receive(
+      node,
+      diskMiB,
+      () => this.#sender(snapshot),
+      () => {
+        const all = node.waiting.get(id) ?? [];
+        node.waiting.delete(id);
+        node.store(snapshot, { isPinned: false }, (old) => this.#remove(node, old));
+        this.#add(node, id);
+        for (const one of all) one();
+      },
+    );
   }
 
   /** Pages of one sandbox from its node, or from its checkpoint in the registry when the node is dead */

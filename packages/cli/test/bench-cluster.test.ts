@@ -39,10 +39,10 @@ test("spreading a hot snapshot early shortens the longest waits", () => {
   assert.ok(own.wait_ms.p99 < without.wait_ms.p99, `${own.wait_ms.p99} ms with, ${without.wait_ms.p99} ms without`);
 });
 
-test("no node is much fuller than the mean", () => {
-  const { load } = of("forkd");
-  assert.ok(load.mean > 0.5, `mean ${load.mean}`);
-  assert.ok(load.max_to_mean < 1.7 && load.p99_to_mean < 1.6, JSON.stringify(load));
+test("the fullest node is about as full as with least-loaded placement", () => {
+  const [own, even] = [of("forkd").load, of("least loaded, now").load];
+  assert.ok(own.mean > 0.4, `mean ${own.mean}`);
+  assert.ok(own.max_to_mean < 1.25 * even.max_to_mean, `${own.max_to_mean} and ${even.max_to_mean}`);
 });
 
 test("nodes fail and are drained: only sandboxes of dead nodes are lost", () => {

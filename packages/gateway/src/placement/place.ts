@@ -73,7 +73,11 @@ export function place(
   const spreadTo = isScarce ? spreadOf(request, [...far, ...near.base], random) : null;
   ask("fetch", [...far]);
   // a full cluster: look at each node before the request is refused
-  if (room < count) ask("fetch", nodes.filter((node) => fits(node) && isFar(node) && !far.has(node)));
+  if (room < count)
+    ask(
+      "fetch",
+      nodes.filter((node) => fits(node) && isFar(node) && !far.has(node)),
+    );
   return room < count ? refusalOf(request, nodes, canFetch) : { candidates, spreadTo };
 }
 

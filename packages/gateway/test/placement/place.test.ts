@@ -87,7 +87,11 @@ test("children that do not fit on one node are divided among the next", () => {
 });
 
 test("a request is refused when all nodes together have too little room, with the room of each", () => {
-  const result = place(request({ count: 11 }), [node("a", { used: 95 }), node("b", { used: 95 }), node("c", { cordoned: true })], seeded(1));
+  const result = place(
+    request({ count: 11 }),
+    [node("a", { used: 95 }), node("b", { used: 95 }), node("c", { cordoned: true })],
+    seeded(1),
+  );
   assert.ok("lacks" in result);
   assert.deepEqual(
     result.lacks.map(({ node: code, lack }) => [code, lack.what]),
