@@ -18,7 +18,7 @@ test("the error says what each node lacks", () => {
   const error = refused(request(), [node("a", { used: 100 }), node("b", { cordoned: true }), node("c", { accelerator: "tcg" })]);
   assert.equal(error.code, "LIMIT_REACHED");
   assert.match(error.message, /^Cannot fork python on any node: no free place for a sandbox: a; cordoned: b; has no KVM.*: c\.$/);
-  assert.deepEqual(Object.keys((error.details?.["nodes"] ?? {}) as object), ["a", "b", "c"]);
+  assert.deepEqual(Object.keys(error.details?.["nodes"] ?? {}), ["a", "b", "c"]);
 });
 
 test("with a thousand nodes the text stays short and still has every reason", () => {
@@ -27,7 +27,7 @@ test("with a thousand nodes the text stays short and still has every reason", ()
   assert.match(error.message, /n0, n2, n4 and 497 more/);
   assert.match(error.message, /cordoned: n1, n3, n5 and 497 more/);
   assert.ok(error.message.length < 300);
-  assert.equal(Object.keys((error.details?.["nodes"] ?? {}) as object).length, 100);
+  assert.equal(Object.keys(error.details?.["nodes"] ?? {}).length, 100);
 });
 
 test("with many reasons the rest is counted", () => {
