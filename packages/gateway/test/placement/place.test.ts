@@ -180,7 +180,11 @@ test("in any cluster no candidate lacks anything, none occurs twice, and all chi
     }
     assert.ok(result.candidates.reduce((sum, { room }) => sum + room, 0) >= fork.count, `seed ${seed}`);
     const order = result.candidates.map(({ tier }) => ["source", "warm", "disk", "coming", "base", "fetch"].indexOf(tier));
-    assert.deepEqual(order, order.toSorted((a, b) => a - b), `seed ${seed}: the better tier first`);
+    assert.deepEqual(
+      order,
+      order.toSorted((a, b) => a - b),
+      `seed ${seed}: the better tier first`,
+    );
   }
   assert.ok(outcomes.placed > 500 && outcomes.refused > 100, JSON.stringify(outcomes));
 });
