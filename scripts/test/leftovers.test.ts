@@ -68,12 +68,7 @@ test("a stopped job leaves no mount, and files behind its mounts stay", async (t
     mount --bind "${kept}" dev; mkdir dev/inner; mount -t tmpfs none dev/inner; pwd > "$1"; sleep 1000`;
   const { problems, told } = await stopped(script, ready);
   const mounted = ["dev", "dev/inner"].map((name) => `it left a file system mounted at ${told}/${name}`);
-  assert.deepEqual(problems, [
-    "the run was stopped",
-    "it ended with SIGTERM",
-    "it left files in its temporary folder: a tree",
-    ...mounted,
-  ]);
+  assert.deepEqual(problems, ["the run was stopped", "it ended with SIGTERM", "it left files in its temporary folder: a tree", ...mounted]);
   assert.equal(await textOf(join(kept, "file")), "kept");
   assert.equal((await textOf("/proc/self/mountinfo")).includes(dir), false);
 });
