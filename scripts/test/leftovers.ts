@@ -6,7 +6,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { promisify } from "node:util";
 
 const run = promisify(execFile);
-/** Time for processes that were told to end just before their job ended */
+/** Time for processes that got their signal to end just before their job ended */
 const SETTLE_MS = 1000;
 /** Time from SIGTERM to SIGKILL. On SIGTERM mmdebstrap removes its mounts and its tree */
 const GRACE_MS = 20_000;
