@@ -9,19 +9,21 @@ import { CACHE, readDurations, longestFirst, writeDurations } from "./durations.
 import { commandJob, fileJobs, ROOT, SUITES } from "./job.ts";
 import { Places } from "./places.ts";
 import { pythonJobs } from "./python.ts";
-import { measureReference } from "./reference.ts";
 import { runJob } from "./run-job.ts";
 import { runAll } from "./schedule.ts";
 import { failedText, failureText, hasFailed, jobLine, skippedText, slowestText, totalText } from "./summary.ts";
 
 import type { Job, Suite } from "./job.ts";
-import type { JobResult } from "./run-job.ts";
+import type { JobResult, RunOptions } from "./run-job.ts";
 
+const REFERENCE = join(import.meta.dirname, "reference.ts");
 const AT_ONCE = 3;
 /** Multiple of the reference after which a job counts as hung */
 const JOB_PATIENCE = 300;
 /** Used in a run without VMs, which does not measure the reference */
 const ASSUMED_REFERENCE_MS = 10_000;
+/** The reference may include the build of an image */
+const REFERENCE_WITHIN_MS = 3_600_000;
 
 const { values, positionals } = parseArgs({
   allowPositionals: true,
@@ -37,7 +39,7 @@ async function main(): Promise<number> {
     return 2;
   }
   const stop = new AbortController();
-  for (const signal of ["SIGINT", "SIGTERM"] as const) process.once(signal, () => stop.abort());
+  for (const signal of ["SIGINT", "SIGTERM"] as const) process.on(signal, () => tellStop(stop));
 
   const suites = SUITES.filter((suite) => positionals.includes(suite));
   const jobs = await jobsOf(suites);
@@ -54,9 +56,11 @@ async function main(): Promise<number> {
     // Short test files spend most of their time on type stripping and compilation of shared modules.
     env["NODE_COMPILE_CACHE"] ??= join(CACHE, "node-tests");
     if (values.all) env["FORKD_TEST_ALL"] = "1";
-    const referenceMs = vms ? await reference(places) : ASSUMED_REFERENCE_MS;
+    const shared = { places, env, namePattern: values.name ?? null, signal: stop.signal };
+    const referenceMs = vms ? await reference({ ...shared, withinMs: REFERENCE_WITHIN_MS }) : ASSUMED_REFERENCE_MS;
+    if (referenceMs === null) return 1;
     env["FORKD_TEST_REFERENCE_MS"] = String(referenceMs);
-    const opts = { places, env, withinMs: JOB_PATIENCE * referenceMs, namePattern: values.name ?? null, signal: stop.signal };
+    const opts = { ...shared, withinMs: JOB_PATIENCE * referenceMs };
     const durations = await readDurations();
     const run = async (job: Job): Promise<void> => {
       const result = await runJob(job, opts);
@@ -73,8 +77,14 @@ async function main(): Promise<number> {
     if (stop.signal.aborted) console.log(`test: stopped; ${jobs.length - results.length} of ${jobs.length} jobs were not begun`);
     return results.some(hasFailed) || stop.signal.aborted ? 1 : 0;
   } finally {
-    await places.remove();
+    for (const problem of await places.remove()) console.log(`test: at the end of the run, ${problem}`);
   }
+}
+
+/** Stopping takes a while and is bounded, so further signals do not end this process before it has ended the others */
+function tellStop(stop: AbortController): void {
+  console.log("test: stopping: ending all processes of the run");
+  stop.abort();
 }
 
 async function jobsOf(suites: readonly Suite[]): Promise<Job[]> {
@@ -88,12 +98,14 @@ async function jobsOf(suites: readonly Suite[]): Promise<Job[]> {
   return jobs;
 }
 
-/** Builds the default test image if it is missing, and measures this machine */
-async function reference(places: Places): Promise<number> {
-  // Test helpers find the shared stores through these variables.
-  Object.assign(process.env, places.env);
-  const { home } = await places.forFile({ buildsImages: false });
-  const ms = await measureReference(home);
+/** Builds the default test image if it is missing, and measures this machine; null if that failed */
+async function reference(opts: RunOptions): Promise<number | null> {
+  const result = await runJob(commandJob("e2e", "reference", [process.execPath, "--disable-warning=ExperimentalWarning", REFERENCE]), opts);
+  const ms = Number(result.output.trimEnd().split("\n").at(-1));
+  if (hasFailed(result) || !(ms > 0)) {
+    console.log(`test: the reference could not be measured\n${failureText(result)}`);
+    return null;
+  }
   console.log(
     `test: reference: boot, fork and eval took ${ms} ms on this machine (${availableParallelism()} cores); waits are multiples of that`,
   );

@@ -1,27 +1,27 @@
 // Folders of a test run: a template store with the warm snapshots that all test files share, and a store and a
 // temporary folder for each file. They are inside the machine's store, because hard links need one file system.
 
-import { execFile } from "node:child_process";
 import { chmod, mkdir, mkdtemp, readdir, rm, symlink } from "node:fs/promises";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
-import { promisify } from "node:util";
+import { basename, join } from "node:path";
+import { messageOf } from "@forkd/runtime/errors";
 import { prepareHome, resolveHome } from "@forkd/runtime/home";
 import { claimFolder, folderAgeMs, ownerOf } from "@forkd/runtime/host/owner";
 import { Runtime } from "@forkd/runtime/runtime";
 import { isAlive } from "@forkd/runtime/util/process-id";
 import { linkTree } from "../../tests/helpers/link-tree.ts";
+import { endProcesses, unmountBelow } from "./leftovers.ts";
 
 import type { Home } from "@forkd/runtime/home";
 
-const run = promisify(execFile);
+const RUN = "run-";
 /** Left in a file's temporary folder by third-party programs */
 const IGNORED = ["run", "node-compile-cache"];
 
 const CLAIMED_WITHIN_MS = 60_000;
 
 /** Environment and folders of one test file */
-export type Place = { env: NodeJS.ProcessEnv; tmp: string; home: Home };
+export type Place = { env: NodeJS.ProcessEnv; dir: string; tmp: string; home: Home };
 
 export class Places {
   readonly machine: Home;
@@ -46,10 +46,11 @@ export class Places {
     const parent = join(machine.root, "tests");
     await mkdir(parent, { recursive: true, mode: 0o711 });
     await removeAbandoned(parent);
-    const root = await mkdtemp(join(parent, "run-"));
+    const root = await mkdtemp(join(parent, RUN));
     await claimFolder(root);
-    // Short, because the path of a Unix socket is limited to 107 bytes. Other users that tests add need access.
-    const tmp = await mkdtemp(join(tmpdir(), "fkt-"));
+    // Other users that tests add need access.
+    const tmp = temporaryOf(root);
+    await mkdir(tmp);
     for (const dir of [root, tmp]) await chmod(dir, 0o711);
     const places = new Places(machine, root, tmp);
     // The template store makes snapshots of images that are built during the run.
@@ -71,32 +72,25 @@ export class Places {
     const n = String(this.#count++);
     const tmp = join(this.#tmp, n);
     await mkdir(tmp, { mode: 0o711 });
-    await mkdir(join(this.#root, n), { mode: 0o711 });
-    const home = resolveHome({ FORKD_HOME: join(this.#root, n, "home"), FORKD_RUN: join(tmp, "run") });
+    const dir = join(this.#root, n);
+    await mkdir(dir, { mode: 0o711 });
+    const home = resolveHome({ FORKD_HOME: join(dir, "home"), FORKD_RUN: join(tmp, "run") });
     await this.#fill(home, opts);
-    return { home, tmp, env: { ...this.env, FORKD_HOME: home.root, FORKD_RUN: home.run, TMPDIR: tmp } };
+    return { home, dir, tmp, env: { ...this.env, FORKD_HOME: home.root, FORKD_RUN: home.run, TMPDIR: tmp } };
   }
 
-  /** Removes a file's folders and returns the leftovers in its temporary folder */
-  async release(place: Place): Promise<string[]> {
-    const left = (await readdir(place.tmp)).filter((name) => !IGNORED.includes(name));
-    await rm(place.tmp, { recursive: true, force: true });
-    await rm(join(place.home.root, ".."), { recursive: true, force: true });
-    return left;
+  /** Ends what a file left running, removes its folders, and returns what it should have ended or removed itself */
+  async release({ dir, tmp }: Place): Promise<string[]> {
+    const folders = [dir, tmp];
+    const problems = await endBelow(folders);
+    const files = (await readdir(tmp)).filter((name) => !IGNORED.includes(name));
+    if (files.length > 0) problems.push(`it left files in its temporary folder: ${files.join(", ")}`);
+    return [...problems, ...(await removeFolders(folders))];
   }
 
-  async remove(): Promise<void> {
-    for (const dir of [this.#root, this.#tmp]) await rm(dir, { recursive: true, force: true });
-  }
-
-  /** Pids of processes with one of the file's folders in their command line */
-  async processes(place: Place): Promise<number[]> {
-    const marks = [place.tmp, join(place.home.root, "..")];
-    const { stdout } = await run("ps", ["-e", "-o", "pid=,args="], { maxBuffer: 64 * 1024 * 1024 });
-    return stdout
-      .split("\n")
-      .filter((line) => marks.some((mark) => line.includes(`${mark}/`)))
-      .map((line) => Number(line.trim().split(" ")[0]));
+  /** Removes all folders of the run, and returns what it had left */
+  async remove(): Promise<string[]> {
+    return removeRun(this.#root);
   }
 
   async #fill(home: Home, opts: { buildsImages: boolean }): Promise<void> {
@@ -108,14 +102,40 @@ export class Places {
   }
 }
 
-/** Removes the folders of killed runs */
+/** Short, because the path of a Unix socket is limited to 107 bytes. It is found again when the run was killed */
+function temporaryOf(root: string): string {
+  return join(tmpdir(), `fkt-${basename(root).slice(RUN.length)}`);
+}
+
+async function removeRun(root: string): Promise<string[]> {
+  const folders = [root, temporaryOf(root)];
+  return [...(await endBelow(folders)), ...(await removeFolders(folders))];
+}
+
+async function endBelow(folders: readonly string[]): Promise<string[]> {
+  return (await endProcesses(folders)).map(({ pid, command }) => `it left process ${pid} running: ${command}`);
+}
+
+/** Unmounts first: removing files through a mount would remove those of another folder */
+async function removeFolders(folders: readonly string[]): Promise<string[]> {
+  const problems: string[] = [];
+  try {
+    for (const point of await unmountBelow(folders)) problems.push(`it left a file system mounted at ${point}`);
+    for (const folder of folders) await rm(folder, { recursive: true, force: true });
+  } catch (error) {
+    problems.push(`its folders ${folders.join(" and ")} could not be removed: ${messageOf(error)}`);
+  }
+  return problems;
+}
+
+/** Removes what killed runs left */
 async function removeAbandoned(parent: string): Promise<void> {
   for (const name of await readdir(parent)) {
     const dir = join(parent, name);
-    if (!name.startsWith("run-")) continue;
+    if (!name.startsWith(RUN)) continue;
     const owner = await ownerOf(dir);
     // A run that is just starting creates its folder before it claims it.
     const isAbandoned = owner === undefined ? (await folderAgeMs(dir)) > CLAIMED_WITHIN_MS : !(await isAlive(owner));
-    if (isAbandoned) await rm(dir, { recursive: true, force: true });
+    if (isAbandoned) await removeRun(dir);
   }
 }

@@ -7,9 +7,10 @@ import { readFile, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { ROOT } from "./job.ts";
+import { signalProcess } from "./leftovers.ts";
 
 import type { Job } from "./job.ts";
-import type { Place, Places } from "./places.ts";
+import type { Places } from "./places.ts";
 
 const REPORTER = join(import.meta.dirname, "reporter.mjs");
 const LOWEST_PRIORITY = ["nice", "-n", "19"];
@@ -45,8 +46,8 @@ export type RunOptions = {
 
 export async function runJob(job: Job, opts: RunOptions): Promise<JobResult> {
   const place = await opts.places.forFile({ buildsImages: job.images !== null });
-  const results = join(place.home.root, "..", "results.jsonl");
-  const log = join(place.home.root, "..", "output.log");
+  const results = join(place.dir, "results.jsonl");
+  const log = join(place.dir, "output.log");
   const [program = "", ...args] = job.command ?? [
     process.execPath,
     "--disable-warning=ExperimentalWarning",
@@ -64,7 +65,7 @@ export async function runJob(job: Job, opts: RunOptions): Promise<JobResult> {
   const output = (await readFile(log, "utf8")).slice(-TAIL_CHARS);
   if (code !== 0 && !tests.some(({ outcome }) => outcome === "failed")) problems.push(`it ended with ${code}`);
   if (!job.command && code === 0 && tests.length === 0 && opts.namePattern === null) problems.push("it has no test");
-  problems.push(...(await cleanUp(place, opts.places)));
+  problems.push(...(await opts.places.release(place)));
   return { job, ms, tests, problems, output };
 }
 
@@ -86,6 +87,7 @@ async function runProcess(program: string, args: string[], opts: ProcessOptions)
   };
   const onAbort = (): void => void stop("the run was stopped");
   opts.signal.addEventListener("abort", onAbort);
+  if (opts.signal.aborted) onAbort();
   const hung = setTimeout(() => void stop(`it did not end within ${Math.round(opts.withinMs / 1000)} s`), opts.withinMs);
   try {
     const [code, signal] = (await once(child, "exit")) as [number | null, NodeJS.Signals | null];
@@ -103,35 +105,13 @@ async function runProcess(program: string, args: string[], opts: ProcessOptions)
   }
 }
 
-/** Ends leftover processes and removes the job's folders; each leftover is a problem of the job */
-async function cleanUp(place: Place, places: Places): Promise<string[]> {
-  const problems: string[] = [];
-  const left = await places.processes(place);
-  for (const pid of left) {
-    const argv = await readFile(`/proc/${pid}/cmdline`, "utf8").catch(() => "");
-    if (argv === "") continue;
-    problems.push(`it left process ${pid} running: ${argv.replaceAll("\0", " ").slice(0, 300)}`);
-    signalProcess(pid, "SIGKILL");
-  }
-  const files = await places.release(place);
-  if (files.length > 0) problems.push(`it left files in its temporary folder: ${files.join(", ")}`);
-  return problems;
-}
-
 async function readResults(path: string): Promise<TestResult[]> {
-  const lines = (await readFile(path, "utf8").catch(() => "")).split("\n").filter((line) => line !== "");
+  // a killed process may leave an incomplete last line
+  const lines = (await readFile(path, "utf8").catch(() => "")).split("\n").slice(0, -1);
   await rm(path, { force: true });
   return lines.map((line) => JSON.parse(line) as TestResult);
 }
 
 function signalGroup(pid: number | undefined, signal: NodeJS.Signals): void {
   if (pid !== undefined) signalProcess(-pid, signal);
-}
-
-function signalProcess(pid: number, signal: NodeJS.Signals): void {
-  try {
-    process.kill(pid, signal);
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code !== "ESRCH") throw error;
-  }
 }

@@ -1,11 +1,13 @@
 // Children differ from their first instruction: programs do not run before clock and randomness are reset.
 
 import assert from "node:assert/strict";
+import { availableParallelism } from "node:os";
 import { after, before, describe, it } from "node:test";
 import { prepareHome, resolveHome } from "@forkd/runtime";
+import { inParallel } from "@forkd/runtime/util/in-parallel";
 import { rounds } from "../helpers/all.ts";
 import { CLIENTS_IMAGE, ensureClientsImage } from "../helpers/clients-image.ts";
-import { sh } from "../helpers/guest.ts";
+import { clockTolerance, sh } from "../helpers/guest.ts";
 import { until } from "../helpers/until.ts";
 import { NODE_WARM, startVm, type TestVm } from "../helpers/vm.ts";
 
@@ -13,15 +15,21 @@ import type { Sandbox, Snapshot } from "@forkd/runtime";
 
 /** `UNIQUE_CHILDREN=1000 make test-e2e FILE=unique-from` */
 const CHILDREN = Number(process.env["UNIQUE_CHILDREN"] ?? rounds(8, 40));
-/** Children of one request and alive at a time; from 8 on they are cloned from a zygote, which is made first */
-const AT_ONCE = 8;
+/** Children of the first request: from 8 on a zygote is made first, from which all others are cloned too */
+const FIRST = 8;
+/** Number of lines that are checked in each of the first children; in the others it is the first line */
+const LINES = 3;
+/** Children that run at a time after the first ones. Each uses a core */
+const AT_ONCE = availableParallelism() + 1;
 /** Children of a branch */
 const BRANCHED = 4;
-/** Number of lines of a child that are checked after those it shares with its siblings */
-const LINES = 2;
+const POLL_MS = 20;
 const NS_PER_MS = 1_000_000n;
 
-/** Each program prints lines without an end: monotonic clock, wall clock, then values that must be unique */
+/**
+ * Each program prints lines without an end: monotonic clock, wall clock, then values that must be unique. In a child it
+ * rests when its first lines are printed, so that the others are not slowed down; not if there is a file /run/busy
+ */
 const PYTHON = String.raw`
 import hashlib, os, socket, ssl, subprocess, sys, threading, time, uuid
 
@@ -58,10 +66,14 @@ values = {
     "python": lambda: [uuid.uuid4(), ssl.RAND_bytes(16).hex(), *own_hello()],
     "curl": curl_hello,
 }[sys.argv[1]]
+own_name = os.uname().nodename
+own_lines = 0
 with open("/run/" + sys.argv[1], "w", 1) as log:
     while True:
         print(time.monotonic_ns(), time.time_ns(), *values(), file=log)
-        time.sleep(0.001)  # limits the size of the log
+        own_lines += os.uname().nodename != own_name
+        rests = own_lines >= ${LINES} and not os.path.exists("/run/busy")
+        time.sleep(0.2 if rests else 0.001)  # limits the size of the log
 `;
 
 /** Keeps OpenSSL's first generator reseeding most of the time: the input is long, and its random part is taken first */
@@ -77,16 +89,18 @@ with open("/run/reseeding", "w", 1) as log:
 
 const NODE = String.raw`
 const { createHash, randomBytes, randomUUID } = require("node:crypto");
-const fs = require("node:fs"), net = require("node:net"), tls = require("node:tls");
+const fs = require("node:fs"), net = require("node:net"), os = require("node:os"), tls = require("node:tls");
 const log = fs.openSync("/run/node", "w");
-let begun;
+const ownName = os.hostname();
+let begun, ownLines = 0;
 const server = net.createServer((connection) => {
   connection.on("error", () => undefined);
   connection.once("data", (hello) => {
     connection.destroy();
     const rest = createHash("sha256").update(hello.subarray(76)).digest("hex");
     fs.writeSync(log, [...begun, hello.toString("hex", 11, 43), hello.toString("hex", 44, 76), rest].join(" ") + "\n");
-    setTimeout(next, 1);
+    if (os.hostname() !== ownName) ownLines++;
+    setTimeout(next, ownLines < ${LINES} ? 1 : 200);
   });
 });
 function next() {
@@ -132,7 +146,8 @@ const PROGRAMS = {
         kernels: [],
       },
     },
-    logs: ["numbers", "python", "curl"],
+    /** the slowest first: when it has printed, the others have too */
+    logs: ["curl", "python", "numbers"],
   },
   node: {
     spec: { ...NODE_WARM, warmUp: { exec: [["node", "-e", NODE_STARTED]], kernels: [] } },
@@ -141,36 +156,57 @@ const PROGRAMS = {
 };
 
 type Line = { text: string; monotonic: bigint; wall: bigint; values: string[] };
-/** Output of one child, by program */
+/** Lines of one child, by program */
 type Printed = Record<string, Line[]>;
+/** The last line of a log that was begun before the snapshot: all children have it at this offset, in bytes */
+type Mark = { offset: number; monotonic: bigint };
+type Marks = Record<string, Mark>;
 
-async function linesOf(child: Sandbox, log: string): Promise<Line[]> {
-  const lines = (await child.files.read(`/run/${log}`)).toString().split("\n").slice(0, -1);
+async function linesOf(child: Sandbox, log: string, offset = 0): Promise<Line[]> {
+  const lines = (await child.files.read(`/run/${log}`, { offset })).toString().split("\n").slice(0, -1);
   return lines.map((text) => {
     const [monotonic = "", wall = "", ...values] = text.split(" ");
     return { text, monotonic: BigInt(monotonic), wall: BigInt(wall), values };
   });
 }
 
-/** Bytes that the logs of all children begin with, by program: lines begun before the snapshot */
-type Shared = ReadonlyMap<string, number>;
+function bytesOf(lines: Line[]): number {
+  return lines.reduce((sum, { text }) => sum + text.length + 1, 0);
+}
 
-/** Waits until each program has printed some lines more than the shared ones, or than it has now */
-async function listen(child: Sandbox, logs: string[], shared?: Shared): Promise<Printed> {
-  const size = async (log: string): Promise<number> => (await child.files.stat(`/run/${log}`)).size;
+/** All lines of a running sandbox, when each log has some more than now. One of these may have been begun before */
+async function nextLines(sandbox: Sandbox, logs: string[]): Promise<Printed> {
   const printed: Printed = {};
   for (const log of logs) {
-    const from = await size(log);
-    const longest = Math.max(...(await linesOf(child, log)).map(({ text }) => text.length + 1));
-    // without the shared bytes, one line more: one may have been begun before
-    const enough = shared?.has(log) ? (shared.get(log) ?? 0) + LINES * longest : from + (LINES + 1) * longest;
-    await until(async () => (await size(log)) >= enough);
-    printed[log] = await linesOf(child, log);
+    const before = await linesOf(sandbox, log);
+    let more: Line[] = [];
+    await until(async () => (more = await linesOf(sandbox, log, bytesOf(before))).length > LINES, POLL_MS);
+    printed[log] = [...before, ...more];
   }
   return printed;
 }
 
-/** Forks children, a few at a time, ends each as soon as it has printed enough, and returns the output of each after its fork */
+/** A line begins with the monotonic clock, which differs between children unless the line was begun before the snapshot */
+function markOf(lines: Line[], others: Line[], log: string): Mark {
+  const first = lines.findIndex(({ monotonic }, at) => monotonic !== others[at]?.monotonic);
+  const last = lines[first - 1];
+  assert.ok(last, `${log}: ${first < 0 ? "two children printed the same" : "nothing was printed before the snapshot"}`);
+  return { offset: bytesOf(lines.slice(0, first - 1)), monotonic: last.monotonic };
+}
+
+/** The first lines that a child began after its fork, when it has printed so many */
+async function firstLines(child: Sandbox, marks: Marks, count: number): Promise<Printed> {
+  const printed: Printed = {};
+  for (const [log, { offset, monotonic }] of Object.entries(marks)) {
+    let lines: Line[] = [];
+    await until(async () => (lines = await linesOf(child, log, offset)).length > count, POLL_MS);
+    assert.equal(lines[0]?.monotonic, monotonic, `${log}: the lines before the snapshot differ`);
+    printed[log] = lines.slice(1, count + 1);
+  }
+  return printed;
+}
+
+/** Forks children, ends each as soon as it has printed enough, and returns the first lines of each after its fork */
 async function printedBy(
   vm: TestVm,
   snapshot: Snapshot,
@@ -178,49 +214,42 @@ async function printedBy(
   check: (child: Sandbox) => void,
   total: number = CHILDREN,
 ): Promise<Printed[]> {
-  let first: Printed | undefined;
-  let shared: Shared | undefined;
-  const own: Printed[] = [];
-  const ownPart = (printed: Printed, other: Printed, forkedAt: bigint): Printed => {
-    const parts: Printed = {};
-    for (const log of logs) {
-      const lines = printed[log] ?? [];
-      // A line begins with the monotonic clock, which differs between children unless the line was begun before the
-      // snapshot
-      const at = lines.findIndex(({ monotonic }, i) => monotonic !== other[log]?.[i]?.monotonic);
-      assert.ok(at >= 0, `${log}: two children printed the same`);
-      parts[log] = lines.slice(at, at + LINES);
-      for (const { wall } of parts[log]) assert.ok(wall >= forkedAt, `${log}: it was ${forkedAt - wall} ns before the fork`);
+  const finish = async (child: Sandbox, forkedAt: number, marks: Marks, count: number): Promise<Printed> => {
+    try {
+      check(child);
+      const printed = await firstLines(child, marks, count);
+      assertCurrent(child, printed, forkedAt);
+      return printed;
+    } catch (error) {
+      throw child.exit ? new Error(JSON.stringify(child.exit), { cause: error }) : error;
+    } finally {
+      await child.kill();
     }
-    return parts;
   };
-  while (own.length < total) {
-    const forkedAt = BigInt(Date.now()) * NS_PER_MS;
-    const children = await vm.forkMany(Math.min(AT_ONCE, total - own.length), snapshot);
-    const printed = await Promise.all(
-      children.map(async (child) => {
-        check(child);
-        try {
-          return await listen(child, logs, shared);
-        } catch (error) {
-          throw child.exit ? new Error(JSON.stringify(child.exit), { cause: error }) : error;
-        } finally {
-          await child.kill();
-        }
-      }),
-    );
-    const [a, b = first] = printed;
-    assert.ok(a && b, "a single child has none to compare it with");
-    const other = first ?? b;
-    own.push(...printed.map((one) => ownPart(one, one === other ? a : other, forkedAt)));
-    first ??= a;
-    shared ??= new Map(logs.map((log) => [log, bytesBefore(a[log] ?? [], own[0]?.[log]?.[0])]));
-  }
-  return own;
+  const firstAt = Date.now();
+  const first = await vm.forkMany(Math.min(FIRST, total), snapshot);
+  const [a, b] = first;
+  assert.ok(a && b, "a single child has none to compare it with");
+  const [mine, theirs] = await Promise.all([nextLines(a, logs), nextLines(b, logs)]);
+  const marks = Object.fromEntries(logs.map((log) => [log, markOf(mine[log] ?? [], theirs[log] ?? [], log)]));
+  const printed = await Promise.all(first.map(async (child) => finish(child, firstAt, marks, LINES)));
+  await inParallel(Array.from({ length: total - first.length }), AT_ONCE, async () => {
+    const forkedAt = Date.now();
+    printed.push(await finish(await vm.fork(snapshot), forkedAt, marks, 1));
+  });
+  return printed;
 }
 
-function bytesBefore(lines: Line[], first: Line | undefined): number {
-  return lines.slice(0, first && lines.indexOf(first)).reduce((sum, { text }) => sum + text.length + 1, 0);
+/** No line has a time before the fork, or in the future */
+function assertCurrent(child: Sandbox, printed: Printed, forkedAt: number): void {
+  const latest = Date.now() + clockTolerance(child, forkedAt);
+  for (const [log, lines] of Object.entries(printed)) {
+    for (const { wall } of lines) {
+      const ms = Number(wall / NS_PER_MS);
+      assert.ok(ms >= forkedAt, `${log}: it was ${forkedAt - ms} ms before the fork`);
+      assert.ok(ms <= latest, `${log}: it was ${ms - latest} ms after the present`);
+    }
+  }
 }
 
 function assertAllDistinct(lines: Line[], what: string): void {
@@ -270,11 +299,18 @@ describe("children of a branch", () => {
   });
   after(async () => vm?.close());
 
-  it("differ from the first line on if processes were held for it, and the source continues", async () => {
+  /** A sandbox whose programs do not rest */
+  async function busySource(): Promise<Sandbox> {
     const source = await vm.fork();
+    await source.files.write("/run/busy", "");
+    return source;
+  }
+
+  it("differ from the first line on if processes were held for it, and the source continues", async () => {
+    const source = await busySource();
     const { snapshot } = await vm.runtime.branch(source, { tag: `${vm.tag}-held`, hold: true });
-    const logs = ["numbers", "python"];
-    await listen(source, logs);
+    const logs = ["python", "numbers"];
+    await nextLines(source, logs);
     await source.kill();
     const printed = await printedBy(vm, snapshot, logs, ({ certificate }) => assert.equal(certificate.ran_before_ms, 0), BRANCHED);
     for (const log of logs)
@@ -297,7 +333,7 @@ describe("children of a branch", () => {
   });
 
   it("differ after the time stated in their certificates", async () => {
-    const source = await vm.fork();
+    const source = await busySource();
     assert.equal(await sh(source, "cat /var/lib/dbus/machine-id"), source.certificate.identity.machine_id);
     assert.equal(await sh(source, `cat ${GROUP}/cgroup.freeze ${GROUP}/inner/cgroup.procs | wc -l`), "2");
     assert.equal(await sh(source, `cat ${GROUP}/cgroup.freeze`), "0");
@@ -312,7 +348,7 @@ describe("children of a branch", () => {
       assert.ok(ranMs > 0, `${ranMs} ms`);
       const uniqueFrom = BigInt(Math.ceil((stoppedAt + ranMs) * 1e6));
       assert.equal(await policy(child), "0");
-      const { numbers = [] } = await listen(child, ["numbers"]);
+      const { numbers = [] } = await nextLines(child, ["numbers"]);
       lines.push(...numbers.filter(({ monotonic }) => monotonic >= uniqueFrom));
     }
     assert.ok(lines.length >= BRANCHED * LINES, `only ${lines.length} lines`);

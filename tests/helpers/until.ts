@@ -6,11 +6,12 @@ import { patience } from "./patience.ts";
 
 const POLL_MS = 5;
 
-export async function until(isSo: () => Promise<boolean> | boolean): Promise<void> {
+/** Asks every `everyMs`; a question to a guest takes time of the guest */
+export async function until(isSo: () => Promise<boolean> | boolean, everyMs = POLL_MS): Promise<void> {
   const withinMs = patience();
   const deadline = Date.now() + withinMs;
   while (!(await isSo())) {
     assert.ok(Date.now() < deadline, `not so within ${withinMs} ms: ${isSo.toString()}`);
-    await sleep(POLL_MS);
+    await sleep(everyMs);
   }
 }

@@ -20,7 +20,6 @@ import { tablesOf } from "../store/tables.ts";
 import { isolationOf } from "@forkd/runtime/vmm/driver";
 import { adoptAll } from "./adoption.ts";
 import { Branches } from "./branches.ts";
-import { ownCaller } from "./caller.ts";
 import type { Core, Log, Meter, Settings } from "./core.ts";
 import { Files } from "./files.ts";
 import { collectGarbage } from "./gc.ts";
@@ -103,9 +102,7 @@ export class Manager {
       await lineage.collectAfter(id);
     };
     const usable = { usable: async (tag: string) => this.snapshots.usable(tag), collectAfter };
-    // counts against the limit of the token that created the sandbox: the resuming client may have no token
-    const wake = async ({ row }: Entry): Promise<unknown> =>
-      this.suspension.resume(row.id, { ...ownCaller(row.created_by), maxSandboxes: core.maxSandboxesOf(row.created_by) });
+    const wake = async (entry: Entry): Promise<void> => this.suspension.wake(entry);
     this.sandboxes = new Sandboxes(core, { registry, limits: this.#limits, snapshots: usable, wake });
     this.networks = new Networks(core, { registry, sandboxes: this.sandboxes });
     this.execution = new Execution({ sandboxes: this.sandboxes, registry, meter: core.meter });

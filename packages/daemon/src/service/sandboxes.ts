@@ -43,7 +43,7 @@ type Parts = {
   limits: Limits;
   snapshots: Usable;
   /** resumes a suspended sandbox */
-  wake: (entry: Entry) => Promise<unknown>;
+  wake: (entry: Entry) => Promise<void>;
 };
 
 /** form of a sandbox id; not allowed as a name, because it would hide the sandbox with that id */
@@ -69,7 +69,7 @@ export class Sandboxes {
   readonly #registry: Registry;
   readonly #limits: Limits;
   readonly #snapshots: Usable;
-  readonly #wake: (entry: Entry) => Promise<unknown>;
+  readonly #wake: (entry: Entry) => Promise<void>;
 
   constructor(core: Core, parts: Parts) {
     this.#core = core;

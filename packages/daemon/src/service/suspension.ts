@@ -9,7 +9,7 @@ import type { SandboxRow } from "../store/tables.ts";
 import { bootId } from "@forkd/runtime/util/boot-id";
 import { newId } from "@forkd/runtime/util/id";
 import type { Branches } from "./branches.ts";
-import type { Caller } from "./caller.ts";
+import { ownCaller, type Caller } from "./caller.ts";
 import { nowUnix, type Core } from "./core.ts";
 import type { Limits } from "./limits.ts";
 import type { Lineage } from "./lineage.ts";
@@ -65,6 +65,14 @@ export class Suspension {
       }
     });
     return sandboxInfo(entry);
+  }
+
+  /**
+   * Resumes a suspended sandbox on its use. It counts against the limit of the token that created the sandbox: the
+   * client that uses it may have no token
+   */
+  async wake({ row }: Entry): Promise<void> {
+    await this.resume(row.id, { ...ownCaller(row.created_by), maxSandboxes: this.#core.maxSandboxesOf(row.created_by) });
   }
 
   async #fallAsleep(entry: Entry, caller: Caller, keepMemory: boolean): Promise<void> {

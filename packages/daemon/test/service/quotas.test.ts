@@ -10,6 +10,7 @@ import { Snapshots } from "../../src/service/snapshots.ts";
 import { Db } from "../../src/store/db.ts";
 import { EventLog } from "../../src/store/events.ts";
 import { tablesOf, type SandboxRow } from "../../src/store/tables.ts";
+import { CALLER, World } from "./helpers/world.ts";
 import { tempDir } from "../../../runtime/test/image/helpers/temp-home.ts";
 import type { Core } from "../../src/service/core.ts";
 import type { Lineage } from "../../src/service/lineage.ts";
@@ -43,6 +44,23 @@ test("suspended sandboxes have a limit, and those of a token too", () => {
   });
   limits(asleep({ small: 10, local: 20 }), 31).checkSuspended(local);
   assert.throws(() => limits(asleep({ small: 10, local: 20 }), 30).checkSuspended(local), { code: "LIMIT_REACHED" });
+});
+
+test("a sandbox that resumes on its use counts against the limit of its creator's token", async () => {
+  await using world = await World.make();
+  Object.assign(world.store.core, { maxSandboxesOf: (principal: string) => (principal === "small" ? 1 : null) });
+  await world.create("py");
+  const small = { ...CALLER, principal: "small", maxSandboxes: 1 };
+  const first = await world.fork("py", small);
+  world.store.registry.change(world.store.registry.get(first.id), { auto_resume: 1 });
+  await world.suspension.suspend(first.id, small);
+  const second = await world.fork("py", small);
+  // the use has no caller: traffic to a public server needs no token
+  const use = async (): Promise<string> => world.sandboxes.use(first.id, async ({ id }) => id);
+  await assert.rejects(use(), { code: "LIMIT_REACHED", message: /1 sandboxes of token small are needed and 0 are free/ });
+  assert.equal(world.store.registry.get(first.id).row.state, "suspended");
+  await world.sandboxes.remove(second.id, small);
+  assert.equal(await use(), first.id);
 });
 
 test("the newest ended sandboxes are kept, separate from running ones", async (t) => {

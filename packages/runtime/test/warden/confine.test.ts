@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import { mkdirSync, readFileSync, readlinkSync, statSync, writeFileSync } from "node:fs";
 import { connect } from "node:net";
+import { release } from "node:os";
 import { test } from "node:test";
 import { until } from "../../../../tests/helpers/until.ts";
 import { ForkdError } from "../../src/errors.ts";
@@ -128,6 +129,14 @@ for (const filter of ["deny", "listed"] as const)
     if (filter !== "deny") assert.match(made.log, /made the system call mkdir \(83\), which its filter does not allow$/m);
     assert.deepEqual((await run(["/usr/bin/true"])).exit, { code: 0, signal: null });
   });
+
+test("the number of its threads is limited", async (t) => {
+  const [major = 0, minor = 0] = release().split(".").map(Number);
+  if (major < 5 || (major === 5 && minor < 14)) return t.skip("before Linux 5.14 the limit would count all threads of the user");
+  await using scratch = await Scratch.make();
+  const { pid } = await scratch.warden.spawn(confined(scratch, ["/usr/bin/sleep", "100"]));
+  assert.match(readFileSync(`/proc/${pid}/limits`, "utf8"), /^Max processes\s+512\s+512/m);
+});
 
 test("on memory shortage it is killed before the warden", async () => {
   await using scratch = await Scratch.make();

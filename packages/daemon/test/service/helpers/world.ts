@@ -108,7 +108,7 @@ export class World implements AsyncDisposable {
     const collectAfter = async (id: string): Promise<void> => lineage.collectAfter(id);
     const usable = { usable: async (tag: string) => this.snapshots.usable(tag), collectAfter };
     const limits = new Limits(core, registry);
-    this.sandboxes = new Sandboxes(core, { registry, limits, snapshots: usable, wake: async () => undefined });
+    this.sandboxes = new Sandboxes(core, { registry, limits, snapshots: usable, wake: async (entry) => this.suspension.wake(entry) });
     const parts = { registry, limits, sandboxes: this.sandboxes, snapshots: this.snapshots, lineage };
     this.branches = new Branches(core, parts);
     this.suspension = new Suspension(core, { ...parts, branches: this.branches });
@@ -142,8 +142,8 @@ export class World implements AsyncDisposable {
     });
   }
 
-  async fork(tag: string): Promise<SandboxInfo> {
-    const [info] = await this.sandboxes.create({ snapshot_tag: tag, n: 1 } as Parameters<Sandboxes["create"]>[0], CALLER);
+  async fork(tag: string, caller = CALLER): Promise<SandboxInfo> {
+    const [info] = await this.sandboxes.create({ snapshot_tag: tag, n: 1 } as Parameters<Sandboxes["create"]>[0], caller);
     if (!info) throw new Error("no sandbox was made");
     return info;
   }
