@@ -14,7 +14,7 @@ import { NODE_WARM, startVm, type TestVm } from "../helpers/vm.ts";
 import type { Sandbox, Snapshot } from "@forkd/runtime";
 
 /** `UNIQUE_CHILDREN=1000 make test-e2e FILE=unique-from` */
-const CHILDREN = Number(process.env["UNIQUE_CHILDREN"] ?? rounds(8, 40));
+const CHILDREN = Number(process.env["UNIQUE_CHILDREN"] ?? rounds(8, 100));
 /** Children of the first request: from 8 on a zygote is made first, from which all others are cloned too */
 const FIRST = 8;
 /** Number of lines that are checked in each of the first children; in the others it is the first line */
