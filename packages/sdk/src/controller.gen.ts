@@ -12,6 +12,7 @@ import type {
   CopyFileOptions,
   CreateContextOptions,
   CreateKeyOptions,
+  CreateProjectOptions,
   CreateSnapshotOptions,
   CreateTokenOptions,
   CreateUiLinkOptions,
@@ -88,13 +89,13 @@ export abstract class GeneratedController {
     return await this.client.json("GET", "/v1/status", opts);
   }
 
-  /** Settings and the source of each. Needs the scope admin. */
+  /** Settings and the source of each. */
   async config(opts: CallOptions = {}): Promise<wire.Config> {
     return await this.client.json("GET", "/v1/config", opts);
   }
 
   /**
-   * Stops the daemon after all requests are answered; sandboxes keep running unless `killSandboxes` is set. Needs the scope admin.
+   * Stops the daemon after all requests are answered; sandboxes keep running unless `killSandboxes` is set.
    *
    * @throws ConflictError when `ifIdle` is given and the daemon is in use (IN_USE)
    */
@@ -104,7 +105,7 @@ export abstract class GeneratedController {
     await this.client.empty("POST", "/v1/stop", { ...call, json });
   }
 
-  /** Removes unreferenced data. Needs the scope admin. May take 10 minutes unless `timeoutMs` is given. */
+  /** Removes unreferenced data. May take 10 minutes unless `timeoutMs` is given. */
   async gc(opts: GcOptions = {}): Promise<wire.GarbageCollected> {
     const { fields, call } = split(opts);
     const json: wire.CollectGarbage = fields;
@@ -126,7 +127,7 @@ export abstract class GeneratedController {
     return await this.client.json("GET", "/v1/history", opts);
   }
 
-  /** Tokens. Needs the scope admin. */
+  /** Tokens of the project. Needs the scope admin. */
   async listTokens(opts: CallOptions = {}): Promise<wire.Token[]> {
     return await this.client.json("GET", "/v1/tokens", opts);
   }
@@ -152,6 +153,34 @@ export abstract class GeneratedController {
     await this.client.empty("DELETE", path`/v1/tokens/${name}`, opts);
   }
 
+  /** Projects and their limits. */
+  async listProjects(opts: CallOptions = {}): Promise<wire.Project[]> {
+    return await this.client.json("GET", "/v1/projects", opts);
+  }
+
+  /** Creates a project. */
+  async createProject(name: string, opts: CreateProjectOptions = {}): Promise<wire.Project> {
+    const { fields, call } = split(opts);
+    const json: wire.CreateProject = { name, ...fields, quota: opts.quota && toWire(opts.quota) };
+    return await this.client.json("POST", "/v1/projects", { ...call, json });
+  }
+
+  /** Changes the limits of a project. */
+  async updateProject(name: string, quota: wire.SomeQuota, opts: CallOptions = {}): Promise<wire.Project> {
+    const json: wire.UpdateProject = { quota };
+    return await this.client.json("PATCH", path`/v1/projects/${name}`, { ...opts, json });
+  }
+
+  /** Removes a project that owns nothing; 409 lists what it owns. */
+  async deleteProject(name: string, opts: CallOptions = {}): Promise<void> {
+    await this.client.empty("DELETE", path`/v1/projects/${name}`, opts);
+  }
+
+  /** Limits of the project, and how much of them is used. */
+  async getQuota(opts: CallOptions = {}): Promise<wire.QuotaUse> {
+    return await this.client.json("GET", "/v1/quota", opts);
+  }
+
   /** A link that opens the dashboard once and logs that browser in. */
   async createUiLink(opts: CreateUiLinkOptions = {}): Promise<wire.UiLink> {
     const { fields, call } = split(opts);
@@ -159,7 +188,7 @@ export abstract class GeneratedController {
     return await this.client.json("POST", "/v1/ui/links", { ...call, json });
   }
 
-  /** Logs all browsers out of the dashboard; links that were not opened become invalid. Needs the scope admin. */
+  /** Logs all browsers of the project out of the dashboard; links that were not opened become invalid. Needs the scope admin. */
   async deleteUiSessions(opts: CallOptions = {}): Promise<void> {
     await this.client.empty("DELETE", "/v1/ui/sessions", opts);
   }
@@ -325,9 +354,7 @@ export abstract class GeneratedController {
     return await this.client.json("GET", "/v1/keys", opts);
   }
 
-  /**
-   * Creates a signing key, or trusts a public key. Needs the scope admin. Not repeated after a failure unless `idempotencyKey` is given.
-   */
+  /** Creates a signing key, or trusts a public key. Not repeated after a failure unless `idempotencyKey` is given. */
   async createKey(name: string, opts: CreateKeyOptions = {}): Promise<wire.Key> {
     const { fields, call } = split(opts);
     const json: wire.CreateKey = { name, ...fields };
@@ -339,7 +366,7 @@ export abstract class GeneratedController {
     return await this.client.json("GET", path`/v1/keys/${name}`, opts);
   }
 
-  /** Removes a key. Needs the scope admin. */
+  /** Removes a key. */
   async deleteKey(name: string, opts: CallOptions = {}): Promise<void> {
     await this.client.empty("DELETE", path`/v1/keys/${name}`, opts);
   }

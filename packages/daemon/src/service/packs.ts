@@ -11,7 +11,10 @@ import type { PackHost } from "@forkd/runtime/pack/fit";
 import { KeyStore, type KeyInfo as StoredKey } from "@forkd/runtime/pack/keys";
 import { ARCHITECTURE, preparePack, type Pack } from "@forkd/runtime/pack/prepare";
 import { receivePack, type PackSource } from "@forkd/runtime/pack/receive";
+import { SNAPSHOT_ID } from "@forkd/runtime/snapshot/tags";
+import { ForkdError } from "@forkd/runtime/errors";
 import { digestOf } from "@forkd/runtime/util/digest";
+import { projectOf, storedName } from "../store/project-names.ts";
 import type { Caller } from "./caller.ts";
 import type { Core } from "./core.ts";
 import { droppedWarning, withoutInward } from "./network-policy.ts";
@@ -38,15 +41,17 @@ export class Packs {
   }
 
   /** Computes all digests of a snapshot; the caller must close the pack after sending */
-  async prepare(tag: string, { level, sign, without = [] }: PreparePack, caller: Pick<Caller, "signal" | "progress">): Promise<Pack> {
+  async prepare(tag: string, { level, sign, without = [] }: PreparePack, caller: Caller): Promise<Pack> {
     const { runtime, settings } = this.#core;
-    const { id } = (await this.#snapshots.usable(tag)).manifest;
+    const { id } = (await this.#snapshots.usable(tag, caller)).manifest;
+    if (sign !== undefined && !caller.isOperator)
+      throw new ForkdError("FORBIDDEN", "Cannot sign the pack: the keys are the daemon's, and need the scope operator.");
     const signer = sign === undefined ? undefined : await this.#keys.signer(sign);
-    const there = new Set(await Promise.all(without.map(async (other) => runtime.snapshots.idOf(other))));
+    const there = new Set(await Promise.all(without.map(async (other) => runtime.snapshots.idOf(this.#stored(other, caller)))));
     const { signal, progress } = caller;
     const cacheBytes = settings.packCacheMiB * MIB;
     return runtime.locks.whileNeeded(id, async () =>
-      preparePack(runtime, tag, { level, sign: signer, without: there, cacheBytes, signal, progress }),
+      preparePack(runtime, this.#stored(tag, caller), { level, sign: signer, without: there, cacheBytes, signal, progress }),
     );
   }
 
@@ -76,9 +81,12 @@ export class Packs {
   async receive(source: PackSource, { tag, force, keep_network: keep }: UnpackQuery, caller: Caller): Promise<Unpacked> {
     const { runtime, settings } = this.#core;
     const dropped = new Set<string>();
+    const { project } = caller;
     const received = await receivePack(runtime, source, {
       tag,
       force,
+      tagOf: (name) => storedName(name, project),
+      isOwn: (stored) => projectOf(stored) === project,
       trust: { policy: settings.packTrust, keys: await this.#keys.known() },
       host: this.#host(),
       networkOf: (offered, signedBy) => {
@@ -95,10 +103,21 @@ export class Packs {
     if (runtime.accelerator.accelerator === "kvm" && received.head.manifest.shape.accelerator === "tcg")
       warnings.push(`It was made without KVM, so its forks would be emulated: ${EMULATED[settings.isolation]}.`);
     const { replaced, signedBy, snapshots: added } = received;
+    if (received.isForeign) {
+      // the same snapshot belongs to another project: its name and its labels stay there, so this project gets a copy
+      const snapshot = await this.#snapshots.copy(received.head, received.tag, { ...caller, remember: undefined });
+      const unpacked = { snapshot, added: [snapshot.id], replaced: null, signed_by: signedBy, warnings };
+      caller.remember?.(201, unpacked);
+      return unpacked;
+    }
     warnings.push(...dropped);
     if (keep && !added.includes(received.head.manifest.id) && !isDeepStrictEqual(received.offered, received.head.manifest.network))
       warnings.push("It was here already, with another network policy, which it keeps: remove it first to take in that of the pack.");
     return this.#snapshots.received(received, caller, (snapshot) => ({ snapshot, added, replaced, signed_by: signedBy, warnings }));
+  }
+
+  #stored(reference: string, { project }: Caller): string {
+    return SNAPSHOT_ID.test(reference) ? reference : storedName(reference, project);
   }
 
   async keys(): Promise<KeyInfo[]> {

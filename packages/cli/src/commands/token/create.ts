@@ -15,8 +15,11 @@ export function tokenCreateCommand(cli: Cli): Command {
     .description("make a token and print it, once")
     .argument("<name>", "a name for it")
     .addOption(
-      new Option("--scope <scope>", "read: look; exec: also fork, use and end sandboxes; admin: everything")
-        .choices(["read", "exec", "admin"])
+      new Option(
+        "--scope <scope>",
+        "read: look; exec: also fork, use and end sandboxes; admin: everything in the project; operator: the daemon",
+      )
+        .choices(["read", "exec", "admin", "operator"])
         .default("exec"),
     )
     .option("--max-sandboxes <count>", "limit of live sandboxes", positiveInteger)
