@@ -47,6 +47,7 @@ import type {
   StopOptions,
   SuspendWorkspaceOptions,
   UnpackOptions,
+  UpdateProjectOptions,
   UpdateSandboxOptions,
   UpdateSnapshotOptions,
   WriteFileOptions,
@@ -89,13 +90,13 @@ export abstract class GeneratedController {
     return await this.client.json("GET", "/v1/status", opts);
   }
 
-  /** Settings and the source of each. */
+  /** Settings and the source of each. Needs the scope operator. */
   async config(opts: CallOptions = {}): Promise<wire.Config> {
     return await this.client.json("GET", "/v1/config", opts);
   }
 
   /**
-   * Stops the daemon after all requests are answered; sandboxes keep running unless `killSandboxes` is set.
+   * Stops the daemon after all requests are answered; sandboxes keep running unless `killSandboxes` is set. Needs the scope operator.
    *
    * @throws ConflictError when `ifIdle` is given and the daemon is in use (IN_USE)
    */
@@ -105,7 +106,7 @@ export abstract class GeneratedController {
     await this.client.empty("POST", "/v1/stop", { ...call, json });
   }
 
-  /** Removes unreferenced data. May take 10 minutes unless `timeoutMs` is given. */
+  /** Removes unreferenced data. Needs the scope operator. May take 10 minutes unless `timeoutMs` is given. */
   async gc(opts: GcOptions = {}): Promise<wire.GarbageCollected> {
     const { fields, call } = split(opts);
     const json: wire.CollectGarbage = fields;
@@ -153,31 +154,40 @@ export abstract class GeneratedController {
     await this.client.empty("DELETE", path`/v1/tokens/${name}`, opts);
   }
 
-  /** Projects and their limits. */
+  /** Projects and their limits. Needs the scope operator. */
   async listProjects(opts: CallOptions = {}): Promise<wire.Project[]> {
     return await this.client.json("GET", "/v1/projects", opts);
   }
 
-  /** Creates a project. */
+  /**
+   * Creates a project. Needs the scope operator.
+   *
+   * @throws ConflictError when the name is taken
+   */
   async createProject(name: string, opts: CreateProjectOptions = {}): Promise<wire.Project> {
     const { fields, call } = split(opts);
-    const json: wire.CreateProject = { name, ...fields, quota: opts.quota && toWire(opts.quota) };
+    const json: wire.CreateProject = { name, ...fields };
     return await this.client.json("POST", "/v1/projects", { ...call, json });
   }
 
-  /** Changes the limits of a project. */
-  async updateProject(name: string, quota: wire.SomeQuota, opts: CallOptions = {}): Promise<wire.Project> {
-    const json: wire.UpdateProject = { quota };
-    return await this.client.json("PATCH", path`/v1/projects/${name}`, { ...opts, json });
+  /** Changes the limits of a project. Needs the scope operator. */
+  async updateProject(name: string, opts: UpdateProjectOptions): Promise<wire.Project> {
+    const { fields, call } = split(opts);
+    const json: wire.UpdateProject = fields;
+    return await this.client.json("PATCH", path`/v1/projects/${name}`, { ...call, json });
   }
 
-  /** Removes a project that owns nothing; 409 lists what it owns. */
+  /**
+   * Removes a project that owns nothing; 409 lists what it owns. Needs the scope operator.
+   *
+   * @throws ConflictError when it owns something; `details` lists what
+   */
   async deleteProject(name: string, opts: CallOptions = {}): Promise<void> {
     await this.client.empty("DELETE", path`/v1/projects/${name}`, opts);
   }
 
   /** Limits of the project, and how much of them is used. */
-  async getQuota(opts: CallOptions = {}): Promise<wire.QuotaUse> {
+  async quota(opts: CallOptions = {}): Promise<wire.QuotaUse> {
     return await this.client.json("GET", "/v1/quota", opts);
   }
 
@@ -349,24 +359,26 @@ export abstract class GeneratedController {
     return await this.client.json("POST", "/v1/packs", { ...call, timeoutMs: call.timeoutMs ?? 3_600_000, query: fields, content: pack });
   }
 
-  /** Lists signing keys and trusted keys. */
+  /** Lists signing keys and trusted keys. Needs the scope operator. */
   async listKeys(opts: CallOptions = {}): Promise<wire.Key[]> {
     return await this.client.json("GET", "/v1/keys", opts);
   }
 
-  /** Creates a signing key, or trusts a public key. Not repeated after a failure unless `idempotencyKey` is given. */
+  /**
+   * Creates a signing key, or trusts a public key. Needs the scope operator. Not repeated after a failure unless `idempotencyKey` is given.
+   */
   async createKey(name: string, opts: CreateKeyOptions = {}): Promise<wire.Key> {
     const { fields, call } = split(opts);
     const json: wire.CreateKey = { name, ...fields };
     return await this.client.json("POST", "/v1/keys", { ...call, json });
   }
 
-  /** One key, without its private half. */
+  /** One key, without its private half. Needs the scope operator. */
   async getKey(name: string, opts: CallOptions = {}): Promise<wire.Key> {
     return await this.client.json("GET", path`/v1/keys/${name}`, opts);
   }
 
-  /** Removes a key. */
+  /** Removes a key. Needs the scope operator. */
   async deleteKey(name: string, opts: CallOptions = {}): Promise<void> {
     await this.client.empty("DELETE", path`/v1/keys/${name}`, opts);
   }

@@ -26,8 +26,7 @@ export type CreateTokenOptions = CallOptions & {
   expiresInSecs?: number | null | undefined;
 };
 
-/** Limits to set; null removes one */
-export type SomeQuotaOptions = {
+export type CreateProjectOptions = CallOptions & {
   /** Sandboxes that run or are paused */
   sandboxes?: number | null | undefined;
   /** Suspended sandboxes */
@@ -48,9 +47,25 @@ export type SomeQuotaOptions = {
   requestsPerSecond?: number | null | undefined;
 };
 
-export type CreateProjectOptions = CallOptions & {
-  /** Its limits; without it, none */
-  quota?: SomeQuotaOptions | undefined;
+export type UpdateProjectOptions = CallOptions & {
+  /** Sandboxes that run or are paused */
+  sandboxes?: number | null | undefined;
+  /** Suspended sandboxes */
+  suspended?: number | null | undefined;
+  /** CPUs of running and paused sandboxes */
+  vcpus?: number | null | undefined;
+  /** Memory of running and paused sandboxes */
+  memoryMib?: number | null | undefined;
+  /** Snapshots, without those that are removed when nothing needs them */
+  snapshots?: number | null | undefined;
+  /** Disk space of its snapshots, of saved states and of the disks of its sandboxes */
+  storageBytes?: number | null | undefined;
+  /** Sandboxes that are forked or resumed in a minute */
+  forksPerMinute?: number | null | undefined;
+  /** Bytes that leave its sandboxes in a calendar month (UTC) */
+  egressBytes?: number | null | undefined;
+  /** Requests in a second, without those of operators */
+  requestsPerSecond?: number | null | undefined;
 };
 
 export type CreateUiLinkOptions = CallOptions & {

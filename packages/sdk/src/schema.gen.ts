@@ -203,8 +203,24 @@ export type CreatePreview = {
 export type CreateProject = {
   /** Name of the new project */
   name: Name;
-  /** Its limits; without it, none */
-  quota?: SomeQuota | undefined;
+  /** Sandboxes that run or are paused */
+  sandboxes?: number | null | undefined;
+  /** Suspended sandboxes */
+  suspended?: number | null | undefined;
+  /** CPUs of running and paused sandboxes */
+  vcpus?: number | null | undefined;
+  /** Memory of running and paused sandboxes */
+  memory_mib?: number | null | undefined;
+  /** Snapshots, without those that are removed when nothing needs them */
+  snapshots?: number | null | undefined;
+  /** Disk space of its snapshots, of saved states and of the disks of its sandboxes */
+  storage_bytes?: number | null | undefined;
+  /** Sandboxes that are forked or resumed in a minute */
+  forks_per_minute?: number | null | undefined;
+  /** Bytes that leave its sandboxes in a calendar month (UTC) */
+  egress_bytes?: number | null | undefined;
+  /** Requests in a second, without those of operators */
+  requests_per_second?: number | null | undefined;
 };
 
 export type CreateSandboxes = {
@@ -1269,28 +1285,6 @@ export type SnapshotDetails = {
 
 export type SnapshotStatus = "writing" | "ready" | "failed";
 
-/** Limits to set; null removes one */
-export type SomeQuota = {
-  /** Sandboxes that run or are paused */
-  sandboxes?: number | null | undefined;
-  /** Suspended sandboxes */
-  suspended?: number | null | undefined;
-  /** CPUs of running and paused sandboxes */
-  vcpus?: number | null | undefined;
-  /** Memory of running and paused sandboxes */
-  memory_mib?: number | null | undefined;
-  /** Snapshots, without those that are removed when nothing needs them */
-  snapshots?: number | null | undefined;
-  /** Disk space of its snapshots, of saved states and of the disks of its sandboxes */
-  storage_bytes?: number | null | undefined;
-  /** Sandboxes that are forked or resumed in a minute */
-  forks_per_minute?: number | null | undefined;
-  /** Bytes that leave its sandboxes in a calendar month (UTC) */
-  egress_bytes?: number | null | undefined;
-  /** Requests in a second, without those of operators */
-  requests_per_second?: number | null | undefined;
-};
-
 export type StartProcess = {
   /** The program and its arguments; no shell */
   args: string[];
@@ -1442,8 +1436,24 @@ export type Unpacked = {
 };
 
 export type UpdateProject = {
-  /** Limits to change; the others stay */
-  quota: SomeQuota;
+  /** Sandboxes that run or are paused */
+  sandboxes?: number | null | undefined;
+  /** Suspended sandboxes */
+  suspended?: number | null | undefined;
+  /** CPUs of running and paused sandboxes */
+  vcpus?: number | null | undefined;
+  /** Memory of running and paused sandboxes */
+  memory_mib?: number | null | undefined;
+  /** Snapshots, without those that are removed when nothing needs them */
+  snapshots?: number | null | undefined;
+  /** Disk space of its snapshots, of saved states and of the disks of its sandboxes */
+  storage_bytes?: number | null | undefined;
+  /** Sandboxes that are forked or resumed in a minute */
+  forks_per_minute?: number | null | undefined;
+  /** Bytes that leave its sandboxes in a calendar month (UTC) */
+  egress_bytes?: number | null | undefined;
+  /** Requests in a second, without those of operators */
+  requests_per_second?: number | null | undefined;
 };
 
 export type UpdateSandbox = {

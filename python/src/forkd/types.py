@@ -307,8 +307,24 @@ class _CreateProject(TypedDict):
 
 
 class CreateProject(_CreateProject, total=False):
-    # Its limits; without it, none
-    quota: "SomeQuota"
+    # Sandboxes that run or are paused
+    sandboxes: Optional[int]
+    # Suspended sandboxes
+    suspended: Optional[int]
+    # CPUs of running and paused sandboxes
+    vcpus: Optional[int]
+    # Memory of running and paused sandboxes
+    memory_mib: Optional[int]
+    # Snapshots, without those that are removed when nothing needs them
+    snapshots: Optional[int]
+    # Disk space of its snapshots, of saved states and of the disks of its sandboxes
+    storage_bytes: Optional[int]
+    # Sandboxes that are forked or resumed in a minute
+    forks_per_minute: Optional[int]
+    # Bytes that leave its sandboxes in a calendar month (UTC)
+    egress_bytes: Optional[int]
+    # Requests in a second, without those of operators
+    requests_per_second: Optional[int]
 
 
 class _CreateSandboxes(TypedDict):
@@ -1432,29 +1448,6 @@ class SnapshotDetails(TypedDict):
     sandboxes: List[str]
 
 
-class SomeQuota(TypedDict, total=False):
-    """Limits to set; null removes one."""
-
-    # Sandboxes that run or are paused
-    sandboxes: Optional[int]
-    # Suspended sandboxes
-    suspended: Optional[int]
-    # CPUs of running and paused sandboxes
-    vcpus: Optional[int]
-    # Memory of running and paused sandboxes
-    memory_mib: Optional[int]
-    # Snapshots, without those that are removed when nothing needs them
-    snapshots: Optional[int]
-    # Disk space of its snapshots, of saved states and of the disks of its sandboxes
-    storage_bytes: Optional[int]
-    # Sandboxes that are forked or resumed in a minute
-    forks_per_minute: Optional[int]
-    # Bytes that leave its sandboxes in a calendar month (UTC)
-    egress_bytes: Optional[int]
-    # Requests in a second, without those of operators
-    requests_per_second: Optional[int]
-
-
 class _StartProcess(TypedDict):
     # The program and its arguments; no shell
     args: List[str]
@@ -1616,9 +1609,25 @@ class Unpacked(TypedDict):
     warnings: List[str]
 
 
-class UpdateProject(TypedDict):
-    # Limits to change; the others stay
-    quota: "SomeQuota"
+class UpdateProject(TypedDict, total=False):
+    # Sandboxes that run or are paused
+    sandboxes: Optional[int]
+    # Suspended sandboxes
+    suspended: Optional[int]
+    # CPUs of running and paused sandboxes
+    vcpus: Optional[int]
+    # Memory of running and paused sandboxes
+    memory_mib: Optional[int]
+    # Snapshots, without those that are removed when nothing needs them
+    snapshots: Optional[int]
+    # Disk space of its snapshots, of saved states and of the disks of its sandboxes
+    storage_bytes: Optional[int]
+    # Sandboxes that are forked or resumed in a minute
+    forks_per_minute: Optional[int]
+    # Bytes that leave its sandboxes in a calendar month (UTC)
+    egress_bytes: Optional[int]
+    # Requests in a second, without those of operators
+    requests_per_second: Optional[int]
 
 
 class UpdateSandbox(TypedDict, total=False):

@@ -21,20 +21,14 @@ const quota = z
   })
   .meta({ id: "Quota", description: "Limits of a project; null: no limit" });
 
-const someQuota = quota.partial().meta({ id: "SomeQuota", description: "Limits to set; null removes one" });
-
 const projectInfo = z.strictObject({ name: z.string(), quota, created_at_unix: unixSeconds }).meta({ id: "Project" });
 
 const createProject = z
-  .strictObject({
-    name: name.meta({ description: "Name of the new project" }),
-    quota: someQuota.optional().meta({ description: "Its limits; without it, none" }),
-  })
+  .strictObject({ name: name.meta({ description: "Name of the new project" }), ...quota.partial().shape })
   .meta({ id: "CreateProject" });
 
-const updateProject = z
-  .strictObject({ quota: someQuota.meta({ description: "Limits to change; the others stay" }) })
-  .meta({ id: "UpdateProject" });
+/** The given limits change, the others stay */
+const updateProject = z.strictObject(quota.partial().shape).meta({ id: "UpdateProject" });
 
 const used = z.strictObject(Object.fromEntries(Object.keys(quota.shape).map((key) => [key, z.int()])) as Record<keyof Quota, z.ZodInt>);
 

@@ -37,8 +37,8 @@ type Capture = {
 export class Branches {
   readonly #core: Core;
   readonly #parts: Parts;
-  /** includes branches that complete after their response */
-  readonly #underWay = new Set<Promise<unknown>>();
+  /** with their projects; includes branches that complete after their response */
+  readonly #underWay = new Map<Promise<unknown>, string>();
 
   constructor(core: Core, parts: Parts) {
     this.#core = core;
@@ -51,7 +51,7 @@ export class Branches {
 
   /** Resolves when no branch is in progress: stopping in the middle would leave a source paused */
   async settled(): Promise<void> {
-    while (this.#underWay.size > 0) await Promise.allSettled(this.#underWay);
+    while (this.#underWay.size > 0) await Promise.allSettled(this.#underWay.keys());
   }
 
   /** With `wait: false` it resolves when the source runs again, and the snapshot is completed in the background */
@@ -130,12 +130,15 @@ export class Branches {
 
   async #capture(id: string, capture: Capture): Promise<SnapshotInfo> {
     const { branchConcurrency } = this.#core.settings;
-    if (this.inFlight >= branchConcurrency)
-      throw new ForkdError("BUSY", `Cannot branch sandbox ${id}: ${this.inFlight} branches are under way.`, {
+    const { project } = capture.row;
+    // per project: a project that branches without pause must not refuse the branches of another
+    const own = [...this.#underWay.values()].filter((other) => other === project).length;
+    if (own >= branchConcurrency)
+      throw new ForkdError("BUSY", `Cannot branch sandbox ${id}: ${own} branches are under way.`, {
         details: { branch_concurrency: branchConcurrency, retry_after_secs: RETRY_SECS },
       });
     const work = this.#branch(id, capture);
-    this.#underWay.add(work);
+    this.#underWay.set(work, project);
     try {
       return await work;
     } finally {
@@ -156,7 +159,8 @@ export class Branches {
           caller,
           async () => {
             const { onResumed, stayPaused, hold } = capture;
-            const result = await runtime.branch(sandbox, { tag: row.tag, id: row.id, onResumed, stayPaused, hold });
+            const queue = row.project;
+            const result = await runtime.branch(sandbox, { tag: row.tag, id: row.id, queue, onResumed, stayPaused, hold });
             pauseMs = result.pauseMs;
             deltaBytes = result.deltaBytes;
             ok = true;

@@ -313,6 +313,7 @@ function networkOptions(
   // a sandbox that is being forked is not in the registry yet
   const ownerOf = ({ sandbox, snapshot }: Owner): string => entryOf(sandbox)?.row.project ?? projectOf(snapshot);
   return {
+    groupOf: (owner) => ownerOf({ sandbox: owner, snapshot: owner }),
     maySend: (owner, bytes) => quotas.send(ownerOf(owner), bytes),
     servers: settings.dnsServers?.split(",") ?? null,
     onConnection: (owner, event, record) => {

@@ -339,7 +339,16 @@ export class Sandboxes {
     const { runtime, meter } = this.#core;
     const { n, env, isolation } = request;
     const network = request.network && policyOf(request.network, caller, runtime.network);
-    const outcomes = await runtime.fork(snapshot, { n, env, network, shares, limits, isolation, signal: caller.signal });
+    const outcomes = await runtime.fork(snapshot, {
+      n,
+      env,
+      network,
+      shares,
+      limits,
+      isolation,
+      queue: caller.project,
+      signal: caller.signal,
+    });
     for (const { sandbox } of outcomes) meter.forked(sandbox?.forkMs ?? 0, sandbox !== undefined);
     return outcomes;
   }

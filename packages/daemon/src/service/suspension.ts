@@ -111,6 +111,7 @@ export class Suspension {
           limits,
           as,
           isolation: "any",
+          queue: caller.project,
           signal: caller.signal,
         });
         await this.#goOn(entry, sandbox, caller);

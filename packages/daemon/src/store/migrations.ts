@@ -3,7 +3,7 @@
 import { ForkdError } from "@forkd/runtime/errors";
 import type { Db } from "./db.ts";
 
-const MIGRATIONS = [
+export const MIGRATIONS = [
   `CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
 
    CREATE TABLE sandboxes (

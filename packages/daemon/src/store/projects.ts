@@ -56,7 +56,7 @@ export class Projects {
     return this.#known.get(name)?.quota ?? NO_QUOTA;
   }
 
-  create({ name, quota }: CreateProject): ProjectInfo {
+  create({ name, ...quota }: CreateProject): ProjectInfo {
     if (this.#known.has(name)) throw new ForkdError("EXISTS", `Cannot make project ${name}: there is one already.`);
     if (this.#known.size >= MAX_PROJECTS)
       throw new ForkdError("LIMIT_REACHED", `Cannot make project ${name}: there are ${MAX_PROJECTS} already.`, {
@@ -76,7 +76,7 @@ export class Projects {
   }
 
   /** Changes the given limits and keeps the others */
-  update(name: string, { quota }: UpdateProject): ProjectInfo {
+  update(name: string, quota: UpdateProject): ProjectInfo {
     const known = this.get(name);
     const changed = { ...known, quota: withLimits(known.quota, quota) };
     this.#db.durably(() => this.#db.run("UPDATE projects SET quota = ? WHERE name = ?", JSON.stringify(changed.quota), name));
@@ -84,19 +84,24 @@ export class Projects {
     return changed;
   }
 
-  /** The caller has checked that the project owns nothing */
-  remove(name: string): void {
+  /** Throws for a project that does not exist or must stay */
+  checkRemovable(name: string): void {
     this.get(name);
     if (name === DEFAULT_PROJECT)
       throw new ForkdError("BAD_REQUEST", `Cannot remove project ${name}: the daemon's own user works in it.`, {
         hint: "Every other project can be removed.",
       });
+  }
+
+  /** The caller has checked that the project owns nothing */
+  remove(name: string): void {
+    this.checkRemovable(name);
     this.#db.durably(() => this.#db.run("DELETE FROM projects WHERE name = ?", name));
     this.#known.delete(name);
   }
 }
 
-function withLimits(before: Quota, given: CreateProject["quota"]): Quota {
-  const set = Object.entries(given ?? {}).filter(([, limit]) => limit !== undefined);
+function withLimits(before: Quota, given: UpdateProject): Quota {
+  const set = Object.entries(given).filter(([, limit]) => limit !== undefined);
   return { ...before, ...(Object.fromEntries(set) as Partial<Quota>) };
 }

@@ -39,8 +39,8 @@ export const NATIVE: Declared = {
 
   ...all("operator 200", "getConfig listKeys getKey listProjects"),
   ...all("operator 202", "stopDaemon"),
-  ...all("operator 400", "createKey createProject updateProject"),
-  ...all("operator 404", "deleteProject"),
+  ...all("operator 400", "createKey createProject"),
+  ...all("operator 404", "updateProject deleteProject"),
   ...all("operator 413", "collectGarbage deleteKey"),
 };
 

@@ -51,7 +51,7 @@ class GeneratedController:
         return await self._client.json(call)
 
     async def config(self, *, request_timeout: Optional[float] = None) -> types.Config:
-        """Settings and the source of each."""
+        """Settings and the source of each. Needs the scope operator."""
         call = Call[types.Config]("GET", "/v1/config", timeout=request_timeout)
         return await self._client.json(call)
 
@@ -62,7 +62,8 @@ class GeneratedController:
         if_idle: Optional[bool] = None,
         request_timeout: Optional[float] = None,
     ) -> None:
-        """Stops the daemon after all requests are answered; sandboxes keep running unless ``kill_sandboxes`` is set.
+        """Stops the daemon after all requests are answered; sandboxes keep running unless ``kill_sandboxes`` is set. Needs the scope
+        operator.
 
         Args:
             kill_sandboxes: Ends the sandboxes; else they keep running, and the next daemon adopts them.
@@ -76,7 +77,7 @@ class GeneratedController:
         await self._client.empty(call)
 
     async def gc(self, *, dry_run: Optional[bool] = None, request_timeout: Optional[float] = None) -> types.GarbageCollected:
-        """Removes unreferenced data. May take 10 minutes unless ``request_timeout`` is given.
+        """Removes unreferenced data. Needs the scope operator. May take 10 minutes unless ``request_timeout`` is given.
 
         Args:
             dry_run: Reports what would be removed, and removes nothing.
@@ -142,7 +143,7 @@ class GeneratedController:
         await self._client.empty(call)
 
     async def list_projects(self, *, request_timeout: Optional[float] = None) -> List[types.Project]:
-        """Projects and their limits."""
+        """Projects and their limits. Needs the scope operator."""
         call = Call[List[types.Project]]("GET", "/v1/projects", timeout=request_timeout)
         return await self._client.json(call)
 
@@ -150,35 +151,102 @@ class GeneratedController:
         self,
         name: str,
         *,
-        quota: Optional[types.SomeQuota] = None,
+        sandboxes: Optional[int] = None,
+        suspended: Optional[int] = None,
+        vcpus: Optional[int] = None,
+        memory_mib: Optional[int] = None,
+        snapshots: Optional[int] = None,
+        storage_bytes: Optional[int] = None,
+        forks_per_minute: Optional[int] = None,
+        egress_bytes: Optional[int] = None,
+        requests_per_second: Optional[int] = None,
         request_timeout: Optional[float] = None,
     ) -> types.Project:
-        """Creates a project.
+        """Creates a project. Needs the scope operator.
 
         Args:
             name: Name of the new project.
-            quota: Its limits; without it, none.
+            sandboxes: Sandboxes that run or are paused.
+            suspended: Suspended sandboxes.
+            vcpus: CPUs of running and paused sandboxes.
+            memory_mib: Memory of running and paused sandboxes.
+            snapshots: Snapshots, without those that are removed when nothing needs them.
+            storage_bytes: Disk space of its snapshots, of saved states and of the disks of its sandboxes.
+            forks_per_minute: Sandboxes that are forked or resumed in a minute.
+            egress_bytes: Bytes that leave its sandboxes in a calendar month (UTC).
+            requests_per_second: Requests in a second, without those of operators.
+
+        Raises:
+            ConflictError: the name is taken
         """
-        body = fields(name=name, quota=quota)
+        body = fields(
+            name=name,
+            sandboxes=sandboxes,
+            suspended=suspended,
+            vcpus=vcpus,
+            memory_mib=memory_mib,
+            snapshots=snapshots,
+            storage_bytes=storage_bytes,
+            forks_per_minute=forks_per_minute,
+            egress_bytes=egress_bytes,
+            requests_per_second=requests_per_second,
+        )
         call = Call[types.Project]("POST", "/v1/projects", json=body, timeout=request_timeout)
         return await self._client.json(call)
 
-    async def update_project(self, name: str, quota: types.SomeQuota, *, request_timeout: Optional[float] = None) -> types.Project:
-        """Changes the limits of a project.
+    async def update_project(
+        self,
+        name: str,
+        *,
+        sandboxes: Union[int, Unset, None] = UNSET,
+        suspended: Union[int, Unset, None] = UNSET,
+        vcpus: Union[int, Unset, None] = UNSET,
+        memory_mib: Union[int, Unset, None] = UNSET,
+        snapshots: Union[int, Unset, None] = UNSET,
+        storage_bytes: Union[int, Unset, None] = UNSET,
+        forks_per_minute: Union[int, Unset, None] = UNSET,
+        egress_bytes: Union[int, Unset, None] = UNSET,
+        requests_per_second: Union[int, Unset, None] = UNSET,
+        request_timeout: Optional[float] = None,
+    ) -> types.Project:
+        """Changes the limits of a project. Needs the scope operator.
 
         Args:
-            quota: Limits to change; the others stay.
+            sandboxes: Sandboxes that run or are paused.
+            suspended: Suspended sandboxes.
+            vcpus: CPUs of running and paused sandboxes.
+            memory_mib: Memory of running and paused sandboxes.
+            snapshots: Snapshots, without those that are removed when nothing needs them.
+            storage_bytes: Disk space of its snapshots, of saved states and of the disks of its sandboxes.
+            forks_per_minute: Sandboxes that are forked or resumed in a minute.
+            egress_bytes: Bytes that leave its sandboxes in a calendar month (UTC).
+            requests_per_second: Requests in a second, without those of operators.
         """
-        body = fields(quota=quota)
+        body = fields()
+        body.update(nullable(
+            sandboxes=sandboxes,
+            suspended=suspended,
+            vcpus=vcpus,
+            memory_mib=memory_mib,
+            snapshots=snapshots,
+            storage_bytes=storage_bytes,
+            forks_per_minute=forks_per_minute,
+            egress_bytes=egress_bytes,
+            requests_per_second=requests_per_second,
+        ))
         call = Call[types.Project]("PATCH", path("/v1/projects/{}", name), json=body, timeout=request_timeout)
         return await self._client.json(call)
 
     async def delete_project(self, name: str, *, request_timeout: Optional[float] = None) -> None:
-        """Removes a project that owns nothing; 409 lists what it owns."""
+        """Removes a project that owns nothing; 409 lists what it owns. Needs the scope operator.
+
+        Raises:
+            ConflictError: it owns something; ``details`` lists what
+        """
         call = Call[None]("DELETE", path("/v1/projects/{}", name), timeout=request_timeout)
         await self._client.empty(call)
 
-    async def get_quota(self, *, request_timeout: Optional[float] = None) -> types.QuotaUse:
+    async def quota(self, *, request_timeout: Optional[float] = None) -> types.QuotaUse:
         """Limits of the project, and how much of them is used."""
         call = Call[types.QuotaUse]("GET", "/v1/quota", timeout=request_timeout)
         return await self._client.json(call)
@@ -564,7 +632,7 @@ class GeneratedController:
         return await self._client.json(call)
 
     async def list_keys(self, *, request_timeout: Optional[float] = None) -> List[types.KeyInfo]:
-        """Lists signing keys and trusted keys."""
+        """Lists signing keys and trusted keys. Needs the scope operator."""
         call = Call[List[types.KeyInfo]]("GET", "/v1/keys", timeout=request_timeout)
         return await self._client.json(call)
 
@@ -576,7 +644,8 @@ class GeneratedController:
         idempotency_key: Optional[str] = None,
         request_timeout: Optional[float] = None,
     ) -> types.KeyInfo:
-        """Creates a signing key, or trusts a public key. Not repeated after a failure unless ``idempotency_key`` is given.
+        """Creates a signing key, or trusts a public key. Needs the scope operator. Not repeated after a failure unless ``idempotency_key``
+        is given.
 
         Args:
             name: 1 to 64 letters, digits, '.', '_' or '-', starting with a letter, a digit or '_'.
@@ -587,12 +656,12 @@ class GeneratedController:
         return await self._client.json(call)
 
     async def get_key(self, name: str, *, request_timeout: Optional[float] = None) -> types.KeyInfo:
-        """One key, without its private half."""
+        """One key, without its private half. Needs the scope operator."""
         call = Call[types.KeyInfo]("GET", path("/v1/keys/{}", name), timeout=request_timeout)
         return await self._client.json(call)
 
     async def delete_key(self, name: str, *, request_timeout: Optional[float] = None) -> None:
-        """Removes a key."""
+        """Removes a key. Needs the scope operator."""
         call = Call[None]("DELETE", path("/v1/keys/{}", name), timeout=request_timeout)
         await self._client.empty(call)
 

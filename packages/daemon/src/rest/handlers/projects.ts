@@ -8,7 +8,8 @@ export const projectHandlers: Pick<Handlers, keyof typeof projectRoutes> = {
   createProject: ({ body }, { services }) => ({ status: 201, body: services.projects.create(body) }),
   updateProject: ({ params, body }, { services }) => ({ status: 200, body: services.projects.update(params.name, body) }),
   deleteProject: async ({ params }, { services }) => {
-    const { name } = services.projects.get(params.name);
+    const { name } = params;
+    services.projects.checkRemovable(name);
     const tokens = services.tokens.list(name).map((token) => token.name);
     await services.manager.refuseOwner(name, tokens);
     services.projects.remove(name);
