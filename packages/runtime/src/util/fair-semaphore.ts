@@ -1,40 +1,63 @@
-// Counting semaphore with a queue per key. The queues take turns, so a key with many waiting works delays others by one turn.
+// Counting semaphore with a queue per key. The queues take turns, and keys that are in use share the places.
+
+/** A key counts as in use so long after its last work: its next one then finds the others at their share, not at all places */
+const IN_USE_MS = 1000;
+
+type Queue = { waiting: (() => void)[]; running: number; usedMs: number };
 
 export class FairSemaphore {
-  #free: number;
-  /** waiting works by key; the first key is the next one to be served */
-  readonly #queues = new Map<string, (() => void)[]>();
+  readonly #count: number;
+  readonly #nowMs: () => number;
+  #running = 0;
+  /** keys in use; of those with waiting works the first is the next one to be served */
+  readonly #queues = new Map<string, Queue>();
 
-  constructor(count: number) {
-    this.#free = count;
+  constructor(count: number, nowMs: () => number = () => performance.now()) {
+    this.#count = count;
+    this.#nowMs = nowMs;
   }
 
   async run<V>(key: string, work: () => Promise<V>): Promise<V> {
-    if (this.#free > 0) this.#free--;
-    else await new Promise<void>((resolve) => this.#enqueue(key, resolve));
+    const queue = this.#queueOf(key);
+    if (queue.waiting.length === 0 && this.#mayStart(queue)) this.#begin(queue);
+    else await new Promise<void>((resolve) => void queue.waiting.push(resolve));
     try {
       return await work();
     } finally {
-      const next = this.#next();
-      if (next) next();
-      else this.#free++;
+      this.#running--;
+      queue.running--;
+      queue.usedMs = this.#nowMs();
+      this.#serve();
     }
   }
 
-  #enqueue(key: string, start: () => void): void {
-    const queue = this.#queues.get(key);
-    if (queue) queue.push(start);
-    else this.#queues.set(key, [start]);
+  #queueOf(key: string): Queue {
+    const now = this.#nowMs();
+    for (const [other, { waiting, running, usedMs }] of this.#queues)
+      if (running === 0 && waiting.length === 0 && now - usedMs > IN_USE_MS) this.#queues.delete(other);
+    const queue = this.#queues.get(key) ?? { waiting: [], running: 0, usedMs: now };
+    this.#queues.set(key, queue);
+    return queue;
   }
 
-  #next(): (() => void) | undefined {
-    const [first] = this.#queues;
-    if (!first) return undefined;
-    const [key, queue] = first;
-    const start = queue.shift();
-    // to the end of the line, if it has more
-    this.#queues.delete(key);
-    if (queue.length > 0) this.#queues.set(key, queue);
-    return start;
+  /** One key alone has all places; each of several has its share, at least one */
+  #mayStart({ running }: Queue): boolean {
+    return this.#running < this.#count && running < Math.max(1, Math.floor(this.#count / this.#queues.size));
+  }
+
+  #begin(queue: Queue): void {
+    this.#running++;
+    queue.running++;
+  }
+
+  #serve(): void {
+    for (const [key, queue] of [...this.#queues]) {
+      if (queue.waiting.length === 0 || !this.#mayStart(queue)) continue;
+      // to the end of the line
+      this.#queues.delete(key);
+      this.#queues.set(key, queue);
+      this.#begin(queue);
+      queue.waiting.shift()?.();
+    }
   }
 }

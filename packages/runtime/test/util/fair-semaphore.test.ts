@@ -46,3 +46,25 @@ test("places are used by any key, and returned after a failure", async () => {
   await Promise.all(all);
   assert.deepEqual(begun, ["a1", "a2", "a3"]);
 });
+
+test("keys in use share the places; a key alone has all of them", async () => {
+  const clock = { ms: 0 };
+  const { begun, start, endOne } = works(new FairSemaphore(3, () => clock.ms));
+  const all = [start("b", "b1")];
+  await endOne();
+  // the other key was in use a moment ago
+  all.push(...["a1", "a2", "a3", "a4", "a5"].map(async (name) => start("a", name)));
+  assert.deepEqual(begun, ["b1", "a1"]);
+  all.push(start("b", "b2"));
+  assert.deepEqual(begun, ["b1", "a1", "b2"], "it begins at once");
+  await endOne();
+  await endOne();
+  assert.deepEqual(begun, ["b1", "a1", "b2", "a2"]);
+  clock.ms += 1001;
+  all.push(start("a", "a6"));
+  await endOne();
+  assert.deepEqual(begun.slice(4), ["a3"]);
+  for (let ended = 0; ended < 5; ended++) await endOne();
+  await Promise.all(all);
+  assert.equal(begun.length, 8);
+});
