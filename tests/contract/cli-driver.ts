@@ -116,7 +116,9 @@ const LINES: Lines = {
   listTokens: () => ({ argv: ["token", "ls"] }),
   createToken: ({ body }) => ({
     argv: [
-      ...["token", "create", text(body["name"])],
+      "token",
+      "create",
+      text(body["name"]),
       ...options(body, { project: "--project", scope: "--scope", max_sandboxes: "--max-sandboxes", expires_in_secs: "--expires-in" }),
     ],
   }),
@@ -404,5 +406,8 @@ function exitCodeOf(printed: unknown): number {
 
 /** null is none */
 function quotaOptions({ name: _name, ...quota }: Record<string, unknown>): string[] {
-  return Object.entries(quota).flatMap(([field, value]) => [`--${field.replaceAll("_", "-")}`, value === null ? "none" : String(value)]);
+  return Object.entries(quota).flatMap(([field, value]) => [
+    `--${field.replaceAll("_", "-")}`,
+    value === null ? "none" : JSON.stringify(value),
+  ]);
 }

@@ -131,10 +131,10 @@ describe("projects", () => {
     };
     await median();
     const quiet = await median();
-    let isOver = false;
+    const over = new AbortController();
     let forked = 0;
     const loads = Array.from({ length: BUSY }, async () => {
-      while (!isOver) {
+      while (!over.signal.aborted) {
         const [made] = await acme.spawnSandboxes("default/python");
         forked++;
         await acme.killSandbox(made?.id ?? "");
@@ -144,7 +144,7 @@ describe("projects", () => {
     const before = forked;
     const busy = await median();
     const during = forked - before;
-    isOver = true;
+    over.abort();
     await Promise.all(loads);
     t.diagnostic(`fork p50: ${quiet.toFixed(0)} ms alone, ${busy.toFixed(0)} ms beside ${during} forks of another project`);
     assert.ok(during > FORKS, `the other project forked ${during} times`);

@@ -116,7 +116,7 @@ export const EXAMPLES: Record<string, string[]> = {
   "project ls": ["forkd project ls"],
   "project rm": ["forkd project rm acme"],
   "project set": ["forkd project set acme --forks-per-minute 600 --sandboxes none"],
-  quota: ["forkd quota", "forkd --project acme quota"],
+  quota: ["forkd quota", "forkd quota --project acme"],
   token: ["forkd token create ci", "forkd token ls"],
   "token create": ["forkd token create ci --scope exec --max-sandboxes 20", "forkd token create ci --project acme --expires-in 30d"],
   "token ls": ["forkd token ls"],

@@ -51,7 +51,8 @@ export class FairSemaphore {
   }
 
   #serve(): void {
-    for (const [key, queue] of [...this.#queues]) {
+    // one that is moved to the end is looked at again, until no work may start
+    for (const [key, queue] of this.#queues) {
       if (queue.waiting.length === 0 || !this.#mayStart(queue)) continue;
       // to the end of the line
       this.#queues.delete(key);

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { FairSemaphore } from "../../src/util/fair-semaphore.ts";
 
-/** Starts works that end when they are told to, and notes the order in which they begin */
+/** Starts works that wait for their end, and notes the order in which they begin */
 function works(semaphore: FairSemaphore): {
   begun: string[];
   start: (key: string, name: string) => Promise<void>;
