@@ -127,8 +127,13 @@ function admit(exchange: Exchange, work: Work, services: Services): void {
   if (identity) exchange.identity = inProject(identity, request.headers[PROJECT_HEADER], across);
   exchange.maker = makerOf(exchange, work, services);
   if (identity && scope) authorize(identity, scope);
-  // operators are not counted: they must be able to raise the limit
-  if (exchange.identity && !allows(exchange.identity, "operator")) services.manager.quotas.request(exchange.identity.project);
+  if (exchange.identity && isCounted(exchange.identity)) services.manager.quotas.request(exchange.identity.project);
+}
+
+/** Visitors of a guest's server do not use up the project's requests. An operator must be able to raise the limit */
+function isCounted(identity: Identity): boolean {
+  const { via } = identity;
+  return via !== "preview" && via !== "traffic" && via !== "public" && !allows(identity, "operator");
 }
 
 async function fail(error: unknown, exchange: Exchange, work: Work | undefined, services: Services): Promise<void> {

@@ -179,6 +179,9 @@ export class Snapshots {
 
   async #update(tag: string, request: UpdateSnapshot, caller: Caller): Promise<SnapshotInfo> {
     const { runtime, tables, events, db } = this.#core;
+    // waiting VMMs take memory of the host, which no quota counts
+    if (request.pool !== undefined && !caller.isOperator)
+      throw new ForkdError("FORBIDDEN", `Cannot keep VMMs waiting for ${tag}: it needs the scope operator.`);
     let snapshot = await this.usable(tag, caller);
     const { id } = snapshot.manifest;
     const stored = storedName(tag, caller.project);

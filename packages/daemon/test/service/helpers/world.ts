@@ -25,6 +25,7 @@ import type { Snapshot } from "@forkd/runtime/snapshot/store";
 export const CALLER: Caller = {
   principal: "local",
   project: "default",
+  isOperator: true,
   maxSandboxes: null,
   requestId: "r",
   signal: new AbortController().signal,
