@@ -38,7 +38,7 @@ import {
   type Personality,
 } from "./sandbox/fork.ts";
 import { ClockKeeper } from "./sandbox/clock-keeper.ts";
-import { compactSnapshot } from "./sandbox/compact.ts";
+import { compactSnapshot, type CompactOptions } from "./sandbox/compact.ts";
 import { detectHost, type HostSupport } from "./host-support.ts";
 import { SnapshotLocks } from "./snapshot/locks.ts";
 import { Pool } from "./sandbox/pool.ts";
@@ -338,7 +338,7 @@ export class Runtime {
   }
 
   /** Copies a snapshot into one without a chain */
-  async compact(from: Snapshot, opts: { tag: string; id?: string | undefined }): Promise<Snapshot> {
+  async compact(from: Snapshot, opts: CompactOptions): Promise<Snapshot> {
     const { home, snapshots, flats, engine } = this;
     const context = { home, snapshots, flats, engine, warden: this.#workDirs.warden };
     return this.#request(async () => this.locks.whileMaking(from, async () => compactSnapshot(context, from, opts)));

@@ -17,13 +17,13 @@ import type { ForkOutcome } from "@forkd/runtime/runtime";
 import type { Sandbox } from "@forkd/runtime/sandbox/sandbox";
 import type { Snapshot } from "@forkd/runtime/snapshot/store";
 import { bootId } from "@forkd/runtime/util/boot-id";
-import { storedName } from "../store/project-names.ts";
+import { projectOf, storedName } from "../store/project-names.ts";
 import type { Caller, Viewer } from "./caller.ts";
 import { nowUnix, type Core } from "./core.ts";
 import { Lease } from "./lease.ts";
 import { hostLimits, limitName, machineOf, type GivenStart, type Machine } from "./limit-fields.ts";
 import { availableMemoryMiB, type Admission, type Limits } from "./limits.ts";
-import { policyOf } from "./network-policy.ts";
+import { policyOf, withoutInward } from "./network-policy.ts";
 import { spawnRequest } from "./older-api.ts";
 import { hasMetadata, pageOf, type Page } from "./paging.ts";
 import { problemOf } from "./problem.ts";
@@ -302,18 +302,20 @@ export class Sandboxes {
 
   /** Facts for the rows of a fork. Throws LIMIT_UNAVAILABLE if a limit cannot be enforced, and errors of its shares */
   async facts(request: RowFacts["request"], snapshot: Snapshot, caller: Caller, warnings: string[] = []): Promise<RowFacts> {
-    const { id, tag } = snapshot.manifest;
+    const { tag } = snapshot.manifest;
     const limits = await this.possibleLimits(request, machineOf(snapshot));
     const { kind: confinement } = this.#core.runtime.confinement;
-    const sharing = await this.#sharing(request, id, caller);
+    const sharing = await this.#sharing(request, snapshot, caller);
     const { principal, project } = caller;
     const said = { warnings: [...warnings, ...sharing.warnings], principal, project, bootId: await bootId() };
     return { request, limits, confinement, shares: sharing.shares, snapshotTag: tag, ...said };
   }
 
   /** Requested shares, otherwise those inherited from the snapshot */
-  async #sharing(request: RowFacts["request"], snapshotId: string, caller: Caller): Promise<{ shares: Share[]; warnings: string[] }> {
-    if (!request.shares) return inheritedShares(this.#core, snapshotId);
+  async #sharing(request: RowFacts["request"], snapshot: Snapshot, caller: Caller): Promise<{ shares: Share[]; warnings: string[] }> {
+    // a public snapshot brings no folders of the host to other projects
+    if (!request.shares && this.#ownerOf(snapshot) !== caller.project) return { shares: [], warnings: [] };
+    if (!request.shares) return inheritedShares(this.#core, snapshot.manifest.id);
     const shares = await allowedShares(this.#core, request.shares, caller);
     const { principal, requestId } = caller;
     if (shares.length > 0) this.#core.log.info({ principal, request_id: requestId, shares }, "folders of this machine are shared");
@@ -338,7 +340,10 @@ export class Sandboxes {
   async #fork(snapshot: Snapshot, request: ForkRequest, { limits, shares }: RowFacts, caller: Caller): Promise<ForkOutcome[]> {
     const { runtime, meter } = this.#core;
     const { n, env, isolation } = request;
-    const network = request.network && policyOf(request.network, caller, runtime.network);
+    const { network: usual } = snapshot.manifest;
+    // a public snapshot does not open the host's private networks to other projects
+    const inherited = this.#ownerOf(snapshot) === caller.project ? undefined : withoutInward(usual, runtime.network);
+    const network = request.network ? policyOf(request.network, caller, runtime.network) : inherited;
     const outcomes = await runtime.fork(snapshot, {
       n,
       env,
@@ -351,6 +356,10 @@ export class Sandboxes {
     });
     for (const { sandbox } of outcomes) meter.forked(sandbox?.forkMs ?? 0, sandbox !== undefined);
     return outcomes;
+  }
+
+  #ownerOf({ manifest }: Snapshot): string {
+    return this.#core.tables.snapshots.get(manifest.id)?.project ?? projectOf(manifest.tag);
   }
 
   /** Registers the sandboxes. Rows are stored before the response: a crash cannot orphan an acknowledged sandbox */

@@ -4,6 +4,7 @@ import type { Metadata } from "../api/common.ts";
 import type { CreateSnapshot, DeleteSnapshot, ListSnapshots, SnapshotDetails, SnapshotInfo, UpdateSnapshot } from "../api/snapshot.ts";
 import { layerBytes } from "@forkd/runtime/disk/layer";
 import { ForkdError, messageOf } from "@forkd/runtime/errors";
+import type { NetworkPolicy } from "@forkd/runtime/egress/policy";
 import type { WarmUp } from "@forkd/runtime/sandbox/boot";
 import type { Received } from "@forkd/runtime/pack/receive";
 import { SNAPSHOT_ID } from "@forkd/runtime/snapshot/tags";
@@ -271,12 +272,15 @@ export class Snapshots {
     return this.copy(await this.usable(tag, caller), to, caller);
   }
 
-  /** A copy that builds on no other snapshot, with the tag in the caller's project */
-  async copy(from: Snapshot, to: string, caller: Caller): Promise<SnapshotInfo> {
-    const shares = this.#core.tables.snapshots.get(from.manifest.id)?.shares ?? [];
+  /**
+   * A copy that builds on no other snapshot, with the tag in the caller's project. `network`: that of a copy for another
+   * project, which gets no shares either
+   */
+  async copy(from: Snapshot, to: string, caller: Caller, network?: NetworkPolicy): Promise<SnapshotInfo> {
+    const shares = network ? [] : (this.#core.tables.snapshots.get(from.manifest.id)?.shares ?? []);
     const row = this.newRow({ tag: to, ...machineOf(from), shares }, caller);
     return this.writing(row, caller, async () => {
-      const snapshot = await this.#core.runtime.compact(from, { tag: row.tag, id: row.id });
+      const snapshot = await this.#core.runtime.compact(from, { tag: row.tag, id: row.id, network });
       return { snapshot, changes: {}, status: 200 };
     });
   }

@@ -8,6 +8,7 @@ import { treeOf } from "../../src/service/tree.ts";
 import { Db } from "../../src/store/db.ts";
 import { Projects } from "../../src/store/projects.ts";
 import { tempDir } from "../../../runtime/test/image/helpers/temp-home.ts";
+import { pieces } from "../../../runtime/test/pack/fake.ts";
 import { CALLER, World } from "./helpers/world.ts";
 import type { Caller } from "../../src/service/caller.ts";
 
@@ -119,10 +120,12 @@ test("things of one project do not exist for another, with the same words as if 
 
 test("a public snapshot can be forked by its full name, and its owner does not learn by what it is used", async (t) => {
   await using world = await World.alone(await tempDir(t));
-  await world.create("stem");
+  const stem = await world.create("stem");
   await world.snapshots.update("stem", { visibility: "public" }, CALLER);
+  world.store.core.tables.snapshots.update(stem.id, { shares: [{ source: "/tmp", target: "/host" }] });
   const [theirs] = await world.sandboxes.create({ snapshot_tag: "default/stem", name: "canary", ...NONE }, OTHER);
   assert.deepEqual([theirs?.project, theirs?.snapshot_tag], ["acme", "default/stem"]);
+  assert.deepEqual(theirs?.shares, [], "folders of the host stay in the project");
   await assert.rejects(world.snapshots.get("default/stem", OTHER), { code: "NOT_FOUND" });
   const { info: branch } = await world.branches.branch(theirs?.id ?? "", { tag: "stem", wait: true }, OTHER);
   assert.deepEqual([branch.tag, branch.project, branch.parent_tag], ["stem", "acme", null]);
@@ -156,5 +159,24 @@ test("an expired snapshot is removed when nothing needs it", async (t) => {
   assert.deepEqual(
     (await world.snapshots.list({}, CALLER)).items.map(({ tag }) => tag),
     ["new"],
+  );
+});
+
+test("a pack that another project has is unpacked as a copy, with a network of its own", async (t) => {
+  await using world = await World.alone(await tempDir(t));
+  await world.create("packed");
+  const { bytes } = await world.packs.read("packed", {}, CALLER);
+  const pack = Buffer.concat(await Array.fromAsync(bytes));
+  const unpack = async (force: boolean): Promise<{ snapshot: { id: string; tag: string; project: string } }> =>
+    world.packs.unpack(pieces(pack), { tag: "mine", force, keep_network: undefined }, OTHER);
+  const { snapshot } = await unpack(false);
+  assert.deepEqual([snapshot.tag, snapshot.project], ["mine", "acme"]);
+  assert.notEqual(snapshot.id, (await world.snapshots.get("packed", CALLER)).id);
+  await assert.rejects(unpack(false), { code: "EXISTS", message: "Cannot make snapshot mine: it exists already." });
+  const again = await unpack(true);
+  assert.notEqual(again.snapshot.id, snapshot.id);
+  assert.deepEqual(
+    (await world.snapshots.list({}, OTHER)).items.map(({ tag }) => tag),
+    ["mine"],
   );
 });

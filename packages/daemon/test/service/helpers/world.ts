@@ -104,7 +104,7 @@ export class World implements AsyncDisposable {
         network: {},
         fork: async (from: Snapshot) => [{ sandbox: new FakeSandbox(from) }],
         forkOne: async (from: Snapshot, { as }: { as: { id: string } }) => new FakeSandbox(from, as.id),
-        renameSnapshot: async (tag: string, to: string) => this.store.snapshots.rename(tag, to),
+        renameSnapshot: async (tag: string, to: string, opts: { replace?: boolean }) => this.store.snapshots.rename(tag, to, opts),
         compact: async (_from: Snapshot, { tag, id }: { tag: string; id: string }) => fake.base(tag, { id }),
         branch: async (sandbox: FakeSandbox, opts: BranchOptions) => branch(fake, sandbox, opts),
       },
