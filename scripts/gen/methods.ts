@@ -212,7 +212,7 @@ export function sentencesOf({ summary, client, scope, hasProgress }: Method, tim
   return [
     summary,
     client.more,
-    scope === "admin" ? "Needs the scope admin" : undefined,
+    scope === "admin" || scope === "operator" ? `Needs the scope ${scope}` : undefined,
     client.key === "made" ? "Safe to repeat: the request carries an idempotency key" : undefined,
     client.key === "given" && client.repeatable === undefined ? `Not repeated after a failure unless \`${key}\` is given` : undefined,
     client.repeatable === false ? "Not repeated after a failure: the second answer would not name what the first call ended" : undefined,

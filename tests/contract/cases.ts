@@ -9,6 +9,7 @@ import { lineageCases, removalCases } from "./lineage-cases.ts";
 import { packCases } from "./pack-cases.ts";
 import { packNetworkCases } from "./pack-network-cases.ts";
 import { portCases } from "./port-cases.ts";
+import { projectCases } from "./project-cases.ts";
 import { processCases } from "./process-cases.ts";
 import { networkCases } from "./network-cases.ts";
 import { recipeCases } from "./recipe-cases.ts";
@@ -21,6 +22,7 @@ import type { Case } from "./case.ts";
 export const GROUPS: { title: string; cases: Case[] }[] = [
   { title: "the daemon", cases: daemonCases },
   { title: "tokens", cases: tokenCases },
+  { title: "projects", cases: projectCases },
   { title: "snapshots", cases: snapshotCases },
   { title: "recipes", cases: recipeCases },
   { title: "packs", cases: packCases },

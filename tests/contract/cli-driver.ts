@@ -115,8 +115,18 @@ const LINES: Lines = {
   deleteUiSessions: () => ({ argv: ["ui", "--log-out"], value: NOTHING }),
   listTokens: () => ({ argv: ["token", "ls"] }),
   createToken: ({ body }) => ({
-    argv: ["token", "create", text(body["name"]), ...options(body, { scope: "--scope", max_sandboxes: "--max-sandboxes" })],
+    argv: [
+      "token",
+      "create",
+      text(body["name"]),
+      ...options(body, { project: "--project", scope: "--scope", max_sandboxes: "--max-sandboxes", expires_in_secs: "--expires-in" }),
+    ],
   }),
+  listProjects: () => ({ argv: ["project", "ls"] }),
+  createProject: ({ body }) => ({ argv: ["project", "create", text(body["name"]), ...quotaOptions(body)] }),
+  updateProject: ({ params, body }) => ({ argv: ["project", "set", text(params["name"]), ...quotaOptions(body)] }),
+  deleteProject: ({ params }) => ({ argv: ["project", "rm", text(params["name"])], value: NOTHING }),
+  getQuota: () => ({ argv: ["quota"] }),
   rotateToken: ({ params }) => ({ argv: ["token", "rotate", text(params["name"])] }),
   deleteToken: ({ params }) => ({ argv: ["token", "rm", text(params["name"])], value: NOTHING }),
 
@@ -392,4 +402,12 @@ function execLine({ params, body }: Said): Line {
 
 function exitCodeOf(printed: unknown): number {
   return (printed as { exit_code: number }).exit_code;
+}
+
+/** null is none */
+function quotaOptions({ name: _name, ...quota }: Record<string, unknown>): string[] {
+  return Object.entries(quota).flatMap(([field, value]) => [
+    `--${field.replaceAll("_", "-")}`,
+    value === null ? "none" : JSON.stringify(value),
+  ]);
 }

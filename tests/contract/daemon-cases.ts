@@ -178,7 +178,7 @@ const denied = (code: "FORBIDDEN" | "UNAUTHORIZED"): Expected => fails(code);
 
 /** Cases over TCP, which requires a token */
 export const tokenCases: Case[] = [
-  ...(["read", "exec", "admin"] as const).map((scope): Case => ({
+  ...(["read", "exec", "admin", "operator"] as const).map((scope): Case => ({
     what: `a token with scope ${scope}`,
     route: "createToken",
     args: (c) => ({ body: { name: c.name(scope), scope } }),
@@ -276,7 +276,19 @@ export const tokenCases: Case[] = [
       expect: denied("FORBIDDEN"),
     }),
   ),
-  { what: "admin does everything", route: "getConfig", args: (c) => ({ token: c.at("admin.token") }), expect: gives({ bind: {} }) },
+  {
+    what: "admin does not see the settings",
+    route: "getConfig",
+    args: (c) => ({ token: c.at("admin.token") }),
+    expect: denied("FORBIDDEN"),
+  },
+  {
+    what: "admin makes no operator",
+    route: "createToken",
+    args: (c) => ({ token: c.at("admin.token"), body: { name: "more", scope: "operator" } }),
+    expect: denied("FORBIDDEN"),
+  },
+  { what: "operator does everything", route: "getConfig", args: (c) => ({ token: c.at("operator.token") }), expect: gives({ bind: {} }) },
   {
     what: "a new value",
     route: "rotateToken",
@@ -293,7 +305,7 @@ export const tokenCases: Case[] = [
     args: () => ({ params: { name: "nothing" } }),
     expect: fails("NOT_FOUND"),
   },
-  ...["read", "exec", "admin"].map((scope): Case => ({
+  ...["read", "exec", "admin", "operator"].map((scope): Case => ({
     what: `${scope} is revoked`,
     route: "deleteToken",
     args: (c) => ({ params: { name: c.name(scope) } }),

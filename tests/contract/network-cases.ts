@@ -76,7 +76,7 @@ export const networkCases: Case[] = [
     what: `does not open the host's own network: ${allow.join(" ")}`,
     route: "setNetwork",
     args: (c) => ({ params: { id: c.name("one") }, body: { mode: "allow", allow }, token: c.at("token.token") }),
-    expect: fails("FORBIDDEN", { message: () => /not public needs the scope admin/ }),
+    expect: fails("FORBIDDEN", { message: () => /not public needs the scope operator/ }),
   })),
   {
     what: "public addresses need no admin",

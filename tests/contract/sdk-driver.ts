@@ -58,6 +58,8 @@ const CALLS: Calls = {
   stopDaemon: async (forkd, { body }) => forkd.stop(camel(body)),
   collectGarbage: async (forkd, { body }) => forkd.gc(camel(body)),
   getEvents: takeEvents,
+  createProject: async (forkd, { body: { name, ...rest } }) => forkd.createProject(text(name), camel(rest)),
+  updateProject: async (forkd, { params, body }) => forkd.updateProject(text(params["name"]), camel(body)),
   createToken: async (forkd, { body: { name, ...rest } }) => forkd.createToken(text(name), camel(rest)),
 
   createImage: async (forkd, { body }) => forkd.createImage(camel(body)),

@@ -101,7 +101,7 @@ describe("the daemon", () => {
     const byFile = new Controller({ url: `http://${daemon.bind}`, token: "a-token-that-is-long-enough" });
     assert.deepEqual(
       (await byFile.listTokens()).map(({ name, scope, source }) => [name, scope, source]),
-      [["token-file", "admin", "file"]],
+      [["token-file", "operator", "file"]],
     );
   });
 

@@ -30,7 +30,7 @@ describe("the Python SDK", { skip: withoutPython() }, () => {
   before(async () => {
     daemon = await TestDaemon.start(["--bind", "127.0.0.1:0"]);
     await daemon.makePython();
-    ({ token } = await daemon.controller.createToken("python", { scope: "admin" }));
+    ({ token } = await daemon.controller.createToken("python", { scope: "operator" }));
   });
 
   after(async () => daemon[Symbol.asyncDispose]());

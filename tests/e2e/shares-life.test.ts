@@ -212,11 +212,11 @@ describe("a share", () => {
       await daemon.down();
       await daemon.up();
     });
-    const over = async (scope: "exec" | "admin"): Promise<Controller> => {
+    const over = async (scope: "admin" | "operator"): Promise<Controller> => {
       const { token } = await daemon.controller.createToken(`sharing-${scope}`, { scope });
       return new Controller({ url: `http://${daemon.bind}`, token });
     };
-    const [exec, admin] = [await over("exec"), await over("admin")];
+    const [exec, admin] = [await over("admin"), await over("operator")];
     const at = (source: string): { shares: Share[] } => ({ shares: [{ source, target: AT }] });
     await symlink(folder.path, join(inside, "out"));
     t.after(async () => rm(join(inside, "out")));

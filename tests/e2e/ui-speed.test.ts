@@ -108,7 +108,7 @@ describe("the speed of the dashboard", { skip: whyNoChromium() }, () => {
 
 /** 1000 nodes: ten snapshots, each with branches and their sandboxes */
 function largeTree(): Tree {
-  const facts = { status: "ready", memory_mib: 256, created_at_unix: 1_700_000_000 } as const;
+  const facts = { project: "default", status: "ready", memory_mib: 256, created_at_unix: 1_700_000_000 } as const;
   const sandbox = (id: string): TreeSandbox => {
     const rest = { memory_mib: 256, network_mode: "none", created_at_unix: 1_700_000_000, expires_at_unix: null } as const;
     return { id, name: null, state: "running", metadata: { job: "7" }, ...rest };

@@ -25,7 +25,7 @@ export class E2bDaemon implements AsyncDisposable {
     const daemon = await TestDaemon.start(["--bind", "127.0.0.1:0"]);
     try {
       await makeTemplate(daemon);
-      const { stdout } = await daemon.cli(["token", "create", "e2b", "--scope", "admin", "--e2b"]);
+      const { stdout } = await daemon.cli(["token", "create", "e2b", "--scope", "operator", "--e2b"]);
       assert.match(stdout, /^e2b_[0-9a-f]{64}\n$/);
       return new E2bDaemon(daemon, stdout.trim());
     } catch (error) {

@@ -158,7 +158,7 @@ async function checkPromise(store: Restarted, tokens: Tokens, promised: Promised
       return undefined;
     }
     case "upload": {
-      const content = await new Uploads(join(store.core.home.cache, "e2b-files")).read("template", promised.name);
+      const content = await new Uploads(join(store.core.home.cache, "e2b-files")).read("default", "template", promised.name);
       assert.equal(Buffer.concat(await Array.fromAsync(content)).toString(), promised.content, said);
       return undefined;
     }

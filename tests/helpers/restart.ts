@@ -5,10 +5,12 @@ import { ImageStore, Runtime } from "@forkd/runtime";
 import { sweepStaging } from "@forkd/runtime/host/staging";
 import { adoptAll } from "../../packages/daemon/src/service/adoption.ts";
 import { Lineage } from "../../packages/daemon/src/service/lineage.ts";
+import { Quotas } from "../../packages/daemon/src/service/quotas.ts";
 import { Registry } from "../../packages/daemon/src/service/registry.ts";
 import { SnapshotLocks } from "@forkd/runtime/snapshot/locks";
 import { SnapshotStore } from "@forkd/runtime/snapshot/store";
 import { Db } from "../../packages/daemon/src/store/db.ts";
+import { Projects } from "../../packages/daemon/src/store/projects.ts";
 import { EventLog } from "../../packages/daemon/src/store/events.ts";
 import { tablesOf } from "../../packages/daemon/src/store/tables.ts";
 
@@ -24,8 +26,9 @@ export function openStore(home: Home, more: object = {}): Restarted {
   const runtime = more instanceof Runtime ? more : { ...withoutVms(home), ...more };
   const { snapshots, images } = runtime;
   const silent = (): void => undefined;
-  const core = { home, db, tables, events, runtime, log: { info: silent, warn: silent, error: silent } } as unknown as Core;
-  const registry = new Registry({ db, tables, events });
+  const quotas = new Quotas(db, new Projects(db));
+  const core = { home, db, tables, events, runtime, quotas, log: { info: silent, warn: silent, error: silent } } as unknown as Core;
+  const registry = new Registry({ db, tables, events, quotas });
   const lineage = new Lineage(core, registry);
   let isOpen = true;
   const close = (): void => {

@@ -13,6 +13,8 @@ export type Cli = {
   daemonUrl: string | undefined;
   /** never printed, and never passed to another process */
   daemonToken: string | undefined;
+  /** the project to act in; undefined: that of the token, or `default` */
+  project: string | undefined;
   /** whether a daemon is started when none is running */
   autostart: boolean;
 };

@@ -8,6 +8,8 @@ const VERBS: Record<string, string> = {
   "POST /v1/images": "forkd image",
   "GET /v1/workspaces": "forkd workspace list",
   "GET /v1/tokens": "forkd token ls",
+  "GET /v1/projects": "forkd project ls",
+  "GET /v1/quota": "forkd quota",
   "GET /v1/keys": "forkd key ls",
   "GET /v1/recipes": "forkd recipes",
   "GET /v1/sandboxes/ID/processes": "forkd ps ID",

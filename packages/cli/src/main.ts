@@ -20,6 +20,7 @@ export async function main(argv: string[]): Promise<void> {
     exitCode: 0,
     daemonUrl: undefined,
     daemonToken: undefined,
+    project: undefined,
     autostart: true,
   };
   const verb = verbOf(argv.slice(2));

@@ -12,6 +12,7 @@ import type { Verb } from "./verbs.ts";
 const GLOBAL_OPTIONS: [flags: string, about: string][] = [
   ["--daemon-url <address>", "use the daemon at this address (default: FORKD_URL, else your own, which is started when needed)"],
   ["--daemon-token <token>", "token for that daemon; FORKD_TOKEN is better, as others cannot see it"],
+  ["--project <name>", "act in this project (default: FORKD_PROJECT, else that of the token); * lists across all"],
   ["--no-autostart", "do not start a daemon (also FORKD_NO_AUTOSTART=1)"],
   ["--guest-kernel <file>", "boot this guest kernel (default: FORKD_GUEST_KERNEL, else the distribution's newest)"],
 ];
@@ -69,7 +70,12 @@ function addExamples(command: Command, path: string): void {
 /** Also accepted after the verb, where the help does not list them */
 function acceptGlobalOptions(command: Command): void {
   command.enablePositionalOptions();
-  for (const [flags, about] of GLOBAL_OPTIONS) command.addOption(new Option(flags, about).hideHelp());
+  const own = new Set(command.options.map(({ long }) => long));
+  for (const [flags, about] of GLOBAL_OPTIONS) {
+    const option = new Option(flags, about).hideHelp();
+    // a verb may have an option of that name with another meaning
+    if (!own.has(option.long)) command.addOption(option);
+  }
   for (const child of command.commands) acceptGlobalOptions(child);
 }
 
@@ -81,10 +87,12 @@ function applyGlobalOptions(cli: Cli, command: Command): void {
     if (opts["autostart"] === false) cli.autostart = false;
     if (typeof opts["daemonUrl"] === "string") cli.daemonUrl ??= opts["daemonUrl"];
     if (typeof opts["daemonToken"] === "string") cli.daemonToken ??= opts["daemonToken"];
+    if (typeof opts["project"] === "string") cli.project ??= opts["project"];
     guestKernel ??= opts["guestKernel"];
   }
   cli.daemonUrl ??= process.env["FORKD_URL"] || undefined;
   cli.daemonToken ??= process.env["FORKD_TOKEN"] || undefined;
+  cli.project ??= process.env["FORKD_PROJECT"] || undefined;
   if (process.env["FORKD_NO_AUTOSTART"] === "1") cli.autostart = false;
   if (typeof guestKernel === "string") process.env["FORKD_GUEST_KERNEL"] = guestKernel;
 }

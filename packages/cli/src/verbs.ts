@@ -102,6 +102,8 @@ export const VERB_GROUPS: { title: string; verbs: Verb[] }[] = [
       verb("status", "state and limits of the daemon and its host", async () => (await import("./commands/status.ts")).statusCommand),
       verb("config", "settings, and the source of each", async () => (await import("./commands/config.ts")).configCommand),
       verb("token", "tokens for access over the network", async () => (await import("./commands/token.ts")).tokenCommand),
+      verb("project", "projects and their quotas", async () => (await import("./commands/project.ts")).projectCommand),
+      verb("quota", "limits of the project and their use", async () => (await import("./commands/quota.ts")).quotaCommand),
       verb("gc", "remove unreferenced files", async () => (await import("./commands/gc.ts")).gcCommand),
     ],
   },

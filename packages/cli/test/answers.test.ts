@@ -167,7 +167,7 @@ test("stdout has only the new token", async () => {
   await using daemon = await fakeDaemon({ "POST /v1/tokens": { status: 201, json: { ...samples.token("ci"), token: "abc-secret" } } });
   const { stdout, stderr } = await forkd(["token", "create", "ci"], daemon.env);
   assert.equal(stdout, "abc-secret\n");
-  assert.match(stderr, /^Token ci, scope exec\. It is shown once/);
+  assert.match(stderr, /^Token ci, project default, scope exec\. It is shown once/);
   assert.doesNotMatch(stderr, /abc-secret/);
 });
 

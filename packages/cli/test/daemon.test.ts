@@ -26,6 +26,7 @@ function cli(over: Partial<Cli> = {}): Cli {
     exitCode: 0,
     daemonUrl: undefined,
     daemonToken: undefined,
+    project: undefined,
     autostart: true,
     ...over,
   };

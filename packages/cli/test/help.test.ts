@@ -17,6 +17,7 @@ const CLI: Cli = {
   exitCode: 0,
   daemonUrl: undefined,
   daemonToken: undefined,
+  project: undefined,
   autostart: true,
 };
 

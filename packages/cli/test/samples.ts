@@ -157,7 +157,8 @@ export function workspace(name: string, over: Partial<WorkspaceInfo> = {}): Work
 }
 
 export function token(name: string): TokenInfo {
-  return { name, scope: "exec", max_sandboxes: null, created_at_unix: 1_700_000_000, last_used_unix: null, source: "created" };
+  const facts = { max_sandboxes: null, created_at_unix: 1_700_000_000, last_used_unix: null, expires_at_unix: null };
+  return { name, project: "default", scope: "exec", ...facts, source: "created" };
 }
 
 export function processInfo(id: number, fields: Partial<ProcessInfo> = {}): ProcessInfo {

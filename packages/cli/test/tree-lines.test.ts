@@ -5,7 +5,7 @@ import { isUtf8, treeLines } from "../src/terminal/tree-lines.ts";
 import type { Tree, TreeNode, TreeSandbox } from "forkd";
 
 function node(tag: string | null, sandboxes: TreeSandbox[], snapshots: TreeNode[], over: Partial<TreeNode> = {}): TreeNode {
-  const facts = { memory_mib: 256, created_at_unix: 1 };
+  const facts = { project: "default", memory_mib: 256, created_at_unix: 1 };
   return { id: "sn-0123456789abcdef", tag, status: "ready", branched_from: null, ...facts, sandboxes, snapshots, ...over };
 }
 

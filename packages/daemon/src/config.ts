@@ -34,9 +34,9 @@ export type Config = Readonly<{
   allowedHosts: string | null;
   /** domain below which each guest server has a host name; with a scheme if a reverse proxy is in front; null: none */
   proxyDomain: string | null;
-  /** folders below which a token of scope admin may share with guests, separated by commas; null: none */
+  /** folders below which a token of scope operator may share with guests, separated by commas; null: none */
   shareRoots: string | null;
-  /** file with one admin token */
+  /** file with one token of scope operator */
   tokenFile: string | null;
   auditLog: string | null;
   branchConcurrency: number;

@@ -19,7 +19,6 @@ import { Ui } from "./ui/ui.ts";
 import { SETTINGS } from "./settings.ts";
 import { LIMITS, type Limits } from "./streams/limits.ts";
 import { Recipes } from "./recipe/recipes.ts";
-import { ownCaller } from "./service/caller.ts";
 import { Manager } from "./service/manager.ts";
 import { AuditLog } from "./observe/audit.ts";
 import { STEP_SECS } from "./observe/history.ts";
@@ -28,6 +27,7 @@ import { AccessTokens } from "./store/access-tokens.ts";
 import { Db } from "./store/db.ts";
 import { IdempotencyStore } from "./store/idempotency.ts";
 import { Previews } from "./store/previews.ts";
+import { Projects } from "./store/projects.ts";
 import { TOKEN_FILE, Tokens } from "./store/tokens.ts";
 import { UiSessions } from "./store/ui-sessions.ts";
 import { VERSION } from "@forkd/runtime/version";
@@ -42,6 +42,8 @@ import type { Logger } from "./observe/log.ts";
 
 const ANY_LOOPBACK_PORT = "127.0.0.1:0";
 const PRUNE_MS = 3_600_000;
+/** How long a stream of an expired token can last at most */
+const EXPIRE_MS = 1000;
 /** How long aborted work may take to end */
 const ABORT_MS = 5_000;
 const MAX_IDLE_CHECK_MS = 10_000;
@@ -67,6 +69,7 @@ export async function startDaemon(opts: DaemonOptions): Promise<Daemon> {
   const db = await openDb(join(home.root, "state.db"));
   stack.defer(() => db.close());
   const tokens = new Tokens(db);
+  const projects = new Projects(db);
   if (config.tokenFile !== null) await tokens.loadFile(config.tokenFile);
   const tls = await readTls(config);
   const idempotencyStore = new IdempotencyStore(db);
@@ -84,6 +87,7 @@ export async function startDaemon(opts: DaemonOptions): Promise<Daemon> {
     meter: metrics,
     log,
     version: VERSION,
+    projects,
     maxSandboxesOf: (principal) => tokens.maxSandboxesOf(principal),
     audit: audit ? (entry) => audit.write(entry) : undefined,
   });
@@ -93,7 +97,7 @@ export async function startDaemon(opts: DaemonOptions): Promise<Daemon> {
   stack.defer(() => manager.stop({ killSandboxes: daemon.killsSandboxes }));
 
   const recipes = new Recipes(manager, { home, log });
-  const removeLeftovers = await recipes.leftovers(ownCaller("daemon"));
+  const removeLeftovers = await recipes.leftovers("daemon");
   const services: Services = {
     manager,
     recipes,
@@ -101,6 +105,7 @@ export async function startDaemon(opts: DaemonOptions): Promise<Daemon> {
     config: opts.config,
     metrics,
     tokens,
+    projects,
     previews: new Previews(db, tokens),
     uiSessions: new UiSessions(db, tokens),
     accessTokens: new AccessTokens(db, tokens),
@@ -132,6 +137,11 @@ export async function startDaemon(opts: DaemonOptions): Promise<Daemon> {
   void removeLeftovers();
   const prune = setInterval(() => idempotencyStore.prune(), PRUNE_MS);
   stack.defer(() => clearInterval(prune));
+  const expire = setInterval(() => {
+    const over = new ForkdError("UNAUTHORIZED", "Cannot continue: the token has expired.");
+    for (const principal of tokens.prune()) daemon.inFlight.abortOf(principal, over);
+  }, EXPIRE_MS);
+  stack.defer(() => clearInterval(expire));
   const sample = setInterval(() => {
     metrics.sample().catch((error: unknown) => log.warn({ err: error }, "could not measure the sandboxes"));
   }, STEP_SECS * 1000);

@@ -100,6 +100,10 @@ export const ERROR_CODES = {
   SANDBOX_SUSPENDED: { status: 409, hint: "Resume it first, or create it with `auto_resume=true`." },
   SANDBOX_LOST: { status: 410, hint: "Fork another one from its snapshot." },
   LIMIT_REACHED: { status: 503, hint: "End sandboxes that are not needed, or raise the limit." },
+  QUOTA_EXCEEDED: {
+    status: 429,
+    hint: "End or remove what the project does not need, wait where Retry-After says so, or ask an operator for more; `GET /v1/quota` shows the limits.",
+  },
   LIMIT_UNAVAILABLE: { status: 422, hint: "Leave the limit out; 'forkd status' says which can be applied." },
   BUSY: { status: 503, hint: "Try again in a moment." },
   STOPPING: { status: 503, hint: "The daemon is stopping; try again when it has restarted." },

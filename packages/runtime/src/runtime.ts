@@ -21,7 +21,7 @@ import { checkShares } from "./share/source.ts";
 import { SnapshotStore, type Snapshot } from "./snapshot/store.ts";
 import type { Progress } from "./util/progress.ts";
 import { DEFAULT_PARALLELISM } from "./util/parallelism.ts";
-import { Semaphore } from "./util/semaphore.ts";
+import { FairSemaphore } from "./util/fair-semaphore.ts";
 import { checkCompatible } from "./vmm/compatible.ts";
 import { isolationOf, type AcceleratorChoice, type ConfinementState, type Engine, type Isolation } from "./vmm/driver.ts";
 import { adoptSandbox, type SandboxRecord } from "./sandbox/adopt.ts";
@@ -38,7 +38,7 @@ import {
   type Personality,
 } from "./sandbox/fork.ts";
 import { ClockKeeper } from "./sandbox/clock-keeper.ts";
-import { compactSnapshot } from "./sandbox/compact.ts";
+import { compactSnapshot, type CompactOptions } from "./sandbox/compact.ts";
 import { detectHost, type HostSupport } from "./host-support.ts";
 import { SnapshotLocks } from "./snapshot/locks.ts";
 import { Pool } from "./sandbox/pool.ts";
@@ -126,6 +126,8 @@ export type ForkOptions = {
   isolation?: IsolationPolicy | undefined;
   /** children load the snapshot even if a zygote could be cloned */
   restored?: boolean | undefined;
+  /** works of different queues take turns; default: one queue */
+  queue?: string | undefined;
   /** suspended sandbox that a single child continues */
   as?: Continued | undefined;
   signal?: AbortSignal | undefined;
@@ -169,8 +171,8 @@ export class Runtime {
   readonly #forget: (sandbox: Sandbox) => void;
   readonly #onWarning: (message: string) => void;
   readonly #hidden: Hidden;
-  readonly #forking: Semaphore;
-  readonly #capturing: Semaphore;
+  readonly #forking: FairSemaphore;
+  readonly #capturing: FairSemaphore;
   /** never invalidated: images are content-addressed */
   readonly #rootfs = new Map<string, string>();
   readonly #sandboxes = new Map<string, Sandbox>();
@@ -208,8 +210,8 @@ export class Runtime {
     this.flats = new FlatCache({ dir: flatDir, hugeDir, warden, snapshots: this.snapshots });
     const parents = async (): Promise<number[]> => [(await (await warden()).info()).pid];
     this.groups = new ControlGroups({ home: parts.home.root, parents });
-    this.#forking = new Semaphore(parts.parallelism);
-    this.#capturing = new Semaphore(Math.max(1, availableParallelism()));
+    this.#forking = new FairSemaphore(parts.parallelism);
+    this.#capturing = new FairSemaphore(Math.max(1, availableParallelism()));
     const idleSince = (): number | undefined => (this.#requests === 0 ? this.#idleSince : undefined);
     const check = ({ manifest }: Snapshot): void => checkStart(isolationOf(manifest.shape.accelerator));
     this.pool = new Pool({ context: this.#forkContext(), check, idleSince, onError: parts.onWarning });
@@ -330,12 +332,13 @@ export class Runtime {
     const { warden } = this.#workDirs;
     const { home, snapshots, zygotes } = this;
     const context = { ...this.#forkContext(), home, warden, snapshots, zygotes, onWarning: this.#onWarning };
-    const capture = async (): Promise<BranchResult> => this.#capturing.run(async () => branchSandbox(context, sandbox, opts));
+    const capture = async (): Promise<BranchResult> =>
+      this.#capturing.run(opts.queue ?? "", async () => branchSandbox(context, sandbox, opts));
     return this.#request(async () => this.locks.whileMaking(sandbox.snapshot, capture));
   }
 
   /** Copies a snapshot into one without a chain */
-  async compact(from: Snapshot, opts: { tag: string; id?: string | undefined }): Promise<Snapshot> {
+  async compact(from: Snapshot, opts: CompactOptions): Promise<Snapshot> {
     const { home, snapshots, flats, engine } = this;
     const context = { home, snapshots, flats, engine, warden: this.#workDirs.warden };
     return this.#request(async () => this.locks.whileMaking(from, async () => compactSnapshot(context, from, opts)));
@@ -441,7 +444,7 @@ export class Runtime {
   async #forkOne(snapshot: Snapshot, opts: ForkOptions & { shares: readonly Share[] }): Promise<ForkOutcome> {
     const startedAt = performance.now();
     try {
-      const sandbox = await this.#forking.run(async () => {
+      const sandbox = await this.#forking.run(opts.queue ?? "", async () => {
         opts.signal?.throwIfAborted();
         if (this.#closing) throw new ForkdError("CANCELLED", "Cannot fork: the runtime is closing.");
         const { env = {}, network: policy, shares, as, restored, signal, limits = NO_LIMITS } = opts;

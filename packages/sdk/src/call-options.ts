@@ -11,6 +11,8 @@ export type ControllerOptions = {
   socket?: string | undefined;
   /** Without it FORKD_TOKEN; a Unix socket needs no token */
   token?: string | undefined;
+  /** The project to act in, for a token of scope operator; `*` lists across all. Without it FORKD_PROJECT, else that of the token */
+  project?: string | undefined;
   /** Time limit of a call; 0: no limit. @default 60000 */
   timeoutMs?: number | undefined;
   /** How often a call that is safe to repeat is retried. @default 2 */

@@ -5,7 +5,7 @@ import { Deadline, sleep } from "./deadline.ts";
 import { ConnectionError, errorOfAnswer, errorOfProblem, ForkdError, NotFoundError } from "./errors.ts";
 import { PortTransport } from "./port-transport.ts";
 import { jsonLinesOf, parseJson } from "./streams.ts";
-import { currentHost, describeTarget, resolveStore, resolveTarget, resolveToken, type Target } from "./target.ts";
+import { currentHost, describeTarget, resolveProject, resolveStore, resolveTarget, resolveToken, type Target } from "./target.ts";
 import { fetchTransport, StaleConnection, type Fetch, type Transport } from "./transport.ts";
 import { isStream, Upload } from "./upload.ts";
 import { queryString, type QueryValues } from "./wire.ts";
@@ -40,6 +40,7 @@ export class Client {
   private readonly token: string | undefined;
   private readonly target: Target;
   private readonly store: string | undefined;
+  private readonly project: string | undefined;
   private readonly fetch: Fetch | undefined;
   private readonly retries: number;
   private transport: Promise<Transport> | undefined;
@@ -51,12 +52,13 @@ export class Client {
     this.target = resolveTarget({ url: opts.url ?? opts.baseUrl, socket: opts.socket }, host);
     this.token = resolveToken(opts.token, host);
     this.store = resolveStore(this.target, host);
+    this.project = resolveProject(opts.project, host);
     this.url = describeTarget(this.target);
     this.timeoutMs = opts.timeoutMs ?? 60_000;
     this.fetch = opts.fetch;
     this.retries = opts.retries ?? RETRY_MS.length;
-    const { target, url, token, store, fetch, timeoutMs } = this;
-    this.ports = new PortTransport({ target, url, token, store, fetch, timeoutMs });
+    const { target, url, token, store, project, fetch, timeoutMs } = this;
+    this.ports = new PortTransport({ target, url, token, store, project, fetch, timeoutMs });
   }
 
   async json<T>(method: Method, path: string, call: Call = {}): Promise<T> {
@@ -181,6 +183,7 @@ export class Client {
       ...(type === undefined ? {} : { "content-type": type }),
       ...(this.token === undefined ? {} : { authorization: `Bearer ${this.token}` }),
       ...(this.store === undefined ? {} : { "x-forkd-store": this.store }),
+      ...(this.project === undefined ? {} : { "x-forkd-project": this.project }),
       ...(typeof call.idempotencyKey !== "string" ? {} : { "idempotency-key": call.idempotencyKey }),
       ...call.headers,
     };

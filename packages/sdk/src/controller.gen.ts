@@ -12,6 +12,7 @@ import type {
   CopyFileOptions,
   CreateContextOptions,
   CreateKeyOptions,
+  CreateProjectOptions,
   CreateSnapshotOptions,
   CreateTokenOptions,
   CreateUiLinkOptions,
@@ -46,6 +47,7 @@ import type {
   StopOptions,
   SuspendWorkspaceOptions,
   UnpackOptions,
+  UpdateProjectOptions,
   UpdateSandboxOptions,
   UpdateSnapshotOptions,
   WriteFileOptions,
@@ -88,13 +90,13 @@ export abstract class GeneratedController {
     return await this.client.json("GET", "/v1/status", opts);
   }
 
-  /** Settings and the source of each. Needs the scope admin. */
+  /** Settings and the source of each. Needs the scope operator. */
   async config(opts: CallOptions = {}): Promise<wire.Config> {
     return await this.client.json("GET", "/v1/config", opts);
   }
 
   /**
-   * Stops the daemon after all requests are answered; sandboxes keep running unless `killSandboxes` is set. Needs the scope admin.
+   * Stops the daemon after all requests are answered; sandboxes keep running unless `killSandboxes` is set. Needs the scope operator.
    *
    * @throws ConflictError when `ifIdle` is given and the daemon is in use (IN_USE)
    */
@@ -104,7 +106,7 @@ export abstract class GeneratedController {
     await this.client.empty("POST", "/v1/stop", { ...call, json });
   }
 
-  /** Removes unreferenced data. Needs the scope admin. May take 10 minutes unless `timeoutMs` is given. */
+  /** Removes unreferenced data. Needs the scope operator. May take 10 minutes unless `timeoutMs` is given. */
   async gc(opts: GcOptions = {}): Promise<wire.GarbageCollected> {
     const { fields, call } = split(opts);
     const json: wire.CollectGarbage = fields;
@@ -126,7 +128,7 @@ export abstract class GeneratedController {
     return await this.client.json("GET", "/v1/history", opts);
   }
 
-  /** Tokens. Needs the scope admin. */
+  /** Tokens of the project. Needs the scope admin. */
   async listTokens(opts: CallOptions = {}): Promise<wire.Token[]> {
     return await this.client.json("GET", "/v1/tokens", opts);
   }
@@ -152,6 +154,43 @@ export abstract class GeneratedController {
     await this.client.empty("DELETE", path`/v1/tokens/${name}`, opts);
   }
 
+  /** Projects and their limits. Needs the scope operator. */
+  async listProjects(opts: CallOptions = {}): Promise<wire.Project[]> {
+    return await this.client.json("GET", "/v1/projects", opts);
+  }
+
+  /**
+   * Creates a project. Needs the scope operator.
+   *
+   * @throws ConflictError when the name is taken
+   */
+  async createProject(name: string, opts: CreateProjectOptions = {}): Promise<wire.Project> {
+    const { fields, call } = split(opts);
+    const json: wire.CreateProject = { name, ...fields };
+    return await this.client.json("POST", "/v1/projects", { ...call, json });
+  }
+
+  /** Changes the limits of a project. Needs the scope operator. */
+  async updateProject(name: string, opts: UpdateProjectOptions): Promise<wire.Project> {
+    const { fields, call } = split(opts);
+    const json: wire.UpdateProject = fields;
+    return await this.client.json("PATCH", path`/v1/projects/${name}`, { ...call, json });
+  }
+
+  /**
+   * Removes a project that owns nothing; 409 lists what it owns. Needs the scope operator.
+   *
+   * @throws ConflictError when it owns something; `details` lists what
+   */
+  async deleteProject(name: string, opts: CallOptions = {}): Promise<void> {
+    await this.client.empty("DELETE", path`/v1/projects/${name}`, opts);
+  }
+
+  /** Limits of the project, and how much of them is used. */
+  async quota(opts: CallOptions = {}): Promise<wire.QuotaUse> {
+    return await this.client.json("GET", "/v1/quota", opts);
+  }
+
   /** A link that opens the dashboard once and logs that browser in. */
   async createUiLink(opts: CreateUiLinkOptions = {}): Promise<wire.UiLink> {
     const { fields, call } = split(opts);
@@ -159,7 +198,7 @@ export abstract class GeneratedController {
     return await this.client.json("POST", "/v1/ui/links", { ...call, json });
   }
 
-  /** Logs all browsers out of the dashboard; links that were not opened become invalid. Needs the scope admin. */
+  /** Logs all browsers of the project out of the dashboard; links that were not opened become invalid. Needs the scope admin. */
   async deleteUiSessions(opts: CallOptions = {}): Promise<void> {
     await this.client.empty("DELETE", "/v1/ui/sessions", opts);
   }
@@ -320,13 +359,13 @@ export abstract class GeneratedController {
     return await this.client.json("POST", "/v1/packs", { ...call, timeoutMs: call.timeoutMs ?? 3_600_000, query: fields, content: pack });
   }
 
-  /** Lists signing keys and trusted keys. */
+  /** Lists signing keys and trusted keys. Needs the scope operator. */
   async listKeys(opts: CallOptions = {}): Promise<wire.Key[]> {
     return await this.client.json("GET", "/v1/keys", opts);
   }
 
   /**
-   * Creates a signing key, or trusts a public key. Needs the scope admin. Not repeated after a failure unless `idempotencyKey` is given.
+   * Creates a signing key, or trusts a public key. Needs the scope operator. Not repeated after a failure unless `idempotencyKey` is given.
    */
   async createKey(name: string, opts: CreateKeyOptions = {}): Promise<wire.Key> {
     const { fields, call } = split(opts);
@@ -334,12 +373,12 @@ export abstract class GeneratedController {
     return await this.client.json("POST", "/v1/keys", { ...call, json });
   }
 
-  /** One key, without its private half. */
+  /** One key, without its private half. Needs the scope operator. */
   async getKey(name: string, opts: CallOptions = {}): Promise<wire.Key> {
     return await this.client.json("GET", path`/v1/keys/${name}`, opts);
   }
 
-  /** Removes a key. Needs the scope admin. */
+  /** Removes a key. Needs the scope operator. */
   async deleteKey(name: string, opts: CallOptions = {}): Promise<void> {
     await this.client.empty("DELETE", path`/v1/keys/${name}`, opts);
   }

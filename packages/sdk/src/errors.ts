@@ -152,6 +152,7 @@ const CLASSES: { readonly [codeOrStatus: string]: ErrorClass } = {
   FILE_NO_SPACE: FileError,
   FILE_FAILED: FileError,
   LIMIT_REACHED: LimitError,
+  QUOTA_EXCEEDED: LimitError,
   BUSY: LimitError,
   400: InvalidRequestError,
   401: AuthenticationError,

@@ -16,10 +16,56 @@ export type GcOptions = CallOptions & {
 };
 
 export type CreateTokenOptions = CallOptions & {
-  /** What the token allows. @default "exec" */
+  /** The project that it belongs to; without it, the caller's. Only an operator may name another one */
+  project?: string | undefined;
+  /** What the token allows; at most what the caller's allows. @default "exec" */
   scope?: wire.Scope | undefined;
   /** Limit of sandboxes that live at once; null: no limit of its own */
   maxSandboxes?: number | null | undefined;
+  /** It is refused after so many seconds; null: never */
+  expiresInSecs?: number | null | undefined;
+};
+
+export type CreateProjectOptions = CallOptions & {
+  /** Sandboxes that run or are paused */
+  sandboxes?: number | null | undefined;
+  /** Suspended sandboxes */
+  suspended?: number | null | undefined;
+  /** CPUs of running and paused sandboxes */
+  vcpus?: number | null | undefined;
+  /** Memory of running and paused sandboxes */
+  memoryMib?: number | null | undefined;
+  /** Snapshots, without those that are removed when nothing needs them */
+  snapshots?: number | null | undefined;
+  /** Disk space of its snapshots, of saved states and of the disks of its sandboxes */
+  storageBytes?: number | null | undefined;
+  /** Sandboxes that are forked or resumed in a minute */
+  forksPerMinute?: number | null | undefined;
+  /** Bytes that leave its sandboxes in a calendar month (UTC) */
+  egressBytes?: number | null | undefined;
+  /** Requests in a second, without those of operators */
+  requestsPerSecond?: number | null | undefined;
+};
+
+export type UpdateProjectOptions = CallOptions & {
+  /** Sandboxes that run or are paused */
+  sandboxes?: number | null | undefined;
+  /** Suspended sandboxes */
+  suspended?: number | null | undefined;
+  /** CPUs of running and paused sandboxes */
+  vcpus?: number | null | undefined;
+  /** Memory of running and paused sandboxes */
+  memoryMib?: number | null | undefined;
+  /** Snapshots, without those that are removed when nothing needs them */
+  snapshots?: number | null | undefined;
+  /** Disk space of its snapshots, of saved states and of the disks of its sandboxes */
+  storageBytes?: number | null | undefined;
+  /** Sandboxes that are forked or resumed in a minute */
+  forksPerMinute?: number | null | undefined;
+  /** Bytes that leave its sandboxes in a calendar month (UTC) */
+  egressBytes?: number | null | undefined;
+  /** Requests in a second, without those of operators */
+  requestsPerSecond?: number | null | undefined;
 };
 
 export type CreateUiLinkOptions = CallOptions & {
@@ -131,6 +177,10 @@ export type CreateSnapshotOptions = ProgressOptions & {
   metadata?: wire.Metadata | undefined;
   /** What the snapshot is for; at most 1024 characters */
   description?: string | undefined;
+  /** private: only for its project, which is the default; public: others may fork it */
+  visibility?: wire.Visibility | undefined;
+  /** It is removed after so many seconds, as soon as nothing needs it; null: never */
+  expiresInSecs?: number | null | undefined;
   /** During the warm-up, and for its forks unless they say otherwise; none without it */
   network?: NetworkOptions | undefined;
   /** Of the older API: refused without an image, else without effect */
@@ -152,6 +202,10 @@ export type UpdateSnapshotOptions = CallOptions & {
   metadata?: wire.Metadata | undefined;
   /** Replaces the description; null removes it */
   description?: string | null | undefined;
+  /** private: only for its project, which is the default; public: others may fork it */
+  visibility?: wire.Visibility | undefined;
+  /** It is removed after so many seconds, as soon as nothing needs it; null: never */
+  expiresInSecs?: number | null | undefined;
   /** Number of VMMs that are started in advance */
   pool?: number | undefined;
 };
@@ -278,6 +332,8 @@ export type SpawnOptions = OnceOptions & {
   ttlSecs?: number | null | undefined;
   /** Seconds without use after which it ends */
   idleTimeoutSecs?: number | null | undefined;
+  /** Seconds after which it is removed while it is suspended; null: never */
+  suspendedTtlSecs?: number | null | undefined;
   /** What happens after its time to live, or after its idle time-out */
   onTimeout?: wire.OnTimeout | undefined;
   /** Whether the next use of the suspended sandbox resumes it */
@@ -322,6 +378,8 @@ export type UpdateSandboxOptions = CallOptions & {
   ttlSecs?: number | null | undefined;
   /** Seconds without use after which it ends */
   idleTimeoutSecs?: number | null | undefined;
+  /** Seconds after which it is removed while it is suspended; null: never */
+  suspendedTtlSecs?: number | null | undefined;
   /** What happens after its time to live, or after its idle time-out */
   onTimeout?: wire.OnTimeout | undefined;
   /** Whether the next use of the suspended sandbox resumes it */
@@ -386,6 +444,10 @@ export type BranchOptions = OnceOptions & {
   metadata?: wire.Metadata | undefined;
   /** What the snapshot is for; at most 1024 characters */
   description?: string | undefined;
+  /** private: only for its project, which is the default; public: others may fork it */
+  visibility?: wire.Visibility | undefined;
+  /** It is removed after so many seconds, as soon as nothing needs it; null: never */
+  expiresInSecs?: number | null | undefined;
 };
 
 export type ForkSandboxOptions = OnceOptions & {
@@ -405,6 +467,8 @@ export type ForkSandboxOptions = OnceOptions & {
   ttlSecs?: number | null | undefined;
   /** Seconds without use after which it ends */
   idleTimeoutSecs?: number | null | undefined;
+  /** Seconds after which it is removed while it is suspended; null: never */
+  suspendedTtlSecs?: number | null | undefined;
   /** What happens after its time to live, or after its idle time-out */
   onTimeout?: wire.OnTimeout | undefined;
   /** Whether the next use of the suspended sandbox resumes it */

@@ -13,11 +13,13 @@ import type { Target } from "./target.ts";
 const ERROR_HEADER = "x-forkd-error";
 /** In place of Authorization, which belongs to the server */
 const TOKEN_HEADER = "x-forkd-token";
+const PROJECT_HEADER = "x-forkd-project";
 
 export type PortTransportParts = {
   target: Target;
   url: string;
   token: string | undefined;
+  project: string | undefined;
   store: string | undefined;
   fetch: Fetch | undefined;
   timeoutMs: number;
@@ -48,13 +50,14 @@ export class PortTransport {
   /** A TCP connection */
   async connect(path: string, opts: CallOptions): Promise<Duplex> {
     const { openConnection } = await import("./ports-node.ts");
-    const { target, url, token, store, timeoutMs } = this.parts;
+    const { target, url, token, store, project, timeoutMs } = this.parts;
     const origin = { method: "GET", base: url, path };
     const deadline = new Deadline(`GET ${path}`, opts.timeoutMs ?? timeoutMs, opts.signal);
     try {
       const headers = {
         ...(token === undefined ? {} : { authorization: `Bearer ${token}` }),
         ...(store === undefined ? {} : { "x-forkd-store": store }),
+        ...(project === undefined ? {} : { "x-forkd-project": project }),
       };
       const opened = await openConnection(target, path, { headers, signal: deadline.signal });
       if (!("status" in opened)) return opened;
@@ -67,11 +70,12 @@ export class PortTransport {
   }
 
   private async send(path: string, init: PortRequest): Promise<Response> {
-    const { target, token, fetch = globalThis.fetch } = this.parts;
+    const { target, token, project, fetch = globalThis.fetch } = this.parts;
     const { body, ...rest } = init;
     const isStream = typeof body === "object" && body !== null && Symbol.asyncIterator in body;
     const headers = new Headers(rest.headers);
     if (token !== undefined) headers.set(TOKEN_HEADER, token);
+    if (project !== undefined) headers.set(PROJECT_HEADER, project);
     const request: RequestInit & { duplex?: "half" } = {
       ...rest,
       headers,

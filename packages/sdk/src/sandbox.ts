@@ -76,8 +76,8 @@ export class Sandbox {
   static async create(opts: SandboxOptions & { snapshotTag: string }): Promise<Sandbox>;
   static async create(first: string | (SandboxOptions & { snapshotTag: string }), rest: SandboxOptions = {}): Promise<Sandbox> {
     const { snapshotTag, ...opts } = typeof first === "string" ? { ...rest, snapshotTag: first } : first;
-    const { controller: given, url, socket, token, retries, fetch, baseUrl, ...spawn } = opts;
-    const controller = given ?? new Controller({ url, socket, token, retries, fetch, baseUrl });
+    const { controller: given, url, socket, token, project, retries, fetch, baseUrl, ...spawn } = opts;
+    const controller = given ?? new Controller({ url, socket, token, project, retries, fetch, baseUrl });
     const [info] = await controller.spawnSandboxes(snapshotTag, { ...spawn, n: 1 });
     return new Sandbox(controller, info as SandboxInfo);
   }

@@ -20,6 +20,10 @@ export type Branch = {
   metadata?: Metadata | undefined;
   /** What the snapshot is for; at most 1024 characters */
   description?: string | undefined;
+  /** private: only for its project, which is the default; public: others may fork it */
+  visibility?: Visibility | undefined;
+  /** It is removed after so many seconds, as soon as nothing needs it; null: never */
+  expires_in_secs?: number | null | undefined;
 };
 
 export type BuildStep = {
@@ -196,8 +200,31 @@ export type CreatePreview = {
   expires_in_secs?: number | undefined;
 };
 
+export type CreateProject = {
+  /** Name of the new project */
+  name: Name;
+  /** Sandboxes that run or are paused */
+  sandboxes?: number | null | undefined;
+  /** Suspended sandboxes */
+  suspended?: number | null | undefined;
+  /** CPUs of running and paused sandboxes */
+  vcpus?: number | null | undefined;
+  /** Memory of running and paused sandboxes */
+  memory_mib?: number | null | undefined;
+  /** Snapshots, without those that are removed when nothing needs them */
+  snapshots?: number | null | undefined;
+  /** Disk space of its snapshots, of saved states and of the disks of its sandboxes */
+  storage_bytes?: number | null | undefined;
+  /** Sandboxes that are forked or resumed in a minute */
+  forks_per_minute?: number | null | undefined;
+  /** Bytes that leave its sandboxes in a calendar month (UTC) */
+  egress_bytes?: number | null | undefined;
+  /** Requests in a second, without those of operators */
+  requests_per_second?: number | null | undefined;
+};
+
 export type CreateSandboxes = {
-  snapshot_tag: Name;
+  snapshot_tag: Reference;
   /** Number of sandboxes @default 1 */
   n?: number | undefined;
   env?: Env | undefined;
@@ -212,6 +239,8 @@ export type CreateSandboxes = {
   ttl_secs?: number | null | undefined;
   /** Seconds without use after which it ends */
   idle_timeout_secs?: number | null | undefined;
+  /** Seconds after which it is removed while it is suspended; null: never */
+  suspended_ttl_secs?: number | null | undefined;
   on_timeout?: OnTimeout | undefined;
   /** Whether the next use of the suspended sandbox resumes it */
   auto_resume?: boolean | undefined;
@@ -242,7 +271,7 @@ export type CreateSandboxes = {
 export type CreateSnapshot = {
   tag: Name;
   /** A stored image; without it, the daemon's default image */
-  image?: Name | undefined;
+  image?: Reference | undefined;
   /** Memory of the guest */
   memory_mib?: number | undefined;
   /** CPUs of the guest */
@@ -259,6 +288,10 @@ export type CreateSnapshot = {
   metadata?: Metadata | undefined;
   /** What the snapshot is for; at most 1024 characters */
   description?: string | undefined;
+  /** private: only for its project, which is the default; public: others may fork it */
+  visibility?: Visibility | undefined;
+  /** It is removed after so many seconds, as soon as nothing needs it; null: never */
+  expires_in_secs?: number | null | undefined;
   /** During the warm-up, and for its forks unless they say otherwise; none without it */
   network?: SetNetwork | undefined;
   /** Of the older API: refused without an image, else without effect */
@@ -275,10 +308,14 @@ export type CreateSnapshot = {
 
 export type CreateToken = {
   name: Name;
-  /** What the token allows @default "exec" */
+  /** The project that it belongs to; without it, the caller's. Only an operator may name another one */
+  project?: Name | undefined;
+  /** What the token allows; at most what the caller's allows @default "exec" */
   scope?: Scope | undefined;
   /** Limit of sandboxes that live at once; null: no limit of its own @default null */
   max_sandboxes?: number | null | undefined;
+  /** It is refused after so many seconds; null: never @default null */
+  expires_in_secs?: number | null | undefined;
 };
 
 export type CreateUiLink = {
@@ -290,7 +327,7 @@ export type CreateUiLink = {
 
 export type CreateWorkspace = {
   name: Name;
-  snapshot_tag: Name;
+  snapshot_tag: Reference;
   /** Of the older API, without effect */
   per_child_netns?: boolean | undefined;
   /** Memory of the host that it may use, its VMM included; a limit of the machine's own memory or more always holds; 0: none */
@@ -307,6 +344,7 @@ export type CreateWorkspace = {
 
 export type CreatedImage = {
   id: string;
+  /** Its names in the project */
   names: string[];
   created_at: string;
   architecture: string;
@@ -417,6 +455,8 @@ export type Event = {
   id: number;
   time: string;
   type: EventType;
+  /** null: an event of the daemon */
+  project: string | null;
   sandbox: string | null;
   snapshot: string | null;
   principal: string | null;
@@ -536,6 +576,8 @@ export type ForkSandbox = {
   ttl_secs?: number | null | undefined;
   /** Seconds without use after which it ends */
   idle_timeout_secs?: number | null | undefined;
+  /** Seconds after which it is removed while it is suspended; null: never */
+  suspended_ttl_secs?: number | null | undefined;
   on_timeout?: OnTimeout | undefined;
   /** Whether the next use of the suspended sandbox resumes it */
   auto_resume?: boolean | undefined;
@@ -623,6 +665,7 @@ export type HubListing = {
 
 export type Image = {
   id: string;
+  /** Its names in the project */
   names: string[];
   created_at: string;
   architecture: string;
@@ -767,10 +810,13 @@ export type NetworkRule = string;
 
 export type NewToken = {
   name: string;
+  project: string;
   scope: Scope;
   max_sandboxes: number | null;
   created_at_unix: number;
   last_used_unix: number | null;
+  /** It is refused from then on; null: never */
+  expires_at_unix: number | null;
   source: "created" | "file";
   /** Shown once; only its hash is stored */
   token: string;
@@ -932,6 +978,12 @@ export type Progress = {
   cached?: boolean | undefined;
 };
 
+export type Project = {
+  name: string;
+  quota: Quota;
+  created_at_unix: number;
+};
+
 export type PullSnapshot = {
   /** oci://HOST/NAME[:TAG][@sha256:DIGEST], an https address, or OWNER/NAME[@VERSION] of a hub */
   from: string;
@@ -985,6 +1037,47 @@ export type PushedSnapshot = {
   sent_bytes: number;
 };
 
+/** Limits of a project; null: no limit */
+export type Quota = {
+  /** Sandboxes that run or are paused */
+  sandboxes: number | null;
+  /** Suspended sandboxes */
+  suspended: number | null;
+  /** CPUs of running and paused sandboxes */
+  vcpus: number | null;
+  /** Memory of running and paused sandboxes */
+  memory_mib: number | null;
+  /** Snapshots, without those that are removed when nothing needs them */
+  snapshots: number | null;
+  /** Disk space of its snapshots, of saved states and of the disks of its sandboxes */
+  storage_bytes: number | null;
+  /** Sandboxes that are forked or resumed in a minute */
+  forks_per_minute: number | null;
+  /** Bytes that leave its sandboxes in a calendar month (UTC) */
+  egress_bytes: number | null;
+  /** Requests in a second, without those of operators */
+  requests_per_second: number | null;
+};
+
+export type QuotaUse = {
+  project: string;
+  limits: Quota;
+  used: QuotaUsed;
+};
+
+/** What counts against the limits now */
+export type QuotaUsed = {
+  sandboxes: number;
+  suspended: number;
+  vcpus: number;
+  memory_mib: number;
+  snapshots: number;
+  storage_bytes: number;
+  forks_per_minute: number;
+  egress_bytes: number;
+  requests_per_second: number;
+};
+
 export type Readiness = {
   ready: boolean;
   reason: string | null;
@@ -1001,9 +1094,14 @@ export type Recipe = {
   };
 };
 
+/** NAME, or PROJECT/NAME of another project */
+export type Reference = string;
+
 export type Sandbox = {
   id: string;
+  project: string;
   name: string | null;
+  /** PROJECT/NAME if the snapshot belongs to another project */
   snapshot_tag: string;
   snapshot_id: string;
   state: SandboxState;
@@ -1027,6 +1125,7 @@ export type Sandbox = {
   last_active_unix: number;
   expires_at_unix: number | null;
   idle_timeout_secs: number | null;
+  suspended_ttl_secs: number | null;
   on_timeout: OnTimeout;
   /** Whether the next use of the suspended sandbox resumes it */
   auto_resume: boolean;
@@ -1077,8 +1176,8 @@ export type SandboxStats = {
   disk_bytes: number | null;
 };
 
-/** read: look at everything; exec: also fork, use, branch and end sandboxes; admin: everything */
-export type Scope = "read" | "exec" | "admin";
+/** read: look at everything of the project; exec: also fork, use, branch and end sandboxes; admin: everything in the project; operator: every project, and the daemon itself */
+export type Scope = "read" | "exec" | "admin" | "operator";
 
 export type SetNetwork = {
   mode: NetworkMode;
@@ -1106,6 +1205,10 @@ export type SignalProcess = {
 
 export type Snapshot = {
   tag: string;
+  project: string;
+  visibility: Visibility;
+  /** It is removed then, or later when nothing needs it; null: never */
+  expires_at_unix: number | null;
   id: string;
   dir: string;
   status: SnapshotStatus;
@@ -1266,10 +1369,13 @@ export type TerminalSize = {
 
 export type Token = {
   name: string;
+  project: string;
   scope: Scope;
   max_sandboxes: number | null;
   created_at_unix: number;
   last_used_unix: number | null;
+  /** It is refused from then on; null: never */
+  expires_at_unix: number | null;
   source: "created" | "file";
 };
 
@@ -1279,6 +1385,7 @@ export type Tree = {
 
 export type TreeNode = {
   id: string;
+  project: string;
   /** null: only kept because something needs it */
   tag: string | null;
   status: SnapshotStatus;
@@ -1303,6 +1410,7 @@ export type TreeSandbox = {
 export type UiLink = {
   /** Opens the dashboard once, and logs that browser in */
   url: string;
+  project: string;
   scope: Scope;
   /** The link must be opened before */
   expires_at_unix: number;
@@ -1327,6 +1435,27 @@ export type Unpacked = {
   warnings: string[];
 };
 
+export type UpdateProject = {
+  /** Sandboxes that run or are paused */
+  sandboxes?: number | null | undefined;
+  /** Suspended sandboxes */
+  suspended?: number | null | undefined;
+  /** CPUs of running and paused sandboxes */
+  vcpus?: number | null | undefined;
+  /** Memory of running and paused sandboxes */
+  memory_mib?: number | null | undefined;
+  /** Snapshots, without those that are removed when nothing needs them */
+  snapshots?: number | null | undefined;
+  /** Disk space of its snapshots, of saved states and of the disks of its sandboxes */
+  storage_bytes?: number | null | undefined;
+  /** Sandboxes that are forked or resumed in a minute */
+  forks_per_minute?: number | null | undefined;
+  /** Bytes that leave its sandboxes in a calendar month (UTC) */
+  egress_bytes?: number | null | undefined;
+  /** Requests in a second, without those of operators */
+  requests_per_second?: number | null | undefined;
+};
+
 export type UpdateSandbox = {
   /** The new name; null removes it */
   name?: Name | null | undefined;
@@ -1338,6 +1467,8 @@ export type UpdateSandbox = {
   ttl_secs?: number | null | undefined;
   /** Seconds without use after which it ends */
   idle_timeout_secs?: number | null | undefined;
+  /** Seconds after which it is removed while it is suspended; null: never */
+  suspended_ttl_secs?: number | null | undefined;
   on_timeout?: OnTimeout | undefined;
   /** Whether the next use of the suspended sandbox resumes it */
   auto_resume?: boolean | undefined;
@@ -1350,6 +1481,10 @@ export type UpdateSnapshot = {
   metadata?: Metadata | undefined;
   /** Replaces the description; null removes it */
   description?: string | null | undefined;
+  /** private: only for its project, which is the default; public: others may fork it */
+  visibility?: Visibility | undefined;
+  /** It is removed after so many seconds, as soon as nothing needs it; null: never */
+  expires_in_secs?: number | null | undefined;
   /** Number of VMMs that are started in advance */
   pool?: number | undefined;
 };
@@ -1358,6 +1493,9 @@ export type Version = {
   version: string;
   api: "v1";
 };
+
+/** public: other projects may fork it, as PROJECT/TAG */
+export type Visibility = "private" | "public";
 
 export type WarmUp = {
   /** Programs, in order; each must exit with 0 */
@@ -1375,6 +1513,7 @@ export type WarmUp = {
 
 export type Workspace = {
   id: string;
+  project: string;
   name: string;
   source_snapshot_tag: string;
   current_state_tag: string | null;

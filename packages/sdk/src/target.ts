@@ -55,6 +55,18 @@ export function resolveToken(option: string | undefined, host: Host | undefined)
   return token;
 }
 
+/** The project to name; undefined: that of the token */
+export function resolveProject(option: string | undefined, host: Host | undefined): string | undefined {
+  const project = (option ?? host?.env["FORKD_PROJECT"] ?? "").trim();
+  if (project === "") return undefined;
+  if (!/^(\*|[\w.-]{1,64})$/.test(project)) {
+    throw new InvalidRequestError("BAD_NAME", `${JSON.stringify(project)} is not the name of a project.`, {
+      hint: "Check FORKD_PROJECT, or the project option.",
+    });
+  }
+  return project;
+}
+
 /** Node, Deno and Bun have `process`; browsers do not */
 export function currentHost(): Host | undefined {
   const { process, document } = globalThis as {

@@ -6,7 +6,17 @@ import { Controller, type ForkdEvent } from "../src/index.ts";
 import { FakeDaemon, problem } from "./helpers/fake-daemon.ts";
 
 function event(id: number): ForkdEvent {
-  return { id, time: "t", type: "sandbox.created", sandbox: "sb-1", snapshot: null, principal: null, reason: null, metadata: null };
+  return {
+    id,
+    time: "t",
+    type: "sandbox.created",
+    project: "default",
+    sandbox: "sb-1",
+    snapshot: null,
+    principal: null,
+    reason: null,
+    metadata: null,
+  };
 }
 
 function line(id: number): string {

@@ -6,9 +6,9 @@ import type { Scope } from "forkd";
 const KEY = "forkd-ui-key";
 const HEADER = "x-forkd-ui";
 const PROTOCOL = "forkd.ui.";
-const RANK: Record<Scope, number> = { read: 0, exec: 1, admin: 2 };
+const RANK: Record<Scope, number> = { read: 0, exec: 1, admin: 2, operator: 3 };
 
-export type Session = { principal: string; scope: Scope; expires_at_unix: number; version: string };
+export type Session = { principal: string; project: string; scope: Scope; expires_at_unix: number; version: string };
 
 export type LoginState = { is: "asking" } | { is: "in"; session: Session } | { is: "out"; why: string };
 

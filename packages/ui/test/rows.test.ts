@@ -6,7 +6,7 @@ import type { Tree, TreeNode, TreeSandbox } from "forkd";
 const ALL: View = { search: "", states: new Set(), collapsed: new Set() };
 
 function node(tag: string | null, sandboxes: TreeSandbox[], snapshots: TreeNode[] = [], branchedFrom: string | null = null): TreeNode {
-  const facts = { memory_mib: 256, created_at_unix: 1, status: "ready" } as const;
+  const facts = { project: "default", memory_mib: 256, created_at_unix: 1, status: "ready" } as const;
   return { id: `sn-${tag ?? "gone-0123456789"}`, tag, branched_from: branchedFrom, ...facts, sandboxes, snapshots };
 }
 

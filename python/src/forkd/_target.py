@@ -70,6 +70,20 @@ def resolve_token(token: Optional[str], env: Mapping[str, str] = os.environ) -> 
     return given
 
 
+def resolve_project(project: Optional[str], env: Mapping[str, str] = os.environ) -> Optional[str]:
+    """The project to name; None: that of the token."""
+    given = (env.get("FORKD_PROJECT", "") if project is None else project).strip()
+    if given == "":
+        return None
+    if not re.fullmatch(r"\*|[A-Za-z0-9_.-]{1,64}", given):
+        raise InvalidRequestError(
+            f"{json.dumps(given)} is not the name of a project.",
+            "BAD_NAME",
+            hint="Check FORKD_PROJECT, or the argument project.",
+        )
+    return given
+
+
 def refuse_foreign_folder(target: Target) -> None:
     """Only this user may have write access to the default folder."""
     if target.socket is None or target.uid is None:

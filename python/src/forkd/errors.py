@@ -181,6 +181,7 @@ _CLASSES: Dict[str, Type[ForkdError]] = {
     "FILE_NO_SPACE": FileError,
     "FILE_FAILED": FileError,
     "LIMIT_REACHED": LimitError,
+    "QUOTA_EXCEEDED": LimitError,
     "BUSY": LimitError,
     "400": InvalidRequestError,
     "401": AuthenticationError,

@@ -47,15 +47,21 @@ ProcessEvent = Union["ProcessStarted", "ProcessOutput", "OutputLost", "ProcessEx
 #: A name with at least one character that is no digit, and not 'stream'
 ProcessTag = Name
 
+#: NAME, or PROJECT/NAME of another project
+Reference = str
+
 #: paused: its CPUs are stopped, its memory stays; suspended: all of it is on the host's disk; ended: its VMM ended by itself; lost: it was running when the host or the warden ended
 SandboxState = Literal["running", "paused", "suspended", "ended", "lost"]
 
-#: read: look at everything; exec: also fork, use, branch and end sandboxes; admin: everything
-Scope = Literal["read", "exec", "admin"]
+#: read: look at everything of the project; exec: also fork, use, branch and end sandboxes; admin: everything in the project; operator: every project, and the daemon itself
+Scope = Literal["read", "exec", "admin", "operator"]
 
 SignalProcessSignal = Literal["SIGHUP", "SIGINT", "SIGQUIT", "SIGILL", "SIGTRAP", "SIGABRT", "SIGBUS", "SIGFPE", "SIGKILL", "SIGUSR1", "SIGSEGV", "SIGUSR2", "SIGPIPE", "SIGALRM", "SIGTERM", "SIGCHLD", "SIGCONT", "SIGSTOP", "SIGTSTP", "SIGTTIN", "SIGTTOU", "SIGURG", "SIGXCPU", "SIGXFSZ", "SIGVTALRM", "SIGPROF", "SIGWINCH", "SIGIO", "SIGPWR", "SIGSYS"]
 
 SnapshotStatus = Literal["writing", "ready", "failed"]
+
+#: public: other projects may fork it, as PROJECT/TAG
+Visibility = Literal["private", "public"]
 
 
 class Branch(TypedDict, total=False):
@@ -78,6 +84,10 @@ class Branch(TypedDict, total=False):
     metadata: "Metadata"
     # What the snapshot is for; at most 1024 characters
     description: str
+    # private: only for its project, which is the default; public: others may fork it
+    visibility: "Visibility"
+    # It is removed after so many seconds, as soon as nothing needs it; null: never
+    expires_in_secs: Optional[int]
 
 
 class BuildStep(TypedDict):
@@ -291,8 +301,34 @@ class CreatePreview(TypedDict, total=False):
     expires_in_secs: int
 
 
+class _CreateProject(TypedDict):
+    # Name of the new project
+    name: "Name"
+
+
+class CreateProject(_CreateProject, total=False):
+    # Sandboxes that run or are paused
+    sandboxes: Optional[int]
+    # Suspended sandboxes
+    suspended: Optional[int]
+    # CPUs of running and paused sandboxes
+    vcpus: Optional[int]
+    # Memory of running and paused sandboxes
+    memory_mib: Optional[int]
+    # Snapshots, without those that are removed when nothing needs them
+    snapshots: Optional[int]
+    # Disk space of its snapshots, of saved states and of the disks of its sandboxes
+    storage_bytes: Optional[int]
+    # Sandboxes that are forked or resumed in a minute
+    forks_per_minute: Optional[int]
+    # Bytes that leave its sandboxes in a calendar month (UTC)
+    egress_bytes: Optional[int]
+    # Requests in a second, without those of operators
+    requests_per_second: Optional[int]
+
+
 class _CreateSandboxes(TypedDict):
-    snapshot_tag: "Name"
+    snapshot_tag: "Reference"
 
 
 class CreateSandboxes(_CreateSandboxes, total=False):
@@ -310,6 +346,8 @@ class CreateSandboxes(_CreateSandboxes, total=False):
     ttl_secs: Optional[int]
     # Seconds without use after which it ends
     idle_timeout_secs: Optional[int]
+    # Seconds after which it is removed while it is suspended; null: never
+    suspended_ttl_secs: Optional[int]
     on_timeout: "OnTimeout"
     # Whether the next use of the suspended sandbox resumes it
     auto_resume: bool
@@ -343,7 +381,7 @@ class _CreateSnapshot(TypedDict):
 
 class CreateSnapshot(_CreateSnapshot, total=False):
     # A stored image; without it, the daemon's default image
-    image: "Name"
+    image: "Reference"
     # Memory of the guest
     memory_mib: int
     # CPUs of the guest
@@ -360,6 +398,10 @@ class CreateSnapshot(_CreateSnapshot, total=False):
     metadata: "Metadata"
     # What the snapshot is for; at most 1024 characters
     description: str
+    # private: only for its project, which is the default; public: others may fork it
+    visibility: "Visibility"
+    # It is removed after so many seconds, as soon as nothing needs it; null: never
+    expires_in_secs: Optional[int]
     # During the warm-up, and for its forks unless they say otherwise; none without it
     network: "SetNetwork"
     # Of the older API: refused without an image, else without effect
@@ -379,10 +421,14 @@ class _CreateToken(TypedDict):
 
 
 class CreateToken(_CreateToken, total=False):
-    # What the token allows (default "exec")
+    # The project that it belongs to; without it, the caller's. Only an operator may name another one
+    project: "Name"
+    # What the token allows; at most what the caller's allows (default "exec")
     scope: "Scope"
     # Limit of sandboxes that live at once; null: no limit of its own (default None)
     max_sandboxes: Optional[int]
+    # It is refused after so many seconds; null: never (default None)
+    expires_in_secs: Optional[int]
 
 
 class CreateUiLink(TypedDict, total=False):
@@ -394,7 +440,7 @@ class CreateUiLink(TypedDict, total=False):
 
 class _CreateWorkspace(TypedDict):
     name: "Name"
-    snapshot_tag: "Name"
+    snapshot_tag: "Reference"
 
 
 class CreateWorkspace(_CreateWorkspace, total=False):
@@ -428,6 +474,7 @@ class CreatedImageInfoConfig(TypedDict):
 
 class CreatedImageInfo(TypedDict):
     id: str
+    # Its names in the project
     names: List[str]
     created_at: str
     architecture: str
@@ -527,6 +574,8 @@ class ForkdEvent(TypedDict):
     id: int
     time: str
     type: "EventType"
+    # null: an event of the daemon
+    project: Optional[str]
     sandbox: Optional[str]
     snapshot: Optional[str]
     principal: Optional[str]
@@ -666,6 +715,8 @@ class ForkSandbox(TypedDict, total=False):
     ttl_secs: Optional[int]
     # Seconds without use after which it ends
     idle_timeout_secs: Optional[int]
+    # Seconds after which it is removed while it is suspended; null: never
+    suspended_ttl_secs: Optional[int]
     on_timeout: "OnTimeout"
     # Whether the next use of the suspended sandbox resumes it
     auto_resume: bool
@@ -773,6 +824,7 @@ class ImageInfoConfig(TypedDict):
 
 class ImageInfo(TypedDict):
     id: str
+    # Its names in the project
     names: List[str]
     created_at: str
     architecture: str
@@ -909,10 +961,13 @@ class NetworkPolicy(_NetworkPolicy, total=False):
 
 class NewToken(TypedDict):
     name: str
+    project: str
     scope: "Scope"
     max_sandboxes: Optional[int]
     created_at_unix: int
     last_used_unix: Optional[int]
+    # It is refused from then on; null: never
+    expires_at_unix: Optional[int]
     source: Literal["created", "file"]
     # Shown once; only its hash is stored
     token: str
@@ -1078,6 +1133,12 @@ class Progress(_Progress, total=False):
     cached: bool
 
 
+class Project(TypedDict):
+    name: str
+    quota: "Quota"
+    created_at_unix: int
+
+
 _PullSnapshot = TypedDict(  # one of its fields is a keyword
     "_PullSnapshot",
     {
@@ -1141,6 +1202,49 @@ class PushedSnapshot(TypedDict):
     sent_bytes: int
 
 
+class Quota(TypedDict):
+    """Limits of a project; null: no limit."""
+
+    # Sandboxes that run or are paused
+    sandboxes: Optional[int]
+    # Suspended sandboxes
+    suspended: Optional[int]
+    # CPUs of running and paused sandboxes
+    vcpus: Optional[int]
+    # Memory of running and paused sandboxes
+    memory_mib: Optional[int]
+    # Snapshots, without those that are removed when nothing needs them
+    snapshots: Optional[int]
+    # Disk space of its snapshots, of saved states and of the disks of its sandboxes
+    storage_bytes: Optional[int]
+    # Sandboxes that are forked or resumed in a minute
+    forks_per_minute: Optional[int]
+    # Bytes that leave its sandboxes in a calendar month (UTC)
+    egress_bytes: Optional[int]
+    # Requests in a second, without those of operators
+    requests_per_second: Optional[int]
+
+
+class QuotaUse(TypedDict):
+    project: str
+    limits: "Quota"
+    used: "QuotaUsed"
+
+
+class QuotaUsed(TypedDict):
+    """What counts against the limits now."""
+
+    sandboxes: int
+    suspended: int
+    vcpus: int
+    memory_mib: int
+    snapshots: int
+    storage_bytes: int
+    forks_per_minute: int
+    egress_bytes: int
+    requests_per_second: int
+
+
 class Readiness(TypedDict):
     ready: bool
     reason: Optional[str]
@@ -1162,7 +1266,9 @@ class SandboxInfoShares(TypedDict):
 
 class SandboxInfo(TypedDict):
     id: str
+    project: str
     name: Optional[str]
+    # PROJECT/NAME if the snapshot belongs to another project
     snapshot_tag: str
     snapshot_id: str
     state: "SandboxState"
@@ -1186,6 +1292,7 @@ class SandboxInfo(TypedDict):
     last_active_unix: int
     expires_at_unix: Optional[int]
     idle_timeout_secs: Optional[int]
+    suspended_ttl_secs: Optional[int]
     on_timeout: "OnTimeout"
     # Whether the next use of the suspended sandbox resumes it
     auto_resume: bool
@@ -1263,6 +1370,10 @@ class SignalProcess(_SignalProcess, total=False):
 
 class SnapshotInfo(TypedDict):
     tag: str
+    project: str
+    visibility: "Visibility"
+    # It is removed then, or later when nothing needs it; null: never
+    expires_at_unix: Optional[int]
     id: str
     dir: str
     status: "SnapshotStatus"
@@ -1432,10 +1543,13 @@ class TerminalSize(TypedDict):
 
 class TokenInfo(TypedDict):
     name: str
+    project: str
     scope: "Scope"
     max_sandboxes: Optional[int]
     created_at_unix: int
     last_used_unix: Optional[int]
+    # It is refused from then on; null: never
+    expires_at_unix: Optional[int]
     source: Literal["created", "file"]
 
 
@@ -1445,6 +1559,7 @@ class Tree(TypedDict):
 
 class TreeNode(TypedDict):
     id: str
+    project: str
     # null: only kept because something needs it
     tag: Optional[str]
     status: "SnapshotStatus"
@@ -1469,6 +1584,7 @@ class TreeSandbox(TypedDict):
 class UiLink(TypedDict):
     # Opens the dashboard once, and logs that browser in
     url: str
+    project: str
     scope: "Scope"
     # The link must be opened before
     expires_at_unix: int
@@ -1493,6 +1609,27 @@ class Unpacked(TypedDict):
     warnings: List[str]
 
 
+class UpdateProject(TypedDict, total=False):
+    # Sandboxes that run or are paused
+    sandboxes: Optional[int]
+    # Suspended sandboxes
+    suspended: Optional[int]
+    # CPUs of running and paused sandboxes
+    vcpus: Optional[int]
+    # Memory of running and paused sandboxes
+    memory_mib: Optional[int]
+    # Snapshots, without those that are removed when nothing needs them
+    snapshots: Optional[int]
+    # Disk space of its snapshots, of saved states and of the disks of its sandboxes
+    storage_bytes: Optional[int]
+    # Sandboxes that are forked or resumed in a minute
+    forks_per_minute: Optional[int]
+    # Bytes that leave its sandboxes in a calendar month (UTC)
+    egress_bytes: Optional[int]
+    # Requests in a second, without those of operators
+    requests_per_second: Optional[int]
+
+
 class UpdateSandbox(TypedDict, total=False):
     # The new name; null removes it
     name: Optional["Name"]
@@ -1504,6 +1641,8 @@ class UpdateSandbox(TypedDict, total=False):
     ttl_secs: Optional[int]
     # Seconds without use after which it ends
     idle_timeout_secs: Optional[int]
+    # Seconds after which it is removed while it is suspended; null: never
+    suspended_ttl_secs: Optional[int]
     on_timeout: "OnTimeout"
     # Whether the next use of the suspended sandbox resumes it
     auto_resume: bool
@@ -1516,6 +1655,10 @@ class UpdateSnapshot(TypedDict, total=False):
     metadata: "Metadata"
     # Replaces the description; null removes it
     description: Optional[str]
+    # private: only for its project, which is the default; public: others may fork it
+    visibility: "Visibility"
+    # It is removed after so many seconds, as soon as nothing needs it; null: never
+    expires_in_secs: Optional[int]
     # Number of VMMs that are started in advance
     pool: int
 
@@ -1546,6 +1689,7 @@ class WarmUp(TypedDict, total=False):
 
 class WorkspaceInfo(TypedDict):
     id: str
+    project: str
     name: str
     source_snapshot_tag: str
     current_state_tag: Optional[str]

@@ -31,6 +31,7 @@ type Options = LimitOptions &
     isolation?: "any" | "kvm";
     ttl?: number;
     idleTimeout?: number;
+    suspendedTtl?: number;
     onTimeout?: "end" | "suspend";
     autoResume?: boolean;
     perItem?: boolean;
@@ -42,7 +43,7 @@ type Options = LimitOptions &
     quiet?: boolean;
   };
 
-type LifeOptions = Pick<SpawnOptions, "ttlSecs" | "idleTimeoutSecs" | "onTimeout" | "autoResume">;
+type LifeOptions = Pick<SpawnOptions, "ttlSecs" | "idleTimeoutSecs" | "suspendedTtlSecs" | "onTimeout" | "autoResume">;
 
 /** Sent to the daemon, which reports that they have no effect */
 const SENT_PLUMBING = ["--per-child-netns", "--live-fork", "--hugepages", "--prewarm"];
@@ -77,6 +78,7 @@ function build(cli: Cli, name: string, about: string): Command {
     )
     .option("--ttl <time>", "time until it ends: 90, 90s, 10m, 2h, 1d", duration)
     .option("--idle-timeout <time>", "time without use after which it ends", duration)
+    .option("--suspended-ttl <time>", "time after which it is removed while it is suspended", duration)
     .addOption(new Option("--on-timeout <what>", "what happens when its time is over").choices(["end", "suspend"]))
     .option("--auto-resume", "resume it at its next use after a suspend")
     .option("--per-item", "keep successful forks when others fail, with exit code 1")
@@ -138,8 +140,8 @@ function tagOf(snapshot: string | undefined, opts: Options): string {
   return tag;
 }
 
-function lifeOf({ ttl, idleTimeout, onTimeout, autoResume }: Options): LifeOptions {
-  return { ttlSecs: ttl, idleTimeoutSecs: idleTimeout, onTimeout, autoResume };
+function lifeOf({ ttl, idleTimeout, suspendedTtl, onTimeout, autoResume }: Options): LifeOptions {
+  return { ttlSecs: ttl, idleTimeoutSecs: idleTimeout, suspendedTtlSecs: suspendedTtl, onTimeout, autoResume };
 }
 
 function requestOf(opts: Options): SpawnOptions {

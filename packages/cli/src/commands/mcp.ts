@@ -68,7 +68,7 @@ async function serveHttp(cli: Cli, opts: Options, address: string): Promise<void
     port,
     tls,
     hosts: opts.allowHost,
-    connect: async (token) => new Controller({ url, token, timeoutMs: 0 }),
+    connect: async (token) => new Controller({ url, token, project: cli.project ?? "", timeoutMs: 0 }),
     idleSecs: opts.idle,
     leaseSecs: opts.lease,
     onError: note,

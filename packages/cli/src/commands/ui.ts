@@ -22,10 +22,11 @@ export function uiCommand(cli: Cli): Command {
   return new Command("ui")
     .description("open the dashboard in a browser: a link that works once and logs that browser in")
     .addOption(
-      new Option("--scope <scope>", "what the dashboard may do: read, exec or admin (default: what you may)").choices([
+      new Option("--scope <scope>", "what the dashboard may do: read, exec, admin or operator (default: what you may)").choices([
         "read",
         "exec",
         "admin",
+        "operator",
       ]),
     )
     .option("--session <time>", "how long the browser stays logged in: 90s, 10m, 2h, 1d; at most 14 days", duration, USUAL_SESSION)

@@ -48,7 +48,7 @@ export async function connectOrStart(cli: Cli, opts: ConnectOptions = {}): Promi
 export async function startOwn(cli: Cli, args: string[], opts: ConnectOptions = {}): Promise<Connection> {
   const where = paths();
   const started = await working("Starting the daemon", async () => startOrJoin(cli, where, args, opts));
-  return { controller: localController(where), started };
+  return { controller: localController(cli, where), started };
 }
 
 /** Without a key the daemon cancels a creation when the command is interrupted; with one it would complete it */
@@ -56,9 +56,12 @@ export const ABORTABLE = { idempotencyKey: null } as const;
 
 /** undefined: this user's daemon is not running. A daemon at an address is assumed to run */
 export async function connectIfRunning(cli: Cli): Promise<Controller | undefined> {
-  if (cli.daemonUrl) return new Controller({ url: cli.daemonUrl, token: cli.daemonToken ?? "", timeoutMs: PATIENCE_MS });
+  if (cli.daemonUrl) {
+    const { daemonUrl: url, daemonToken: token = "", project = "" } = cli;
+    return new Controller({ url, token, project, timeoutMs: PATIENCE_MS });
+  }
   const where = paths();
-  return (await answers(where)) ? localController(where) : undefined;
+  return (await answers(where)) ? localController(cli, where) : undefined;
 }
 
 /** Whether a process listens on the socket of this user's daemon */
@@ -82,8 +85,8 @@ async function answers(where: Paths): Promise<boolean> {
 }
 
 /** The socket's owner needs no token; a token for another daemon must not be sent to this one */
-function localController(where: Paths): Controller {
-  return new Controller({ socket: where.socket, token: "", timeoutMs: PATIENCE_MS });
+function localController({ project = "" }: Cli, where: Paths): Controller {
+  return new Controller({ socket: where.socket, token: "", project, timeoutMs: PATIENCE_MS });
 }
 
 /** True: this command started the daemon. False: another command was faster */

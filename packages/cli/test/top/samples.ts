@@ -7,7 +7,7 @@ import type { Tree, TreeNode, TreeSandbox } from "forkd";
 export const NOW = 1_800_000_000_000;
 
 export function node(tag: string | null, sandboxes: TreeSandbox[], snapshots: TreeNode[], over: Partial<TreeNode> = {}): TreeNode {
-  const facts = { memory_mib: 256, created_at_unix: 1 };
+  const facts = { project: "default", memory_mib: 256, created_at_unix: 1 };
   return { id: `sn-${tag ?? "gone"}`, tag, status: "ready", branched_from: null, ...facts, sandboxes, snapshots, ...over };
 }
 

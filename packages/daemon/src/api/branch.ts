@@ -3,7 +3,7 @@
 import * as z from "zod";
 import { bySandbox, metadata, name, NO_EFFECT } from "./common.ts";
 import { forkSandbox, sandboxInfo } from "./sandbox.ts";
-import { description, snapshotInfo } from "./snapshot.ts";
+import { description, snapshotAccess, snapshotInfo } from "./snapshot.ts";
 import type { Route } from "./route.ts";
 
 const branchRequest = z
@@ -21,6 +21,7 @@ const branchRequest = z
     parent_tag: name.optional().meta({ description: NO_EFFECT }),
     metadata: metadata.optional(),
     description: description.optional(),
+    ...snapshotAccess,
   })
   .refine(({ mode, diff }) => mode === undefined || !diff, { path: ["mode"], message: "excludes diff, its older form: give one of them" })
   .meta({ id: "Branch" });

@@ -68,6 +68,10 @@ export const clients: { readonly [N in RouteName]?: ClientMethod | readonly Clie
   getTree: { name: "tree" },
   getStats: { name: "stats" },
   getHistory: { name: "history" },
+  getQuota: { name: "quota" },
+  createProject: { throws: { ConflictError: "the name is taken" } },
+  updateProject: { needsOptions: true },
+  deleteProject: { throws: { ConflictError: "it owns something; `details` lists what" } },
   createToken: { throws: { ConflictError: "the name is taken" } },
 
   createImage: {

@@ -1,7 +1,7 @@
 // Schemas that several nouns of the API share. api/ is data: schemas and routes, no work.
 
 import * as z from "zod";
-import { NAME } from "@forkd/runtime/util/name";
+import { NAME, QUALIFIED_NAME as REFERENCE } from "@forkd/runtime/util/name";
 
 /** Names of tags, sandboxes, images, tokens and workspaces. Lower layers check them again before they become paths */
 export const name = z
@@ -24,10 +24,20 @@ export const env = z
   .refine((entries) => Object.keys(entries).length <= 256, "must have at most 256 entries")
   .meta({ id: "Env", description: "Environment of every process" });
 
-export const scope = z.enum(["read", "exec", "admin"]).meta({
+export const scope = z.enum(["read", "exec", "admin", "operator"]).meta({
   id: "Scope",
-  description: "read: look at everything; exec: also fork, use, branch and end sandboxes; admin: everything",
+  description:
+    "read: look at everything of the project; exec: also fork, use, branch and end sandboxes; admin: everything in the project; operator: every project, and the daemon itself",
 });
+
+export const projectName = name.meta({ description: "Name of a project" });
+
+/** NAME of the own project, or PROJECT/NAME, which reaches the public snapshots of another one */
+export const reference = z
+  .string()
+  .regex(REFERENCE, "must be NAME or PROJECT/NAME, each 1 to 64 letters, digits, '.', '_' or '-', starting with a letter, a digit or '_'")
+  .refine((text) => !text.endsWith(".tmp"), "must not end with .tmp")
+  .meta({ id: "Reference", description: "NAME, or PROJECT/NAME of another project" });
 
 export const unixSeconds = z.int().min(0);
 

@@ -1,10 +1,12 @@
 // The daemon itself: health, status, tokens, events, collection of garbage.
 
 import * as z from "zod";
-import { metadata, name, scope } from "./common.ts";
+import { metadata, name, projectName, scope, unixSeconds } from "./common.ts";
 import { sandboxStats } from "./sandbox.ts";
 import { tree } from "./snapshot.ts";
 import type { Route } from "./route.ts";
+
+const MAX_TOKEN_SECS = 10 * 366 * 24 * 3600;
 
 const health = z.strictObject({ ok: z.boolean() }).meta({ id: "Health" });
 
@@ -117,10 +119,12 @@ const history = z
 const tokenInfo = z
   .strictObject({
     name: z.string(),
+    project: z.string(),
     scope,
     max_sandboxes: z.int().nullable(),
     created_at_unix: z.int(),
     last_used_unix: z.int().nullable(),
+    expires_at_unix: unixSeconds.nullable().meta({ description: "It is refused from then on; null: never" }),
     source: z.enum(["created", "file"]),
   })
   .meta({ id: "Token" });
@@ -128,13 +132,23 @@ const tokenInfo = z
 const createToken = z
   .strictObject({
     name,
-    scope: scope.default("exec").meta({ description: "What the token allows" }),
+    project: projectName
+      .optional()
+      .meta({ description: "The project that it belongs to; without it, the caller's. Only an operator may name another one" }),
+    scope: scope.default("exec").meta({ description: "What the token allows; at most what the caller's allows" }),
     max_sandboxes: z
       .int()
       .min(1)
       .nullable()
       .default(null)
       .meta({ description: "Limit of sandboxes that live at once; null: no limit of its own" }),
+    expires_in_secs: z
+      .int()
+      .min(1)
+      .max(MAX_TOKEN_SECS)
+      .nullable()
+      .default(null)
+      .meta({ description: "It is refused after so many seconds; null: never" }),
   })
   .meta({ id: "CreateToken" });
 
@@ -176,6 +190,7 @@ const event = z
     id: z.int(),
     time: z.string(),
     type: eventType,
+    project: z.string().nullable().meta({ description: "null: an event of the daemon" }),
     sandbox: z.string().nullable(),
     snapshot: z.string().nullable(),
     principal: z.string().nullable(),
@@ -238,14 +253,14 @@ export const daemonRoutes = {
   getConfig: {
     method: "GET",
     path: "/v1/config",
-    scope: "admin",
+    scope: "operator",
     summary: "Settings and the source of each",
     responses: { 200: config },
   },
   stopDaemon: {
     method: "POST",
     path: "/v1/stop",
-    scope: "admin",
+    scope: "operator",
     summary: "Stops the daemon after all requests are answered; sandboxes keep running unless `kill_sandboxes` is set",
     body: stop,
     responses: { 202: "empty" },
@@ -253,7 +268,7 @@ export const daemonRoutes = {
   collectGarbage: {
     method: "POST",
     path: "/v1/gc",
-    scope: "admin",
+    scope: "operator",
     summary: "Removes unreferenced data",
     body: gcRequest,
     responses: { 200: gcResult },
@@ -266,6 +281,7 @@ export const daemonRoutes = {
     query: eventsQuery,
     responses: { 200: "events" },
     events: event,
+    acrossProjects: true,
   },
   getTree: {
     method: "GET",
@@ -273,6 +289,7 @@ export const daemonRoutes = {
     scope: "read",
     summary: "The lineage of snapshots and sandboxes",
     responses: { 200: tree },
+    acrossProjects: true,
   },
   getStats: {
     method: "GET",
@@ -280,6 +297,7 @@ export const daemonRoutes = {
     scope: "read",
     summary: "Resource usage of every live sandbox",
     responses: { 200: z.array(sandboxStats) },
+    acrossProjects: true,
   },
 
   getHistory: {
@@ -290,7 +308,14 @@ export const daemonRoutes = {
     responses: { 200: history },
   },
 
-  listTokens: { method: "GET", path: "/v1/tokens", scope: "admin", summary: "Tokens", responses: { 200: z.array(tokenInfo) } },
+  listTokens: {
+    method: "GET",
+    path: "/v1/tokens",
+    scope: "admin",
+    summary: "Tokens of the project",
+    responses: { 200: z.array(tokenInfo) },
+    acrossProjects: true,
+  },
   createToken: {
     method: "POST",
     path: "/v1/tokens",

@@ -7,7 +7,7 @@ import type { Route } from "./route.ts";
 const imageInfo = z
   .strictObject({
     id: z.string(),
-    names: z.array(z.string()),
+    names: z.array(z.string()).meta({ description: "Its names in the project" }),
     created_at: z.string(),
     architecture: z.string(),
     bytes: z.int(),
@@ -82,7 +82,14 @@ const createImage = z
 const byImage = z.strictObject({ name: z.string().min(1).max(128).meta({ description: "Name or id of an image" }) });
 
 export const imageRoutes = {
-  listImages: { method: "GET", path: "/v1/images", scope: "read", summary: "Images", responses: { 200: z.array(imageInfo) } },
+  listImages: {
+    method: "GET",
+    path: "/v1/images",
+    scope: "read",
+    summary: "Images",
+    responses: { 200: z.array(imageInfo) },
+    acrossProjects: true,
+  },
   createImage: {
     method: "POST",
     path: "/v1/images",

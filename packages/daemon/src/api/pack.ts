@@ -138,14 +138,14 @@ export const packRoutes = {
   listKeys: {
     method: "GET",
     path: "/v1/keys",
-    scope: "read",
+    scope: "operator",
     summary: "Lists signing keys and trusted keys",
     responses: { 200: z.array(keyInfo) },
   },
   createKey: {
     method: "POST",
     path: "/v1/keys",
-    scope: "admin",
+    scope: "operator",
     summary: "Creates a signing key, or trusts a public key",
     body: createKey,
     responses: { 201: keyInfo },
@@ -153,7 +153,7 @@ export const packRoutes = {
   getKey: {
     method: "GET",
     path: "/v1/keys/:name",
-    scope: "read",
+    scope: "operator",
     summary: "One key, without its private half",
     params: byKey,
     responses: { 200: keyInfo },
@@ -161,7 +161,7 @@ export const packRoutes = {
   deleteKey: {
     method: "DELETE",
     path: "/v1/keys/:name",
-    scope: "admin",
+    scope: "operator",
     summary: "Removes a key",
     params: byKey,
     responses: { 204: "empty" },

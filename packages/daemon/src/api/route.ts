@@ -25,6 +25,8 @@ export type Route = {
   media?: string;
   /** with Accept: application/x-ndjson, lines of progress precede the result */
   progress?: true;
+  /** a list that an operator may ask for across all projects, with the header `X-Forkd-Project: *` */
+  acrossProjects?: true;
   /** codes for which clients of the older API expect another status */
   statusOf?: Partial<Record<ErrorCode, number>>;
 };

@@ -12,6 +12,7 @@ import { networkRoutes } from "./network.ts";
 import { packRoutes } from "./pack.ts";
 import { portRoutes } from "./ports.ts";
 import { processRoutes } from "./process.ts";
+import { projectRoutes } from "./project.ts";
 import { recipeRoutes } from "./recipes.ts";
 import { sandboxRoutes } from "./sandbox.ts";
 import { snapshotRoutes } from "./snapshot.ts";
@@ -20,6 +21,7 @@ import { workspaceRoutes } from "./workspace.ts";
 
 export const routes = {
   ...daemonRoutes,
+  ...projectRoutes,
   ...uiRoutes,
   ...imageRoutes,
   ...snapshotRoutes,

@@ -1,7 +1,20 @@
 // Sandboxes: running VMs.
 
 import * as z from "zod";
-import { bySandbox, env, flag, legacyFields, metadata, metadataFilter, name, page, problem, unixSeconds, warnings } from "./common.ts";
+import {
+  bySandbox,
+  env,
+  flag,
+  legacyFields,
+  metadata,
+  metadataFilter,
+  name,
+  page,
+  problem,
+  reference,
+  unixSeconds,
+  warnings,
+} from "./common.ts";
 import { networkPolicy, setNetwork } from "./network.ts";
 import type { Route } from "./route.ts";
 
@@ -85,8 +98,9 @@ const autoResume = z.boolean().meta({ description: "Whether the next use of the 
 export const sandboxInfo = z
   .strictObject({
     id: z.string(),
+    project: z.string(),
     name: z.string().nullable(),
-    snapshot_tag: z.string(),
+    snapshot_tag: z.string().meta({ description: "PROJECT/NAME if the snapshot belongs to another project" }),
     snapshot_id: z.string(),
     state: sandboxState,
     reason: z.string().nullable().meta({ description: "Why it ended or was lost" }),
@@ -108,6 +122,7 @@ export const sandboxInfo = z
     last_active_unix: unixSeconds,
     expires_at_unix: unixSeconds.nullable(),
     idle_timeout_secs: z.int().nullable(),
+    suspended_ttl_secs: z.int().nullable(),
     on_timeout: onTimeout,
     auto_resume: autoResume,
     created_by: z.string(),
@@ -131,6 +146,13 @@ export const sandboxInfo = z
 const lifetime = {
   ttl_secs: z.int().min(1).max(MAX_SECS).nullable().optional().meta({ description: "It ends so long after now; null: never" }),
   idle_timeout_secs: z.int().min(1).max(MAX_SECS).nullable().optional().meta({ description: "Seconds without use after which it ends" }),
+  suspended_ttl_secs: z
+    .int()
+    .min(1)
+    .max(MAX_SECS)
+    .nullable()
+    .optional()
+    .meta({ description: "Seconds after which it is removed while it is suspended; null: never" }),
   on_timeout: onTimeout.optional(),
   auto_resume: autoResume.optional(),
 };
@@ -153,7 +175,7 @@ const forkFields = {
 
 const createSandboxes = z
   .strictObject({
-    snapshot_tag: name,
+    snapshot_tag: reference,
     ...forkFields,
     name: name.optional().meta({ description: "Only with n = 1" }),
     per_item: z.boolean().default(false).meta({ description: "Answer 207 with an outcome per child instead of all or nothing" }),
@@ -186,7 +208,7 @@ const updateSandbox = z
 
 const listSandboxes = z.strictObject({
   ...page,
-  tag: name.optional().meta({ description: "Only forks of this snapshot" }),
+  tag: reference.optional().meta({ description: "Only forks of this snapshot" }),
   state: z
     .string()
     .transform((text) => text.split(","))
@@ -197,7 +219,7 @@ const listSandboxes = z.strictObject({
 });
 
 const deleteSandboxes = z.strictObject({
-  tag: name.optional().meta({ description: "Those of this snapshot" }),
+  tag: reference.optional().meta({ description: "Those of this snapshot" }),
   all: flag.meta({ description: "Every one" }),
 });
 
@@ -227,6 +249,7 @@ export const sandboxRoutes = {
     summary: "Sandboxes",
     query: listSandboxes,
     responses: { 200: z.array(sandboxInfo) },
+    acrossProjects: true,
   },
   createSandboxes: {
     method: "POST",

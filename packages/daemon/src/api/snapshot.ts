@@ -1,18 +1,41 @@
 // Snapshots: frozen warm VMs.
 
 import * as z from "zod";
-import { env, flag, metadata, metadataFilter, name, NO_EFFECT, page, unixSeconds, warnings } from "./common.ts";
+import { env, flag, metadata, metadataFilter, name, NO_EFFECT, page, reference, unixSeconds, warnings } from "./common.ts";
 import { language } from "./exec.ts";
 import { networkPolicy, setNetwork } from "./network.ts";
 import type { Route } from "./route.ts";
 
+const MAX_SECS = 10 * 366 * 24 * 3600;
+
 const snapshotStatus = z.enum(["writing", "ready", "failed"]).meta({ id: "SnapshotStatus" });
+
+const visibility = z
+  .enum(["private", "public"])
+  .meta({ id: "Visibility", description: "public: other projects may fork it, as PROJECT/TAG" });
+
+/** Fields of a snapshot that is made */
+export const snapshotAccess = {
+  visibility: visibility
+    .optional()
+    .meta({ description: "private: only for its project, which is the default; public: others may fork it" }),
+  expires_in_secs: z
+    .int()
+    .min(1)
+    .max(MAX_SECS)
+    .nullable()
+    .optional()
+    .meta({ description: "It is removed after so many seconds, as soon as nothing needs it; null: never" }),
+};
 
 export const description = z.string().min(1).max(1024).meta({ description: "What the snapshot is for; at most 1024 characters" });
 
 export const snapshotInfo = z
   .strictObject({
     tag: z.string(),
+    project: z.string(),
+    visibility,
+    expires_at_unix: unixSeconds.nullable().meta({ description: "It is removed then, or later when nothing needs it; null: never" }),
     id: z.string(),
     dir: z.string(),
     status: snapshotStatus,
@@ -76,7 +99,7 @@ const warmUp = z
 export const createSnapshot = z
   .strictObject({
     tag: name,
-    image: name.optional().meta({ description: "A stored image; without it, the daemon's default image" }),
+    image: reference.optional().meta({ description: "A stored image; without it, the daemon's default image" }),
     memory_mib: z
       .int()
       .min(64)
@@ -106,6 +129,7 @@ export const createSnapshot = z
     env: env.optional(),
     metadata: metadata.optional(),
     description: description.optional(),
+    ...snapshotAccess,
     network: setNetwork
       .optional()
       .meta({ description: "During the warm-up, and for its forks unless they say otherwise; none without it" }),
@@ -122,6 +146,7 @@ const updateSnapshot = z
     tag: name.optional().meta({ description: "The new tag" }),
     metadata: metadata.optional().meta({ description: "Replaces the metadata" }),
     description: description.nullable().optional().meta({ description: "Replaces the description; null removes it" }),
+    ...snapshotAccess,
     pool: z.int().min(0).max(1000).optional().meta({ description: "Number of VMMs that are started in advance" }),
   })
   .meta({ id: "UpdateSnapshot" });
@@ -183,6 +208,7 @@ const treeSandbox = z
 const treeNode = z
   .strictObject({
     id: z.string(),
+    project: z.string(),
     tag: z.string().nullable().meta({ description: "null: only kept because something needs it" }),
     status: snapshotStatus,
     branched_from: z.string().nullable(),
@@ -207,6 +233,7 @@ export const snapshotRoutes = {
     summary: "Snapshots",
     query: listSnapshots,
     responses: { 200: z.array(snapshotInfo) },
+    acrossProjects: true,
   },
   createSnapshot: {
     method: "POST",

@@ -23,6 +23,7 @@ const createUiLink = z
 const uiLink = z
   .strictObject({
     url: z.string().meta({ description: "Opens the dashboard once, and logs that browser in" }),
+    project: z.string(),
     scope,
     expires_at_unix: unixSeconds.meta({ description: "The link must be opened before" }),
     session_secs: z.int().meta({ description: "How long the browser then stays logged in" }),
@@ -33,7 +34,14 @@ const uiLink = z
 export const openUiSession = z.strictObject({ code: z.string().max(200) });
 
 /** Answer of /ui/session. `key`: value of the header X-Forkd-Ui; only after a login */
-export type UiSessionInfo = { principal: string; scope: z.infer<typeof scope>; expires_at_unix: number; version: string; key?: string };
+export type UiSessionInfo = {
+  principal: string;
+  project: string;
+  scope: z.infer<typeof scope>;
+  expires_at_unix: number;
+  version: string;
+  key?: string;
+};
 
 export const uiRoutes = {
   createUiLink: {
@@ -48,7 +56,7 @@ export const uiRoutes = {
     method: "DELETE",
     path: "/v1/ui/sessions",
     scope: "admin",
-    summary: "Logs all browsers out of the dashboard; links that were not opened become invalid",
+    summary: "Logs all browsers of the project out of the dashboard; links that were not opened become invalid",
     responses: { 204: "empty" },
   },
 } as const satisfies Record<string, Route>;

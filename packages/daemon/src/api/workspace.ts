@@ -1,13 +1,14 @@
 // Workspaces: named sandboxes that can be suspended and resumed.
 
 import * as z from "zod";
-import { legacyFields, name, NO_EFFECT, unixSeconds, warnings } from "./common.ts";
+import { legacyFields, name, NO_EFFECT, reference, unixSeconds, warnings } from "./common.ts";
 import { limits } from "./sandbox.ts";
 import type { Route } from "./route.ts";
 
 const workspaceInfo = z
   .strictObject({
     id: z.string(),
+    project: z.string(),
     name: z.string(),
     source_snapshot_tag: z.string(),
     current_state_tag: z.string().nullable(),
@@ -23,7 +24,7 @@ const workspaceInfo = z
 const createWorkspace = z
   .strictObject({
     name,
-    snapshot_tag: name,
+    snapshot_tag: reference,
     per_child_netns: legacyFields.per_child_netns,
     ...limits,
   })
@@ -40,6 +41,7 @@ export const workspaceRoutes = {
     scope: "read",
     summary: "Workspaces",
     responses: { 200: z.array(workspaceInfo) },
+    acrossProjects: true,
   },
   createWorkspace: {
     method: "POST",

@@ -1,12 +1,17 @@
 // Authentication and scopes.
 
 import { ForkdError } from "@forkd/runtime/errors";
+import { notFound } from "@forkd/runtime/util/not-found";
 import type { Scope } from "../api/common.ts";
 import type { Identity, Tokens } from "../store/tokens.ts";
+import { DEFAULT_PROJECT, EVERY_PROJECT } from "../store/project-names.ts";
+import type { Projects } from "../store/projects.ts";
 import type { AuthFailures } from "./auth-failures.ts";
 
-const LOCAL: Identity = Object.freeze({ name: "local", scope: "admin", maxSandboxes: null });
-const RANK: Record<Scope, number> = { read: 0, exec: 1, admin: 2 };
+const LOCAL: Identity = Object.freeze({ name: "local", project: DEFAULT_PROJECT, scope: "operator", maxSandboxes: null });
+const RANK: Record<Scope, number> = { read: 0, exec: 1, admin: 2, operator: 3 };
+/** Names the project that an operator's request acts in */
+export const PROJECT_HEADER = "x-forkd-project";
 
 /** `unix`: needs no token, because the mode of the socket file controls access */
 export type TransportKind = "unix" | "tcp";
@@ -49,4 +54,24 @@ export function allowsScope(scope: Scope, needed: Scope): boolean {
 export function authorize(identity: Identity, needed: Scope): void {
   if (allows(identity, needed)) return;
   throw new ForkdError("FORBIDDEN", `Cannot do this: it needs the scope ${needed}, and token ${identity.name} has ${identity.scope}.`);
+}
+
+/**
+ * The identity in the project that the header names. Only operators may name another project than their own: for all others
+ * it does not exist. An access token or a link is for one sandbox, so the header has no effect on it
+ */
+export function inProject(
+  identity: Identity,
+  wanted: string | string[] | undefined,
+  { projects, acrossProjects }: { projects: Projects; acrossProjects: boolean },
+): Identity {
+  if (wanted === undefined || (identity.via !== undefined && identity.via !== "ui")) return identity;
+  const project = String(wanted);
+  if (project === identity.project) return identity;
+  if (!allows(identity, "operator")) throw notFound("project", project, []);
+  if (project !== EVERY_PROJECT) return { ...identity, project: projects.get(project).name };
+  if (acrossProjects) return { ...identity, project };
+  throw new ForkdError("BAD_REQUEST", "Cannot do this in every project: `X-Forkd-Project: *` is for lists.", {
+    hint: "Name one project.",
+  });
 }

@@ -7,7 +7,7 @@ const METHODS = "GET, HEAD, POST, PUT, PATCH, DELETE";
 const OF_E2B =
   "X-API-Key, X-Access-Token, E2b-Sandbox-Id, E2b-Sandbox-Port, E2B-Traffic-Access-Token, Connect-Protocol-Version, Connect-Timeout-Ms, " +
   "Keepalive-Ping-Interval, browser, lang, lang_version, package_version, publisher, sdk_runtime, system";
-const REQUEST_HEADERS = `Authorization, Content-Type, Accept, Idempotency-Key, Last-Event-ID, X-Forkd-Token, X-Request-Id, ${OF_E2B}`;
+const REQUEST_HEADERS = `Authorization, Content-Type, Accept, Idempotency-Key, Last-Event-ID, X-Forkd-Project, X-Forkd-Token, X-Request-Id, ${OF_E2B}`;
 const ANSWER_HEADERS = "X-Request-Id, X-Next-Cursor, X-Next-Token, Retry-After, Idempotent-Replayed, X-Forkd-Error, X-Forkd-Location";
 const MAX_AGE_SECS = 600;
 

@@ -2,7 +2,7 @@
 
 import { finished } from "node:stream/promises";
 import { ForkdError } from "@forkd/runtime/errors";
-import { authorize } from "./auth.ts";
+import { allows, authorize, inProject, PROJECT_HEADER } from "./auth.ts";
 import { allowedOrigins, allowOrigin, answerPreflight, isPreflight } from "./cors.ts";
 import { Exchange, type Transport } from "./exchange.ts";
 import { hostCheck } from "./hosts.ts";
@@ -121,9 +121,19 @@ function admit(exchange: Exchange, work: Work, services: Services): void {
   if (work.isProbe) return;
   if (daemon.stopping.aborted) throw new ForkdError("STOPPING", "Cannot begin this: the daemon is stopping.");
   const { identity, scope } = work.admit();
+  const across = { projects: services.projects, acrossProjects: work.acrossProjects === true };
+  // before the project: an unauthorized request must be audited with its principal
   exchange.identity = identity;
-  exchange.maker = makerOf(work, services);
+  if (identity) exchange.identity = inProject(identity, request.headers[PROJECT_HEADER], across);
+  exchange.maker = makerOf(exchange, work, services);
   if (identity && scope) authorize(identity, scope);
+  if (exchange.identity && isCounted(exchange.identity)) services.manager.quotas.request(exchange.identity.project);
+}
+
+/** Visitors of a guest's server do not use up the project's requests. An operator must be able to raise the limit */
+function isCounted(identity: Identity): boolean {
+  const { via } = identity;
+  return via !== "preview" && via !== "traffic" && via !== "public" && !allows(identity, "operator");
 }
 
 async function fail(error: unknown, exchange: Exchange, work: Work | undefined, services: Services): Promise<void> {
@@ -167,10 +177,11 @@ function principalOf({ name, via }: Identity): string {
   return via === "preview" ? `preview:${name}` : `access:${via}`;
 }
 
-function makerOf(work: Work, { manager }: Services): string | null {
+function makerOf({ identity }: Exchange, work: Work, { manager }: Services): string | null {
   const name = work.sandbox();
-  const id = name === null ? undefined : manager.ports.idOf(name);
-  return id === undefined ? null : manager.sandboxes.get(id).created_by;
+  if (name === null) return null;
+  const entry = manager.ports.find(name, identity?.project);
+  return entry?.created_by ?? null;
 }
 
 /** Reads the body before an error response closes the connection: a client still sending would lose the response */

@@ -3,6 +3,7 @@
 import { randomUUID } from "node:crypto";
 import { ForkdError } from "@forkd/runtime/errors";
 import { allows, type TransportKind } from "./auth.ts";
+import { DEFAULT_PROJECT } from "../store/project-names.ts";
 import type { ServerResponse } from "node:http";
 import type { Caller } from "../service/caller.ts";
 import type { Identity } from "../store/tokens.ts";
@@ -47,9 +48,11 @@ export class Exchange {
     const { identity } = this;
     return {
       principal: identity?.name ?? "nobody",
+      project: identity?.project ?? DEFAULT_PROJECT,
       scope: identity?.scope,
       session: identity?.session,
       isAdmin: identity !== null && allows(identity, "admin"),
+      isOperator: identity !== null && allows(identity, "operator"),
       mayExec: identity !== null && allows(identity, "exec"),
       maxSandboxes: identity?.maxSandboxes ?? null,
       requestId: this.id,

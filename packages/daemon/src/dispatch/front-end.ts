@@ -29,6 +29,8 @@ export type Work = {
   serve(): Promise<void>;
   /** Error response in the front end's protocol */
   refuse(error: ErrorAnswer): Answer;
+  /** a list that an operator may ask for across all projects */
+  readonly acrossProjects?: boolean | undefined;
   /** HTTP statuses that differ from the default of an error code */
   readonly statusOf?: Route["statusOf"];
 };

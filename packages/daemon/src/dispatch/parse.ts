@@ -1,10 +1,11 @@
 // Schema validation with messages that name the invalid field.
 
-import { NAME } from "@forkd/runtime/util/name";
+import { NAME, QUALIFIED_NAME } from "@forkd/runtime/util/name";
 import { ForkdError } from "@forkd/runtime/errors";
 import type * as z from "zod";
 
 const MAX_ISSUES = 10;
+const NAME_PATTERNS: ReadonlySet<string> = new Set([String(NAME), String(QUALIFIED_NAME)]);
 const NAME_SUFFIX_RULE = "must not end with .tmp";
 
 export type Where = "params" | "query" | "body" | "message";
@@ -53,5 +54,5 @@ function ruleOf(issue: z.core.$ZodIssue): string {
 
 function isNameRule(issue: z.core.$ZodIssue): boolean {
   if (issue.code === "custom") return issue.message === NAME_SUFFIX_RULE;
-  return issue.code === "invalid_format" && issue.format === "regex" && issue.pattern === String(NAME);
+  return issue.code === "invalid_format" && issue.format === "regex" && NAME_PATTERNS.has(issue.pattern ?? "");
 }

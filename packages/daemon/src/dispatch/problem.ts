@@ -26,7 +26,7 @@ export function isGone(error: { code: string }): boolean {
 /** Counts the error. Logs the cause of an internal error, which the response omits */
 export function describeError(error: unknown, asked: Asked, services: Pick<Services, "metrics" | "log">): ErrorAnswer {
   const known = toForkdError(error, asked);
-  services.metrics.failed(known.code);
+  services.metrics.failed(known.code, known.details);
   if (known.status >= 500) {
     // lower log level: a guest could fill the log with these errors
     const level = known.code === "INTERNAL" ? "error" : OF_A_GUEST.has(known.code) ? "debug" : "warn";

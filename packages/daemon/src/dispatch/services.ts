@@ -8,6 +8,7 @@ import type { Logger } from "../observe/log.ts";
 import type { Metrics } from "../observe/metrics.ts";
 import type { AccessTokens } from "../store/access-tokens.ts";
 import type { Previews } from "../store/previews.ts";
+import type { Projects } from "../store/projects.ts";
 import type { Tokens } from "../store/tokens.ts";
 import type { UiSessions } from "../store/ui-sessions.ts";
 import type { Limits } from "../streams/limits.ts";
@@ -41,6 +42,7 @@ export type Services = {
   config: ResolvedConfig;
   metrics: Metrics;
   tokens: Tokens;
+  projects: Projects;
   previews: Previews;
   uiSessions: UiSessions;
   /** access tokens of E2B's protocol */

@@ -64,9 +64,9 @@ export function uiSessionOf(headers: IncomingHttpHeaders, services: Needs): { se
   throw new ForkdError("UNAUTHORIZED", "Cannot serve this: the session of the dashboard has ended.", { hint: HINT });
 }
 
-export function identityOf({ id, principal, scope }: UiSession, { tokens }: Pick<Needs, "tokens">): Identity {
+export function identityOf({ id, principal, project, scope }: UiSession, { tokens }: Pick<Needs, "tokens">): Identity {
   const name = principal === "local" ? LOCAL_IN_BROWSER : principal;
-  return { name, scope, maxSandboxes: tokens.maxSandboxesOf(principal), via: "ui", session: id };
+  return { name, project, scope, maxSandboxes: tokens.maxSandboxesOf(principal), via: "ui", session: id };
 }
 
 /** Throws if a page of another origin sent the request: a guest's page may be on the same site as the dashboard */

@@ -7,6 +7,8 @@ import { isSignedBy, signedIn } from "./signature.ts";
 import type { IncomingMessage } from "node:http";
 import type { SandboxInfo } from "../api/sandbox.ts";
 import type { TransportKind } from "../dispatch/auth.ts";
+import { DEFAULT_PROJECT } from "../store/project-names.ts";
+import type { Accessed } from "../store/access-tokens.ts";
 import type { Identity, Via } from "../store/tokens.ts";
 import type { ControlCall, SandboxCall } from "../dispatch/target.ts";
 import type { E2bServices } from "./work.ts";
@@ -35,11 +37,18 @@ export function admitByAddress(
 ): Identity {
   const maker = query.get("by") ?? "";
   const expires = query.get("expires") ?? "";
-  const isOpened = accessTokens.opens(query.get("token") ?? "", { id: `${id}/${hash}/${expires}`, created_by: maker }, "upload");
+  const project = query.get("project") ?? DEFAULT_PROJECT;
+  const isOpened = accessTokens.opens(query.get("token") ?? "", uploadOf(project, { template: id, hash, expires, maker }), "upload");
   if (kind === "tcp" && !(isOpened && Number(expires) * 1000 > Date.now()))
     throw new ForkdError("UNAUTHORIZED", "Cannot take the file: its address is expired or invalid.");
-  if (kind === "unix") return { name: "local", scope: "exec", maxSandboxes: null };
-  return { name: maker, scope: "exec", maxSandboxes: null, via: "upload" };
+  const rights = { scope: "exec", maxSandboxes: null, project } as const;
+  if (kind === "unix") return { name: "local", ...rights };
+  return { name: maker, ...rights, via: "upload" };
+}
+
+/** What the token in the address of an upload is for */
+export function uploadOf(project: string, of: { template: string; hash: string; expires: string; maker: string }): Accessed {
+  return { id: `${project}/${of.template}/${of.hash}/${of.expires}`, created_by: of.maker };
 }
 
 /** Throws VMM_EXITED for a sandbox that does not exist, and UNAUTHORIZED */
@@ -52,7 +61,7 @@ export function admitToSandbox(call: SandboxCall, asked: Asked, services: E2bSer
     if (sandbox.state === "suspended") throw new ForkdError("SANDBOX_SUSPENDED", `Sandbox ${sandbox.id} is suspended.`);
     return { identity: null, sandbox };
   }
-  const rights = { scope: "exec", maxSandboxes: null } as const;
+  const rights = { scope: "exec", maxSandboxes: null, project: sandbox.project } as const;
   if (kind === "unix") return { identity: { name: "local", ...rights }, sandbox };
   const via = admit(call, request, sandbox, services);
   return { identity: { name: sandbox.created_by, ...rights, via, opens: sandbox.id }, sandbox };
@@ -98,9 +107,9 @@ function search(call: SandboxCall, { request, kind, remote }: Asked, services: E
 
 /** The client is not authenticated yet, so the message must not suggest similar ids */
 function find(name: string, { manager }: E2bServices): SandboxInfo {
-  const id = manager.ports.idOf(name);
-  if (id === undefined) throw new ForkdError("VMM_EXITED", `There is no sandbox ${name.slice(0, MAX_SHOWN)}.`);
-  return manager.sandboxes.get(id);
+  const known = manager.ports.find(name);
+  if (!known) throw new ForkdError("VMM_EXITED", `There is no sandbox ${name.slice(0, MAX_SHOWN)}.`);
+  return manager.sandboxes.get(known.id, known);
 }
 
 /** In-sandbox servers report an unknown sandbox as ended (VMM_EXITED) */

@@ -23,6 +23,7 @@ import type { Exchange } from "../dispatch/exchange.ts";
 import type { FrontEnd, Work } from "../dispatch/front-end.ts";
 import type { Services } from "../dispatch/services.ts";
 import type { ControlCall, SandboxCall, Target } from "../dispatch/target.ts";
+import type { Caller } from "../service/caller.ts";
 import type { ControlRoute, E2bServices, SandboxServer } from "./work.ts";
 
 const LABEL = "/e2b";
@@ -124,7 +125,7 @@ export class E2b implements FrontEnd<"e2b"> {
   /** Resumes the sandbox and holds it in use until the response starts; a stream takes its own lease */
   async #inSandbox(sandbox: SandboxInfo, { request, caller }: Exchange, call: SandboxCall): Promise<Answer> {
     const services = this.#services;
-    const lease = await this.#lease(sandbox.id);
+    const lease = await this.#lease(sandbox.id, caller);
     try {
       return await SERVERS[call.port]({ request, services, caller, call, sandbox });
     } finally {
@@ -132,9 +133,9 @@ export class E2b implements FrontEnd<"e2b"> {
     }
   }
 
-  async #lease(id: string): Promise<{ release(): void }> {
+  async #lease(id: string, caller: Caller): Promise<{ release(): void }> {
     try {
-      return await this.#services.manager.sandboxes.lease(id);
+      return await this.#services.manager.sandboxes.lease(id, caller);
     } catch (error) {
       throw gone(error);
     }

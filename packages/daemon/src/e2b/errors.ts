@@ -15,6 +15,7 @@ const CONTROL_STATUS: Partial<Record<ErrorCode, number>> = {
   VMM_EXITED: 404,
   SANDBOX_LOST: 404,
   LIMIT_REACHED: 429,
+  QUOTA_EXCEEDED: 429,
 };
 
 const ENVD_STATUS: Partial<Record<ErrorCode, number>> = { FILE_DENIED: 400, FILE_FAILED: 400, EXEC_FAILED: 400, FILE_EXISTS: 400 };
@@ -37,6 +38,7 @@ const CONNECT_CODES: Partial<Record<ErrorCode, string>> = {
   UNAUTHORIZED: "unauthenticated",
   METHOD_NOT_ALLOWED: "unimplemented",
   BUSY: "unavailable",
+  QUOTA_EXCEEDED: "resource_exhausted",
   STOPPING: "unavailable",
   CANCELLED: "canceled",
 };
@@ -51,6 +53,7 @@ const CONNECT_STATUS: Record<string, number> = {
   already_exists: 409,
   unimplemented: 501,
   unavailable: 503,
+  resource_exhausted: 429,
 };
 
 /** Connect error, for the end of a stream and for unary calls */

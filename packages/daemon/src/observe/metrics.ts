@@ -3,6 +3,8 @@
 import { Counter, Gauge, Histogram, Registry } from "prom-client";
 import { History } from "./history.ts";
 import type { ErrorCode } from "@forkd/runtime/errors";
+import type { QuotaUse } from "../api/project.ts";
+import { EVERY_PROJECT, isOf } from "../store/project-names.ts";
 
 /** Gauges that are measured per scrape */
 export type Levels = {
@@ -15,7 +17,14 @@ export type Levels = {
   poolSize: number;
   /** private memory of each VMM, by sandbox id */
   privateBytes: Map<string, number>;
+  /** sandbox id → its project */
+  projectOf: Map<string, string>;
+  quotas: QuotaUse[];
 };
+
+/** Projects with series of their own; the others are one series */
+const MAX_PROJECTS = 100;
+const OTHERS = "others";
 
 type Result = "result";
 const FAST = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5];
@@ -58,6 +67,12 @@ export class Metrics {
     labelNames: ["sandbox"],
     registers: [this.#registry],
   });
+  readonly #projectUse = this.#labelled("forkd_project_used", "What a project uses of its quota, by the quota's name", [
+    "project",
+    "quota",
+  ]);
+  readonly #projectLimit = this.#labelled("forkd_project_limit", "Quota of a project; absent without one", ["project", "quota"]);
+  readonly #refusals = this.#counter<"quota">("forkd_quota_refusals_total", "Requests refused by a quota", ["quota"]);
   readonly #rss = this.#gauge("process_resident_memory_bytes", "Resident memory of the daemon");
   readonly #startTime = this.#gauge("process_start_time_seconds", "When the daemon started, in Unix time");
   readonly #cpu = this.#counter<never>("process_cpu_seconds_total", "CPU time of the daemon", []);
@@ -109,8 +124,9 @@ export class Metrics {
     this.#networkBytes.inc({ direction: "down" }, bytes.down);
   };
 
-  failed(code: ErrorCode): void {
+  failed(code: ErrorCode, details?: Record<string, unknown>): void {
     this.#errors.inc({ code });
+    if (code === "QUOTA_EXCEEDED") this.#refusals.inc({ quota: String(details?.["quota"]) });
   }
 
   /** `route` is the pattern, not the path: the number of label values must be bounded */
@@ -131,9 +147,10 @@ export class Metrics {
     return this.#registry.contentType;
   }
 
-  async text(): Promise<string> {
+  /** For a project: without the sandboxes and the use of others */
+  async text(project: string = EVERY_PROJECT): Promise<string> {
     const levels = await this.#source?.();
-    if (levels) this.#show(levels);
+    if (levels) this.#show(levels, project);
     this.#rss.set(process.memoryUsage.rss());
     const { user, system } = process.cpuUsage();
     const seconds = (user + system) / 1e6;
@@ -142,7 +159,7 @@ export class Metrics {
     return this.#registry.metrics();
   }
 
-  #show(levels: Levels): void {
+  #show(levels: Levels, project: string): void {
     this.#sandboxes.set(levels.sandboxes);
     this.#snapshots.set(levels.snapshots);
     this.#branchesInFlight.set(levels.branchesInFlight);
@@ -150,11 +167,28 @@ export class Metrics {
     this.#poolSize.set(levels.poolSize);
     // reset: otherwise ended sandboxes would stay as labels
     this.#privateBytes.reset();
-    for (const [sandbox, bytes] of levels.privateBytes) this.#privateBytes.set({ sandbox }, bytes);
+    for (const [sandbox, bytes] of levels.privateBytes)
+      if (isOf(levels.projectOf.get(sandbox) ?? "", project)) this.#privateBytes.set({ sandbox }, bytes);
+    this.#projectUse.reset();
+    this.#projectLimit.reset();
+    for (const [at, use] of levels.quotas.filter((each) => isOf(each.project, project)).entries())
+      this.#showProject(use, at < MAX_PROJECTS ? use.project : OTHERS);
+  }
+
+  #showProject({ limits, used }: QuotaUse, project: string): void {
+    for (const quota of Object.keys(used) as (keyof QuotaUse["used"])[]) {
+      this.#projectUse.inc({ project, quota }, used[quota]);
+      const limit = limits[quota];
+      if (limit !== null) this.#projectLimit.inc({ project, quota }, limit);
+    }
   }
 
   #counter<L extends string>(name: string, help: string, labelNames: L[]): Counter<L> {
     return new Counter({ name, help, labelNames, registers: [this.#registry] });
+  }
+
+  #labelled<L extends string>(name: string, help: string, labelNames: L[]): Gauge<L> {
+    return new Gauge({ name, help, labelNames, registers: [this.#registry] });
   }
 
   #gauge(name: string, help: string): Gauge {

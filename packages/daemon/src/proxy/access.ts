@@ -31,7 +31,7 @@ export type Access = {
 type Asked = { address: Address; headers: IncomingHttpHeaders; kind: TransportKind; remote: string; domain: Domain | null };
 type Manager = Services["manager"];
 type Needs = Pick<Services, "failures" | "previews" | "tokens" | "accessTokens"> & {
-  manager: { ports: Pick<Manager["ports"], "idOf">; sandboxes: Pick<Manager["sandboxes"], "get"> };
+  manager: { ports: Pick<Manager["ports"], "find"> };
 };
 type Opened = Pick<Access, "by" | "identity"> & { expiresAtUnix: number };
 
@@ -68,8 +68,12 @@ function open(token: string, { address }: Asked, { previews, manager }: Needs): 
   if (!known) throw refuse("is expired or invalid");
   if (known.isExpired) throw refuse("has expired");
   const { sandbox, port, principal, expiresAtUnix } = known.grant;
-  if (manager.ports.idOf(address.id) !== sandbox || address.port !== String(port)) throw refuse("is for another sandbox or port");
-  return { by: "preview", identity: { name: principal, scope: "exec", maxSandboxes: null, via: "preview" }, expiresAtUnix };
+  const opened = manager.ports.find(sandbox);
+  // by its id, or by the name that it has in its project
+  const isThis = opened !== undefined && manager.ports.find(address.id, opened.project)?.id === sandbox;
+  if (!isThis || address.port !== String(port)) throw refuse("is for another sandbox or port");
+  const { project } = opened;
+  return { by: "preview", identity: { name: principal, project, scope: "exec", maxSandboxes: null, via: "preview" }, expiresAtUnix };
 }
 
 function openByTraffic({ address, headers }: Asked, services: Needs): Pick<Opened, "by" | "identity"> | null {
@@ -107,7 +111,7 @@ function refuseOtherPages({ address, headers, domain }: Asked, { manager }: Need
     if (host !== undefined && host === headers.host?.toLowerCase()) return;
     const page = domain && hostOf(host, domain);
     // pages on other ports of the same sandbox are trusted
-    if (page && manager.ports.idOf(page.id) === manager.ports.idOf(address.id)) return;
+    if (page && (page.id === address.id || manager.ports.find(page.id)?.id === manager.ports.find(address.id)?.id)) return;
   }
   throw new ForkdError("FORBIDDEN", `Cannot open port ${address.port} of ${address.id}: the request comes from a page of another origin.`, {
     hint: "Open it by its own address.",
@@ -115,6 +119,5 @@ function refuseOtherPages({ address, headers, domain }: Asked, { manager }: Need
 }
 
 function sandboxOf({ id }: Address, { manager }: Needs): Accessed | undefined {
-  const known = manager.ports.idOf(id);
-  return known === undefined ? undefined : manager.sandboxes.get(known);
+  return manager.ports.find(id);
 }

@@ -74,7 +74,7 @@ export class Proxy implements FrontEnd<"port">, Disposable {
       return;
     }
     const { manager, limits, daemon } = this.#services;
-    const sandbox = await manager.ports.open(id);
+    const sandbox = await manager.ports.open(id, exchange.caller);
     try {
       const forwarding: Forwarding = {
         request,
@@ -84,7 +84,7 @@ export class Proxy implements FrontEnd<"port">, Disposable {
         requestId: exchange.id,
         remote: transport.kind === "unix" ? null : exchange.remote,
         isTls: transport.tls !== null,
-        maskedHost: maskedHost(manager.sandboxes.get(sandbox.id).metadata, address.port),
+        maskedHost: maskedHost(manager.sandboxes.get(sandbox.id, exchange.caller).metadata, address.port),
       };
       const needs = { pool: this.#pool, headMs: limits.serverMs, stopping: daemon.stopping, signal: exchange.signal };
       // holds the sandbox in use until the whole response is sent

@@ -9,7 +9,7 @@ import type { Services } from "../dispatch/services.ts";
 export const TRAFFIC_HEADER = "e2b-traffic-access-token";
 
 type Needs = Pick<Services, "accessTokens"> & {
-  manager: { sandboxes: Pick<Services["manager"]["sandboxes"], "get">; ports: Pick<Services["manager"]["ports"], "idOf"> };
+  manager: { ports: Pick<Services["manager"]["ports"], "find"> };
 };
 
 /** Identity granted by the traffic token, or by a public sandbox; null: none */
@@ -17,19 +17,17 @@ export function openedByTraffic(
   id: string,
   headers: IncomingHttpHeaders,
   { accessTokens, manager }: Needs,
-): Pick<Required<Identity>, "name" | "via" | "opens"> | null {
-  const known = manager.ports.idOf(id);
-  if (known === undefined) return null;
-  const sandbox = manager.sandboxes.get(known);
+): Pick<Required<Identity>, "name" | "project" | "via" | "opens"> | null {
+  const sandbox = manager.ports.find(id);
+  if (!sandbox) return null;
   const token = headers[TRAFFIC_HEADER];
-  const opened = { name: sandbox.created_by, opens: sandbox.id };
+  const opened = { name: sandbox.created_by, project: sandbox.project, opens: sandbox.id };
   if (typeof token === "string" && accessTokens.opens(token, sandbox, "traffic")) return { ...opened, via: "traffic" };
   return sandbox.metadata[PUBLIC_KEY] === "true" ? { ...opened, via: "public" } : null;
 }
 
 /** Throws VMM_EXITED. E2B reports a killed sandbox as not found, whatever the token */
 export function checkThere(id: string, { manager }: Pick<Needs, "manager">): void {
-  const known = manager.ports.idOf(id);
-  const state = known === undefined ? "ended" : manager.sandboxes.get(known).state;
+  const state = manager.ports.find(id)?.state ?? "ended";
   if (state === "ended" || state === "lost") throw new ForkdError("VMM_EXITED", `There is no sandbox ${id}.`);
 }

@@ -88,7 +88,7 @@ async function startOf(work: Work, found: FoundRecipe, above: readonly string[])
     const base = await loadBase(found, image.recipe);
     return startFrom((await build(work, base, {}, [...above, name])).snapshot);
   }
-  if (image.kind === "snapshot") return startFrom(await work.services.snapshots.get(image.snapshot));
+  if (image.kind === "snapshot") return startFrom(await work.services.snapshots.get(image.snapshot, work.caller));
   const content = image.kind === "tar" ? await found.files.hash(pathIn(found, ["image", "tar"], image.tar)) : undefined;
   return { base: { kind: "image", ...(content === undefined ? {} : { content }) }, network: { mode: "none" } };
 }

@@ -44,7 +44,7 @@ export class BuildCache {
 
   /** The last of these layers that is cached, by a build of any recipe or template */
   async lastDone(layers: readonly Keyed[]): Promise<{ index: number; snapshot: SnapshotInfo } | undefined> {
-    const { items } = await this.#services.snapshots.list({ status: "ready" });
+    const { items } = await this.#services.snapshots.list({ status: "ready" }, this.#caller);
     const byKey = new Map(items.filter((each) => isLayer(each) && isUsable(each)).map((each) => [each.metadata[LAYER_KEY], each]));
     const index = layers.findLastIndex(({ key }) => byKey.has(key));
     const snapshot = byKey.get(layers[index]?.key);
@@ -111,7 +111,7 @@ export class BuildCache {
   }
 
   async #ofTag(): Promise<SnapshotInfo[]> {
-    const { items } = await this.#services.snapshots.list({ metadata: [`${BUILD_KEY}=${this.tag}`] });
+    const { items } = await this.#services.snapshots.list({ metadata: [`${BUILD_KEY}=${this.tag}`] }, this.#caller);
     return items.filter(({ status }) => status !== "writing");
   }
 
@@ -130,7 +130,7 @@ export class BuildCache {
 
   async #find(tag: string): Promise<SnapshotInfo | undefined> {
     try {
-      return await this.#services.snapshots.get(tag);
+      return await this.#services.snapshots.get(tag, this.#caller);
     } catch (error) {
       if (error instanceof ForkdError && error.code === "NOT_FOUND") return undefined;
       throw error;

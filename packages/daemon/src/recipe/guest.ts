@@ -44,7 +44,7 @@ export type GuestServices = {
   execution: Pick<Manager["execution"], "exec" | "eval">;
   processes: Pick<Manager["processes"], "start" | "watch" | "get">;
   files: Pick<Manager["files"], "unpack" | "chown"> & { write: (...given: Parameters<Manager["files"]["write"]>) => Promise<unknown> };
-  ports: Pick<Manager["ports"], "list"> & { open: (id: string) => Promise<OpenPorts> };
+  ports: Pick<Manager["ports"], "list"> & { open: (id: string, caller: Caller) => Promise<OpenPorts> };
 };
 
 /** Port connections of a sandbox, with a lease that is held until close() */
@@ -67,10 +67,10 @@ export function guestOf(services: GuestServices, id: string, caller: Caller): Gu
     write: async (path, content, { mode }) => void (await files.write(id, { path, mode, parents: true }, content, caller)),
     unpack: async (path, archive) => void (await files.unpack(id, { path }, archive, caller)),
     chown: async (path, opts) => files.chown(id, { path, ...opts }, caller),
-    ports: async () => (await ports.list(id, caller.signal)).map(({ port }) => port),
+    ports: async () => (await ports.list(id, caller)).map(({ port }) => port),
     get: async (port, path, { timeoutSecs }) => {
       const late = AbortSignal.timeout(Math.ceil(timeoutSecs * 1000));
-      const open = await ports.open(id);
+      const open = await ports.open(id, caller);
       try {
         const socket = await open.connect(port, AbortSignal.any([caller.signal, late]));
         return await fetchOver(socket, port, path, AbortSignal.any([caller.signal, late]));
@@ -83,10 +83,10 @@ export function guestOf(services: GuestServices, id: string, caller: Caller): Gu
       }
     },
     process: async (tag) => {
-      const { state, exit_code: exitCode } = await processes.get(id, tag);
+      const { state, exit_code: exitCode } = await processes.get(id, tag, caller);
       const decoders = { stdout: new TextDecoder(), stderr: new TextDecoder() };
       const output = { stdout: "", stderr: "" };
-      for await (const event of await processes.watch(id, tag, { follow: false }))
+      for await (const event of await processes.watch(id, tag, { follow: false }, caller))
         if (event.type === "data") output[event.channel] += decoders[event.channel].decode(event.bytes, { stream: true });
       return { output, exitCode: state === "ended" ? exitCode : null };
     },

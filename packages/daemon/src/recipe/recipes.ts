@@ -11,7 +11,8 @@ import { loadAllIncluded, loadIncluded, loadRecipe, type FoundRecipe } from "./l
 import { parseRecipe } from "./parse.ts";
 import type { BuildQuery, BuiltRecipe, CheckedRecipe, CheckRecipe, RecipeInfo } from "../api/recipes.ts";
 import type { Home } from "@forkd/runtime/home";
-import type { Caller } from "../service/caller.ts";
+import { ownCaller, type Caller } from "../service/caller.ts";
+import { EVERY_PROJECT, storedName } from "../store/project-names.ts";
 import type { Log } from "../service/core.ts";
 import type { Manager } from "../service/manager.ts";
 
@@ -79,20 +80,22 @@ export class Recipes {
 
   /** Removes the layers of a tag whose snapshot was removed */
   async forget(tag: string, caller: Caller): Promise<void> {
-    const { items } = await this.#services.snapshots.list({ metadata: [`${BUILD_KEY}=${tag}`] });
+    const { items } = await this.#services.snapshots.list({ metadata: [`${BUILD_KEY}=${tag}`] }, caller);
     for (const layer of items.filter((each) => each.status !== "writing" && each.metadata[STEP_KEY] !== undefined))
       await this.#gone(async () => this.#services.snapshots.remove(layer.tag, { force: true, cascade: undefined }, caller));
   }
 
   /** Finds sandboxes and candidates of builds of an earlier daemon; returns a function that removes them */
-  async leftovers(caller: Caller): Promise<() => Promise<void>> {
+  async leftovers(principal: string): Promise<() => Promise<void>> {
     const { sandboxes, snapshots } = this.#services;
-    const running = sandboxes.list({}).items.filter(({ metadata }) => metadata[BUILD_KEY] !== undefined);
-    const { items } = await snapshots.list({ status: "ready" });
+    const all = { project: EVERY_PROJECT };
+    const running = sandboxes.list({}, all).items.filter(({ metadata }) => metadata[BUILD_KEY] !== undefined);
+    const { items } = await snapshots.list({ status: "ready" }, all);
     const candidates = items.filter((each) => isLayer(each) && each.metadata[STEP_KEY] === undefined);
+    const force = { force: true, cascade: undefined };
     return async () => {
-      for (const { id } of running) await this.#gone(async () => sandboxes.remove(id, caller));
-      for (const { tag } of candidates) await this.#gone(async () => snapshots.remove(tag, { force: true, cascade: undefined }, caller));
+      for (const { id, project } of running) await this.#gone(async () => sandboxes.remove(id, ownCaller(principal, project)));
+      for (const { tag, project } of candidates) await this.#gone(async () => snapshots.remove(tag, force, ownCaller(principal, project)));
     };
   }
 
@@ -120,10 +123,11 @@ export class Recipes {
 
   /** Serializes builds of one tag, in request order */
   async #exclusive<T>(tag: string, caller: Caller, work: () => Promise<T>): Promise<T> {
-    const before = this.#builds.get(tag);
+    const key = storedName(tag, caller.project);
+    const before = this.#builds.get(key);
     const own = Promise.withResolvers<void>();
     const done = (before ?? Promise.resolve()).then(async () => own.promise);
-    this.#builds.set(tag, done);
+    this.#builds.set(key, done);
     try {
       if (before) {
         caller.progress?.({ step: `Waiting for another build of ${tag}` });
@@ -132,7 +136,7 @@ export class Recipes {
       return await work();
     } finally {
       own.resolve();
-      if (this.#builds.get(tag) === done) this.#builds.delete(tag);
+      if (this.#builds.get(key) === done) this.#builds.delete(key);
     }
   }
 

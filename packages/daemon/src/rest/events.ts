@@ -10,7 +10,7 @@ const RETRY_MS = 1000;
 /** Unread heartbeats after which a client is disconnected */
 const MAX_UNREAD = 4;
 
-export type EventsRequest = { query: EventsQuery; lastEventId: string | string[] | undefined; signal: AbortSignal };
+export type EventsRequest = { query: EventsQuery; project: string; lastEventId: string | string[] | undefined; signal: AbortSignal };
 
 type Needs = {
   limits: Pick<Services["limits"], "heartbeatMs">;
@@ -18,7 +18,7 @@ type Needs = {
   daemon: Pick<Services["daemon"], "stopping">;
 };
 
-export function openEvents({ query, lastEventId, signal }: EventsRequest, services: Needs): Readable {
+export function openEvents({ query, project, lastEventId, signal }: EventsRequest, services: Needs): Readable {
   const { events } = services.manager;
   const over = AbortSignal.any([signal, services.daemon.stopping]);
   let since = startAfter(query, lastEventId, events.lastId);
@@ -27,7 +27,7 @@ export function openEvents({ query, lastEventId, signal }: EventsRequest, servic
   // reads the journal at the client's speed: a slow client uses no memory and misses no event
   const pump = (): void => {
     while (!stream.destroyed && !over.aborted) {
-      const page = events.list({ since, limit: PAGE });
+      const page = events.list(project, { since, limit: PAGE });
       if (page.length === 0) return;
       since = page.at(-1)?.id ?? since;
       const text = page.filter((event) => matches(event, query)).map(format);

@@ -4,7 +4,7 @@ import { createHash } from "node:crypto";
 import { routes, type RouteName } from "../api/routes.ts";
 import { ForkdError } from "@forkd/runtime/errors";
 import type { Route } from "../api/route.ts";
-import type { IdempotencyStore } from "../store/idempotency.ts";
+import type { Client, IdempotencyStore } from "../store/idempotency.ts";
 import type { Answer } from "../dispatch/answer.ts";
 
 const KEY = /^[\x20-\x7e]{1,128}$/;
@@ -23,7 +23,7 @@ const SAFE_TO_REPEAT = new Set<RouteName>([
 /** Responses that contain secrets and are never stored */
 const SECRET = new Set<RouteName>(["createToken", "rotateToken", "createPreview", "createUiLink"]);
 
-export type KeyedRequest = { route: RouteName; principal: string; key: string; hash: Buffer };
+export type KeyedRequest = { route: RouteName; client: Client; key: string; hash: Buffer };
 type Remember = (status: number, body: unknown) => void;
 
 /** null: the request has no key. Throws if the key is invalid or the route does not support one */
@@ -58,14 +58,14 @@ export class Idempotency {
 
   /** Runs the work unless its response is stored; waits if the same request is in progress */
   async run(request: KeyedRequest, work: (remember: Remember) => Promise<Answer>): Promise<Answer> {
-    const id = `${request.principal}\n${request.key}`;
+    const id = `${request.client.project}\n${request.client.principal}\n${request.key}`;
     for (;;) {
       const running = this.#running.get(id);
       if (!running) break;
       refuseOther(running.hash, request);
       await running.done;
     }
-    const known = this.#store.find(request.principal, request.key);
+    const known = this.#store.find(request.client, request.key);
     if (known) {
       refuseOther(known.requestHash, request);
       if (known.answer) return { ...replayed(known.answer), headers: { "idempotent-replayed": "true" } };
@@ -82,21 +82,21 @@ export class Idempotency {
     return answer;
   }
 
-  async #first({ route, principal, key, hash }: KeyedRequest, work: (remember: Remember) => Promise<Answer>): Promise<Answer> {
-    this.#store.begin(principal, key, hash);
+  async #first({ route, client, key, hash }: KeyedRequest, work: (remember: Remember) => Promise<Answer>): Promise<Answer> {
+    this.#store.begin(client, key, hash);
     let isWritten = false;
     const remember: Remember = (status, body) => {
-      this.#store.finish(principal, key, { status, body: JSON.stringify(body ?? null) });
+      this.#store.finish(client, key, { status, body: JSON.stringify(body ?? null) });
       isWritten = true;
     };
     try {
       const answer = await work(remember);
       if (isWritten) return answer;
       const body = JSON.stringify(answer.body ?? null);
-      if (body.length <= MAX_KEPT_BYTES || SAFE_TO_REPEAT.has(route)) this.#store.finish(principal, key, { status: answer.status, body });
+      if (body.length <= MAX_KEPT_BYTES || SAFE_TO_REPEAT.has(route)) this.#store.finish(client, key, { status: answer.status, body });
       return answer;
     } catch (error) {
-      this.#store.forget(principal, key);
+      this.#store.forget(client, key);
       throw error;
     }
   }

@@ -88,7 +88,7 @@ async function open(first: Message, { id, context }: Asked): Promise<WatchedProc
   const opening = parse(socketOpening, jsonOf(first), "message");
   if ("start" in opening) return processes.startWatched(id, opening.start, context.caller);
   const { process, ...from } = opening.attach;
-  return processes.watch(id, process, from);
+  return processes.watch(id, process, from, context.caller);
 }
 
 /** Sends the process output at the client's speed */

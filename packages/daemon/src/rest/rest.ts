@@ -81,6 +81,7 @@ export class Rest implements FrontEnd<"rest"> {
       snapshot: found.params["tag"] ?? null,
       isProbe: scope === "none",
       statusOf: route.statusOf,
+      acrossProjects: route.acrossProjects,
       sandbox: () => found.params["id"] ?? null,
       admit: () => ({ identity: identify(), scope: scope === "none" ? null : scope }),
       serve: async () => this.#serve(exchange, found, target.search),
@@ -103,7 +104,7 @@ export class Rest implements FrontEnd<"rest"> {
     const work = async (progress?: Progress): Promise<Answer> => {
       if (key === null) return handler(input, { ...context, caller: { ...caller, progress } });
       exchange.isDetached = true;
-      const keyed = { route: name, principal: caller.principal, key, hash: hashRequest(name, input) };
+      const keyed = { route: name, client: { project: caller.project, principal: caller.principal }, key, hash: hashRequest(name, input) };
       return this.#idempotency.run(keyed, async (remember) => handler(input, { ...context, caller: { ...caller, progress, remember } }));
     };
     const describe = (error: unknown): Problem => describeError(error, caller, this.#services).problem;

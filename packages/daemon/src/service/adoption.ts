@@ -124,13 +124,13 @@ async function settleSnapshots(core: Core): Promise<void> {
       if (!tagged.has(row.id)) await runtime.snapshots.retag(row.id, row.tag);
       db.transaction(() => {
         tables.snapshots.update(row.id, { status: "ready" });
-        events.append({ type: "snapshot.ready", snapshot: row.tag });
+        events.append({ type: "snapshot.ready", project: row.project, snapshot: row.tag });
       });
     } else if (row.status === "writing" && row.announced === 1) {
       const error = "the daemon ended while it was being written";
       db.transaction(() => {
         tables.snapshots.update(row.id, { status: "failed", error });
-        events.append({ type: "snapshot.failed", snapshot: row.tag, reason: error });
+        events.append({ type: "snapshot.failed", project: row.project, snapshot: row.tag, reason: error });
       });
     } else if (row.status !== "failed" || nowUnix() - row.created_at > KEEP_FAILED_SECS) {
       await takeBack(core, row, isThere);
@@ -153,6 +153,6 @@ async function takeBack({ db, tables, events, runtime, log }: Core, row: Snapsho
   }
   db.transaction(() => {
     tables.snapshots.delete(row.id);
-    events.append({ type: "snapshot.deleted", snapshot: row.tag, reason: "it was not complete, or is gone" });
+    events.append({ type: "snapshot.deleted", project: row.project, snapshot: row.tag, reason: "it was not complete, or is gone" });
   });
 }

@@ -7,6 +7,7 @@ import { ForkdError, messageOf } from "@forkd/runtime/errors";
 import type { Sandbox } from "@forkd/runtime/sandbox/sandbox";
 import { newId } from "@forkd/runtime/util/id";
 import type { Snapshot } from "@forkd/runtime/snapshot/store";
+import { shownName } from "../store/project-names.ts";
 import type { SnapshotRow } from "../store/tables.ts";
 import type { Caller } from "./caller.ts";
 import type { Core } from "./core.ts";
@@ -16,7 +17,7 @@ import type { Entry, Registry } from "./registry.ts";
 import type { Sandboxes } from "./sandboxes.ts";
 import { refuseReserved } from "./reserved-tags.ts";
 import { allowedShares } from "./shares.ts";
-import { labelsOf } from "./snapshot-labels.ts";
+import { accessOf, labelsOf } from "./snapshot-labels.ts";
 import { unfinishedInfo } from "./snapshot-view.ts";
 import type { Snapshots } from "./snapshots.ts";
 
@@ -36,8 +37,8 @@ type Capture = {
 export class Branches {
   readonly #core: Core;
   readonly #parts: Parts;
-  /** includes branches that complete after their response */
-  readonly #underWay = new Set<Promise<unknown>>();
+  /** with their projects; includes branches that complete after their response */
+  readonly #underWay = new Map<Promise<unknown>, string>();
 
   constructor(core: Core, parts: Parts) {
     this.#core = core;
@@ -50,14 +51,14 @@ export class Branches {
 
   /** Resolves when no branch is in progress: stopping in the middle would leave a source paused */
   async settled(): Promise<void> {
-    while (this.#underWay.size > 0) await Promise.allSettled(this.#underWay);
+    while (this.#underWay.size > 0) await Promise.allSettled(this.#underWay.keys());
   }
 
   /** With `wait: false` it resolves when the source runs again, and the snapshot is completed in the background */
   async branch(id: string, request: BranchRequest, caller: Caller): Promise<{ info: SnapshotInfo; waited: boolean }> {
     refuseReserved(request.tag, caller);
-    const warnings = branchWarnings(request, this.#parts.registry.get(id));
-    const row = this.#row(id, { tag: request.tag ?? newTag(), ...labelsOf(request), warnings }, caller);
+    const warnings = branchWarnings(request, this.#parts.registry.get(id, caller));
+    const row = this.#row(id, { tag: request.tag ?? newTag(), ...labelsOf(request), ...accessOf(request), warnings }, caller);
     const { hold } = request;
     if (request.wait) return { info: await this.#capture(id, { row, caller, hold }), waited: true };
     const resumed = Promise.withResolvers<SnapshotInfo>();
@@ -85,12 +86,12 @@ export class Branches {
     if (request.shares) await allowedShares(this.#core, request.shares, caller);
     // an emulated source passed the isolation check when it was created; its forks are isolated in the same way
     const { isolation = "any" } = request;
-    await sandboxes.possibleLimits({ ...request, isolation }, this.#parts.registry.get(id).row);
-    return sandboxes.admit({ n, memoryMiB: row.memory_mib, diskMiB: row.disk_mib, caller }, async () =>
+    await sandboxes.possibleLimits({ ...request, isolation }, this.#parts.registry.get(id, caller).row);
+    return sandboxes.admit({ n, vcpus: row.vcpus, memoryMiB: row.memory_mib, diskMiB: row.disk_mib, caller }, async () =>
       this.#core.runtime.locks.whileNeeded(row.id, async () => {
         const snapshot = await this.#capture(id, { row, caller, remember: () => undefined });
         try {
-          const source = await snapshots.usable(row.tag);
+          const source = await snapshots.usable(row.tag, caller);
           let answer: ForkedSandboxes = { snapshot, sandboxes: [] };
           const facts = await sandboxes.facts({ ...request, isolation }, source, caller);
           const remember = (infos: SandboxInfo[]): void => {
@@ -115,12 +116,12 @@ export class Branches {
     return this.#core.runtime.locks.whileNeeded(row.id, async () => {
       await this.#capture(id, { row, caller, remember: () => undefined, stayPaused: true });
       try {
-        const snapshot = await this.#parts.snapshots.usable(tag);
+        const snapshot = await this.#parts.snapshots.usable(tag, caller);
         // must be durable: the source, the only other copy, is ended next
         await this.#parts.snapshots.onDisk(snapshot);
         return await use(snapshot);
       } catch (error) {
-        await this.#parts.registry.get(id).sandbox?.resume();
+        await this.#parts.registry.get(id, caller).sandbox?.resume();
         await this.#takeBack(row, error);
         throw error;
       }
@@ -129,12 +130,15 @@ export class Branches {
 
   async #capture(id: string, capture: Capture): Promise<SnapshotInfo> {
     const { branchConcurrency } = this.#core.settings;
-    if (this.inFlight >= branchConcurrency)
-      throw new ForkdError("BUSY", `Cannot branch sandbox ${id}: ${this.inFlight} branches are under way.`, {
+    const { project } = capture.row;
+    // per project: a project that branches without pause must not refuse the branches of another
+    const own = [...this.#underWay.values()].filter((other) => other === project).length;
+    if (own >= branchConcurrency)
+      throw new ForkdError("BUSY", `Cannot branch sandbox ${id}: ${own} branches are under way.`, {
         details: { branch_concurrency: branchConcurrency, retry_after_secs: RETRY_SECS },
       });
     const work = this.#branch(id, capture);
-    this.#underWay.add(work);
+    this.#underWay.set(work, project);
     try {
       return await work;
     } finally {
@@ -155,7 +159,8 @@ export class Branches {
           caller,
           async () => {
             const { onResumed, stayPaused, hold } = capture;
-            const result = await runtime.branch(sandbox, { tag: row.tag, id: row.id, onResumed, stayPaused, hold });
+            const queue = row.project;
+            const result = await runtime.branch(sandbox, { tag: row.tag, id: row.id, queue, onResumed, stayPaused, hold });
             pauseMs = result.pauseMs;
             deltaBytes = result.deltaBytes;
             ok = true;
@@ -165,14 +170,14 @@ export class Branches {
           },
           capture.remember ? { remember: capture.remember } : {},
         );
-      return await this.#parts.sandboxes.use(id, work, { isTransition: capture.stayPaused });
+      return await this.#parts.sandboxes.use(id, caller, work, { isTransition: capture.stayPaused });
     } finally {
       meter.branched(pauseMs, deltaBytes, ok);
     }
   }
 
   #row(id: string, facts: Partial<SnapshotRow> & { tag: string }, caller: Caller): SnapshotRow {
-    const { row } = this.#parts.registry.get(id);
+    const { row } = this.#parts.registry.get(id, caller);
     const { memory_mib, vcpus, disk_mib, shares, snapshot_tag: parent_tag } = row;
     return this.#parts.snapshots.newRow({ memory_mib, vcpus, disk_mib, shares, parent_tag, branched_from: row.id, ...facts }, caller);
   }
@@ -183,7 +188,7 @@ export class Branches {
       await runtime.removeSnapshot(row.id);
       db.eventually(() => {
         tables.snapshots.delete(row.id);
-        events.append({ type: "snapshot.deleted", snapshot: row.tag, reason: messageOf(cause) });
+        events.append({ type: "snapshot.deleted", project: row.project, snapshot: row.tag, reason: messageOf(cause) });
       });
     } catch (error) {
       log.error({ err: error, tag: row.tag, cause: messageOf(cause) }, "the snapshot of a failed fork could not be removed");
@@ -196,6 +201,7 @@ function newTag(): string {
 }
 
 function branchWarnings(request: BranchRequest, { row }: Entry): string[] {
-  if (request.parent_tag === undefined || request.parent_tag === row.snapshot_tag) return [];
-  return [`parent_tag has no effect: the branch builds on ${row.snapshot_tag}, from which the sandbox was forked.`];
+  const own = shownName(row.snapshot_tag, row.project);
+  if (request.parent_tag === undefined || request.parent_tag === own) return [];
+  return [`parent_tag has no effect: the branch builds on ${own}, from which the sandbox was forked.`];
 }

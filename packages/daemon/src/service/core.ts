@@ -8,6 +8,7 @@ import type { Runtime } from "@forkd/runtime/runtime";
 import type { Db } from "../store/db.ts";
 import type { EventLog } from "../store/events.ts";
 import type { Tables } from "../store/tables.ts";
+import type { Quotas } from "./quotas.ts";
 
 export type Settings = {
   maxSandboxes: number;
@@ -63,6 +64,7 @@ export type Core = {
   tables: Tables;
   events: EventLog;
   runtime: Runtime;
+  quotas: Quotas;
   settings: Settings;
   meter: Meter;
   log: Log;

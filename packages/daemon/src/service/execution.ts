@@ -5,7 +5,7 @@ import type { EvalRequest, EvalResult, ExecRequest, ExecResult, PingResult } fro
 import type { Language } from "@forkd/runtime/agent/kernel/language";
 import type { GuestMetrics } from "@forkd/runtime/agent/metrics";
 import type { LogsQuery } from "../api/sandbox.ts";
-import type { Caller } from "./caller.ts";
+import type { Caller, Viewer } from "./caller.ts";
 import type { Meter } from "./core.ts";
 import { ConsoleLogs, logLines } from "./logs.ts";
 import type { Registry } from "./registry.ts";
@@ -28,8 +28,8 @@ export class Execution {
     this.#meter = parts.meter;
   }
 
-  async ping(id: string): Promise<PingResult> {
-    return this.#sandboxes.use(id, async (sandbox) => {
+  async ping(id: string, caller: Viewer): Promise<PingResult> {
+    return this.#sandboxes.use(id, caller, async (sandbox) => {
       const from = performance.now();
       await sandbox.ping();
       return { pong: true, ms: performance.now() - from, kernels: sandbox.kernels };
@@ -38,7 +38,7 @@ export class Execution {
 
   async exec(id: string, request: ExecRequest, caller: Caller): Promise<ExecResult> {
     const { args, stdin, env, cwd, user, encoding } = request;
-    return this.#sandboxes.use(id, async (sandbox) =>
+    return this.#sandboxes.use(id, caller, async (sandbox) =>
       this.#measured(this.#meter.executed, async () => {
         const result = await sandbox.exec(args, {
           timeoutMs: request.timeout_secs * 1000,
@@ -62,12 +62,12 @@ export class Execution {
   }
 
   /** Not a use of the sandbox: a client that polls metrics must not reset the idle timeout */
-  async metrics(id: string, { signal }: Pick<Caller, "signal">): Promise<SandboxMetrics | undefined> {
-    return this.#sandboxes.use(id, async (sandbox) => sandbox.metrics(signal), { isUse: false });
+  async metrics(id: string, caller: Pick<Caller, "project" | "signal">): Promise<SandboxMetrics | undefined> {
+    return this.#sandboxes.use(id, caller, async (sandbox) => sandbox.metrics(caller.signal), { isUse: false });
   }
 
   async eval(id: string, request: EvalRequest, caller: Caller): Promise<EvalResult> {
-    return this.#sandboxes.use(id, async (sandbox) =>
+    return this.#sandboxes.use(id, caller, async (sandbox) =>
       this.#measured(this.#meter.evaluated, async () => {
         return evalResult(await sandbox.eval(request.code, { ...optionsOf(request), signal: caller.signal }));
       }),
@@ -75,21 +75,21 @@ export class Execution {
   }
 
   /** Same, with output and results as events */
-  evalEvents(id: string, request: EvalRequest, caller: Pick<Caller, "signal">): RunningEval {
+  evalEvents(id: string, request: EvalRequest, caller: Pick<Caller, "project" | "signal">): RunningEval {
     return runningEval(
       async (callbacks) =>
-        this.#sandboxes.use(id, async (sandbox) =>
+        this.#sandboxes.use(id, caller, async (sandbox) =>
           this.#measured(this.#meter.evaluated, async () => sandbox.eval(request.code, { ...optionsOf(request), ...callbacks })),
         ),
       caller.signal,
     );
   }
 
-  logs(id: string, query: LogsQuery, signal: AbortSignal): AsyncIterable<string> {
-    const entry = this.#registry.get(id);
+  logs(id: string, query: LogsQuery, caller: Pick<Caller, "project" | "signal">): AsyncIterable<string> {
+    const entry = this.#registry.get(id, caller);
     // checked here, not in the generator: an ended sandbox must be an error (410), not an empty log
     const sandbox = liveOf(entry);
-    return logLines(this.#consoles, sandbox, query, signal);
+    return logLines(this.#consoles, sandbox, query, caller.signal);
   }
 
   async #measured<V>(report: (ms: number, ok: boolean) => void, work: () => Promise<V>): Promise<V> {

@@ -33,64 +33,64 @@ export class Files {
   async write(id: string, query: WriteFile, content: AsyncIterable<Uint8Array>, caller: Caller): Promise<Written> {
     const { path, mode, parents = false, ...how } = query;
     const opts = { ...how, parents, mode: modeOf(mode), signal: caller.signal };
-    return this.#use(id, async (files) => files.writeOwned(path, content, opts));
+    return this.#use(id, caller, async (files) => files.writeOwned(path, content, opts));
   }
 
   async stat(id: string, query: api.StatFileQuery, caller: Caller): Promise<api.FileInfo> {
     const { path, follow = false, user } = query;
-    return infoOf(await this.#use(id, async (files) => files.stat(path, { follow, user, signal: caller.signal })));
+    return infoOf(await this.#use(id, caller, async (files) => files.stat(path, { follow, user, signal: caller.signal })));
   }
 
   async usage(id: string, query: api.DiskUsageQuery, caller: Caller): Promise<api.DiskUsage> {
     const { path, user } = query;
-    const found = await this.#use(id, async (files) => files.usage(path, { user, signal: caller.signal }));
+    const found = await this.#use(id, caller, async (files) => files.usage(path, { user, signal: caller.signal }));
     return { bytes: found.bytes, entries: found.entries, total_bytes: found.totalBytes, used_bytes: found.usedBytes };
   }
 
   async list(id: string, query: api.ListFilesQuery, caller: Caller): Promise<{ items: api.ListedFile[]; nextCursor: string | null }> {
     const { path, ...page } = query;
-    const { files, cursor } = await this.#use(id, async (guest) => guest.list(path, { ...page, signal: caller.signal }));
+    const { files, cursor } = await this.#use(id, caller, async (guest) => guest.list(path, { ...page, signal: caller.signal }));
     return { items: files.map(listedOf), nextCursor: cursor };
   }
 
   async makeDirectory(id: string, request: api.MakeDirectory, caller: Caller): Promise<void> {
     const { path, mode, parents, user } = request;
-    await this.#use(id, async (files) => files.makeDirectory(path, { mode: modeOf(mode), parents, user, signal: caller.signal }));
+    await this.#use(id, caller, async (files) => files.makeDirectory(path, { mode: modeOf(mode), parents, user, signal: caller.signal }));
   }
 
   async move(id: string, request: api.MoveFile, caller: Caller): Promise<void> {
     const { from, to, ...how } = request;
-    await this.#use(id, async (files) => files.move(from, to, { ...how, signal: caller.signal }));
+    await this.#use(id, caller, async (files) => files.move(from, to, { ...how, signal: caller.signal }));
   }
 
   async copy(id: string, request: api.CopyFile, caller: Caller): Promise<void> {
     const { from, to, ...how } = request;
-    await this.#use(id, async (files) => files.copy(from, to, { ...how, signal: caller.signal }));
+    await this.#use(id, caller, async (files) => files.copy(from, to, { ...how, signal: caller.signal }));
   }
 
   async remove(id: string, query: api.RemoveFileQuery, caller: Caller): Promise<void> {
     const { path, ...how } = query;
-    await this.#use(id, async (files) => files.remove(path, { ...how, signal: caller.signal }));
+    await this.#use(id, caller, async (files) => files.remove(path, { ...how, signal: caller.signal }));
   }
 
   async chmod(id: string, request: api.ChmodFile, caller: Caller): Promise<void> {
     const { path, mode, ...how } = request;
-    await this.#use(id, async (files) => files.chmod(path, Number.parseInt(mode, 8), { ...how, signal: caller.signal }));
+    await this.#use(id, caller, async (files) => files.chmod(path, Number.parseInt(mode, 8), { ...how, signal: caller.signal }));
   }
 
   async chown(id: string, request: api.ChownFile, caller: Caller): Promise<void> {
     const { path, owner, group, ...how } = request;
-    await this.#use(id, async (files) => files.chown(path, { owner, group }, { ...how, signal: caller.signal }));
+    await this.#use(id, caller, async (files) => files.chown(path, { owner, group }, { ...how, signal: caller.signal }));
   }
 
   async symlink(id: string, request: api.MakeSymlink, caller: Caller): Promise<void> {
     const { target, path, user } = request;
-    await this.#use(id, async (files) => files.symlink(target, path, { user, signal: caller.signal }));
+    await this.#use(id, caller, async (files) => files.symlink(target, path, { user, signal: caller.signal }));
   }
 
   /** Attributes of each path, in the same order; keys lack the prefix */
   async attributes(id: string, { paths, prefix }: GetAttributes, caller: Caller): Promise<Record<string, string>[]> {
-    const all = await this.#use(id, async (files) => files.attributes(paths, prefix, { signal: caller.signal }));
+    const all = await this.#use(id, caller, async (files) => files.attributes(paths, prefix, { signal: caller.signal }));
     return all.map((attributes) => Object.fromEntries(attributes));
   }
 
@@ -98,7 +98,7 @@ export class Files {
   async setAttributes(id: string, request: SetAttributes, caller: Caller): Promise<void> {
     const { path, prefix, attributes } = request;
     const given = { prefix, attributes: new Map(Object.entries(attributes)) };
-    await this.#use(id, async (files) => files.setAttributes(path, given, { signal: caller.signal }));
+    await this.#use(id, caller, async (files) => files.setAttributes(path, given, { signal: caller.signal }));
   }
 
   /** Resolves when the watch is active: later changes are reported */
@@ -120,11 +120,11 @@ export class Files {
 
   async unpack(id: string, query: api.WriteTarQuery, archive: AsyncIterable<Uint8Array>, caller: Caller): Promise<api.UnpackResult> {
     const { path, user } = query;
-    return this.#use(id, async (files) => files.unpack(path, archive, { user, signal: caller.signal }));
+    return this.#use(id, caller, async (files) => files.unpack(path, archive, { user, signal: caller.signal }));
   }
 
-  async #use<V>(id: string, work: (files: GuestFiles) => Promise<V>): Promise<V> {
-    return this.#sandboxes.use(id, async (sandbox) => work(sandbox.files));
+  async #use<V>(id: string, caller: Caller, work: (files: GuestFiles) => Promise<V>): Promise<V> {
+    return this.#sandboxes.use(id, caller, async (sandbox) => work(sandbox.files));
   }
 
   /** Waits for the first chunk, so that an early failure is an error response and not a broken stream */
@@ -133,7 +133,7 @@ export class Files {
     caller: Caller,
     open: (files: GuestFiles, signal: AbortSignal) => AsyncGenerator<V>,
   ): Promise<AsyncIterableIterator<V>> {
-    const lease = await this.#sandboxes.lease(id);
+    const lease = await this.#sandboxes.lease(id, caller);
     try {
       const reading = open(lease.sandbox.files, caller.signal);
       return rest(reading, await reading.next(), lease, caller);

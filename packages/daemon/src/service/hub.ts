@@ -12,6 +12,7 @@ import { PushMemory } from "@forkd/runtime/hub/push-memory";
 import { openPush } from "@forkd/runtime/hub/push";
 import { PackCache } from "@forkd/runtime/pack/cache";
 import type { Progress } from "@forkd/runtime/util/progress";
+import { storedName } from "../store/project-names.ts";
 import type { Caller } from "./caller.ts";
 import type { Core } from "./core.ts";
 import type { Packs } from "./packs.ts";
@@ -42,7 +43,9 @@ export class Hub {
       sent_bytes: sentBytes,
     };
     this.#core.db.transaction(() => {
-      this.#core.events.append({ type: "snapshot.pushed", snapshot: tag, principal: caller.principal, metadata: { to: to.shown } });
+      const { project, principal } = caller;
+      const snapshot = storedName(tag, project);
+      this.#core.events.append({ type: "snapshot.pushed", project, snapshot, principal, metadata: { to: to.shown } });
       caller.remember?.(201, pushed);
     });
     return pushed;

@@ -4,6 +4,7 @@ import { readFile } from "node:fs/promises";
 import { ForkdError } from "@forkd/runtime/errors";
 import type { Caller } from "./caller.ts";
 import type { Core, Settings } from "./core.ts";
+import type { Quotas } from "./quotas.ts";
 import type { Entry, Registry } from "./registry.ts";
 import type { SandboxRow } from "../store/tables.ts";
 
@@ -14,6 +15,7 @@ const ASLEEP_PER_PLACE = 10;
 
 export type Admission = {
   n: number;
+  vcpus: number;
   memoryMiB: number;
   /** null: no disk */
   diskMiB: number | null;
@@ -23,23 +25,26 @@ export type Admission = {
 };
 
 /** Resources of one sandbox */
-type Place = { principal: string; memoryMiB: number; diskMiB: number };
+type Place = { principal: string; project: string; vcpus: number; memoryMiB: number; diskMiB: number };
 
 export class Limits {
   readonly #settings: Settings;
+  readonly #quotas: Quotas;
   readonly #maxSandboxesOf: Core["maxSandboxesOf"];
   readonly #registry: Registry;
   /** admitted, but not in the registry yet */
   #pending: (Place & { n: number })[] = [];
 
-  constructor(core: Pick<Core, "settings" | "maxSandboxesOf">, registry: Registry) {
+  constructor(core: Pick<Core, "settings" | "quotas" | "maxSandboxesOf">, registry: Registry) {
     this.#settings = core.settings;
+    this.#quotas = core.quotas;
     this.#maxSandboxesOf = core.maxSandboxesOf;
     this.#registry = registry;
   }
 
   /** Throws LIMIT_REACHED if no further sandbox may be suspended: its saved state uses disk space until it is removed */
-  checkSuspended({ created_by: principal }: SandboxRow): void {
+  checkSuspended({ created_by: principal, project }: SandboxRow): void {
+    this.#quotas.foresee(project, { suspended: 1 });
     const asleep = this.#registry.lasting.filter(({ row }) => row.state === "suspended");
     this.#check("suspended sandboxes", 1, this.#settings.maxSuspended - asleep.length, "suspend");
     const most = this.#maxSandboxesOf(principal);
@@ -50,9 +55,11 @@ export class Limits {
 
   /** Reserves resources for n sandboxes while the work runs. Throws LIMIT_REACHED with the free amount */
   async admit<V>(request: Admission, work: () => Promise<V>): Promise<V> {
-    const { n, memoryMiB, caller } = request;
+    const { n, vcpus, memoryMiB, caller } = request;
+    const { principal, project } = caller;
     const diskMiB = request.diskMiB ?? 0;
     const availableMiB = request.availableMiB ?? (await availableMemoryMiB());
+    this.#foresee(request);
     const live = this.#live();
     const { maxSandboxes, maxMemoryMiB, maxDiskMiB, minFreeMiB } = this.#settings;
     this.#check("sandboxes", n, maxSandboxes - live.length);
@@ -65,13 +72,27 @@ export class Limits {
     if (maxDiskMiB !== null && diskMiB > 0) this.#check("MiB of disks", n * diskMiB, maxDiskMiB - disks);
     const starting = this.#pending.reduce((sum, pending) => sum + pending.n, 0);
     this.#check("MiB of the host's memory", n * CHILD_MIB, availableMiB - minFreeMiB - starting * CHILD_MIB);
-    const place = { principal: caller.principal, n, memoryMiB, diskMiB };
+    // last: a refused request is no fork
+    this.#quotas.fork(project, n);
+    const place = { principal, project, n, vcpus, memoryMiB, diskMiB };
     this.#pending.push(place);
     try {
       return await work();
     } finally {
       this.#pending = this.#pending.filter((other) => other !== place);
     }
+  }
+
+  /** The project's quota, with what other requests are about to start */
+  #foresee({ n, vcpus, memoryMiB, diskMiB, caller: { project } }: Admission): void {
+    const starting = this.#pending.filter((other) => other.project === project);
+    const sum = (of: (place: Place) => number): number => starting.reduce((total, place) => total + of(place) * place.n, 0);
+    this.#quotas.foresee(project, {
+      sandboxes: n + sum(() => 1),
+      vcpus: n * vcpus + sum((place) => place.vcpus),
+      memory_mib: n * memoryMiB + sum((place) => place.memoryMiB),
+      ...(diskMiB === null ? {} : { storage_bytes: 1 }),
+    });
   }
 
   /** Total memory of all guests, live and starting */
@@ -81,7 +102,13 @@ export class Limits {
 
   #live(): Place[] {
     const starting = this.#pending.flatMap(({ n, ...place }) => Array.from({ length: n }, () => place));
-    const placeOf = ({ row }: Entry): Place => ({ principal: row.created_by, memoryMiB: row.memory_mib, diskMiB: row.disk_mib ?? 0 });
+    const placeOf = ({ row }: Entry): Place => ({
+      principal: row.created_by,
+      project: row.project,
+      vcpus: row.vcpus,
+      memoryMiB: row.memory_mib,
+      diskMiB: row.disk_mib ?? 0,
+    });
     return [...this.#registry.live.map(placeOf), ...starting];
   }
 

@@ -2,8 +2,13 @@
 
 import { ForkdError } from "@forkd/runtime/errors";
 import type { Snapshot } from "@forkd/runtime/snapshot/store";
+import { projectOf, shownName } from "../store/project-names.ts";
 import type { Core } from "./core.ts";
+import type { SandboxRow } from "../store/tables.ts";
 import type { Registry } from "./registry.ts";
+
+/** Named in errors without their names */
+const OF_OTHERS = "another project";
 
 export type Removed = { id: string; tag: string };
 
@@ -23,9 +28,14 @@ export class Lineage {
 
   async of(snapshot: Snapshot): Promise<{ ancestors: string[]; dependents: string[]; sandboxes: string[]; parentTag: string | null }> {
     const all = new Map((await this.#core.runtime.snapshots.everything()).map((other) => [other.manifest.id, other]));
-    const ancestors = chainOf(snapshot, all).map(({ manifest }) => manifest.tag);
-    const dependents = descendantsOf(snapshot.manifest.id, [...all.values()]).map(({ manifest }) => manifest.tag);
-    return { ancestors, dependents, sandboxes: this.#sandboxesOf(snapshot.manifest.id), parentTag: ancestors[0] ?? null };
+    const project = projectOf(snapshot.manifest.tag);
+    // what other projects built on, or build on it, is not for this one
+    const own = (others: readonly Snapshot[]): string[] =>
+      others.filter((other) => this.#ownerOf(other) === project).map(({ manifest }) => shownName(manifest.tag, project));
+    const chain = chainOf(snapshot, all);
+    const dependents = own(descendantsOf(snapshot.manifest.id, [...all.values()]));
+    const sandboxes = this.#usersIn(snapshot.manifest.id, project);
+    return { ancestors: own(chain), dependents, sandboxes, parentTag: own(chain.slice(0, 1))[0] ?? null };
   }
 
   /**
@@ -33,6 +43,7 @@ export class Lineage {
    * "force": removes the tag; the data is collected when nothing needs it.
    */
   async remove(tag: string, mode: "refuse" | "cascade" | "force"): Promise<Removed[]> {
+    const project = projectOf(tag);
     const { snapshots } = this.#core.runtime;
     const id = await snapshots.idOf(tag);
     const descendants = descendantsOf(id, await snapshots.everything());
@@ -42,13 +53,16 @@ export class Lineage {
       await this.collect();
       return [{ id, tag }];
     }
-    const doomed = mode === "cascade" ? descendants : [];
+    const isOwn = (other: Snapshot): boolean => this.#ownerOf(other) === project;
+    // never those of other projects, which may build on a public snapshot
+    const doomed = mode === "cascade" ? descendants.filter(isOwn) : [];
+    const nameOf = (other: Snapshot): string => (isOwn(other) ? `snapshot ${shownName(other.manifest.tag, project)}` : OF_OTHERS);
     const needing = [
-      ...descendants.filter((other) => !doomed.includes(other)).map(({ manifest }) => `snapshot ${manifest.tag}`),
-      ...[id, ...doomed.map(({ manifest }) => manifest.id)].flatMap((needed) => this.#usersOf(needed)),
-    ];
+      ...descendants.filter((other) => !doomed.includes(other)).map(nameOf),
+      ...[id, ...doomed.map(({ manifest }) => manifest.id)].flatMap((needed) => this.#usersOf(needed, project)),
+    ].filter((user, at, all) => all.indexOf(user) === at);
     if (needing.length > 0)
-      throw new ForkdError("IN_USE", `Cannot remove snapshot ${tag}: it is needed by ${needing.join(", ")}.`, {
+      throw new ForkdError("IN_USE", `Cannot remove snapshot ${shownName(tag, project)}: it is needed by ${needing.join(", ")}.`, {
         hint: "End or remove what needs it, or use `cascade=true` (also removes what builds on it) or `force=true` (only takes the name away).",
         details: { needed_by: needing },
       });
@@ -134,7 +148,7 @@ export class Lineage {
       // check again: a concurrent request may have used or tagged it
       if ((await this.#isKept(manifest.id)) || !(await this.#removeUnused(manifest.id))) continue;
       removed.push({ name: manifest.tag, bytes: manifest.memory.bytes + manifest.deviceStateBytes });
-      this.#forget(manifest.id, manifest.tag);
+      this.#forget(manifest.id);
     }
     await this.#removeWrecks();
     return removed;
@@ -166,34 +180,47 @@ export class Lineage {
     const { snapshots } = this.#core.runtime;
     for (const id of await snapshots.ids()) {
       if ((await snapshots.isReadable(id)) || (await this.#hasLastingName(id))) continue;
-      if (await this.#removeUnused(id)) this.#forget(id, id);
+      if (await this.#removeUnused(id)) this.#forget(id);
     }
   }
 
-  #forget(id: string, tag: string): void {
+  #forget(id: string): void {
     const { tables, events, db } = this.#core;
-    if (!tables.snapshots.get(id)) return;
+    const row = tables.snapshots.get(id);
+    if (!row) return;
     db.eventually(() => {
       tables.snapshots.delete(id);
-      events.append({ type: "snapshot.deleted", snapshot: tag, reason: "nothing needs it any more" });
+      events.append({ type: "snapshot.deleted", project: row.project, snapshot: row.tag, reason: "nothing needs it any more" });
     });
   }
 
-  /** References to a snapshot, except those of other snapshots */
-  #usersOf(id: string): string[] {
+  #ownerOf({ manifest }: Snapshot): string {
+    return this.#core.tables.snapshots.get(manifest.id)?.project ?? projectOf(manifest.tag);
+  }
+
+  /** References to a snapshot, except those of other snapshots. Those of other projects are not named */
+  #usersOf(id: string, project?: string): string[] {
     const { tables, runtime } = this.#core;
+    const shown = (owner: string, what: string): string => (project === undefined || owner === project ? what : OF_OTHERS);
     return [
-      ...this.#sandboxesOf(id).map((sandbox) => `sandbox ${sandbox}`),
+      ...this.#sandboxesOf(id).map((row) => shown(row.project, `sandbox ${row.id}`)),
       ...tables.workspaces
         .all()
         .filter(({ state_id: state }) => state === id)
-        .map(({ name }) => `workspace ${name}`),
+        .map((row) => shown(row.project, `workspace ${row.name}`)),
       ...(runtime.locks.isHeld(id) ? ["a request that is under way"] : []),
     ];
   }
 
-  #sandboxesOf(id: string): string[] {
-    return this.#registry.lasting.filter(({ row }) => row.snapshot_id === id).map(({ row }) => row.id);
+  /** Ids of a project's sandboxes that use the snapshot */
+  #usersIn(id: string, project: string): string[] {
+    return this.#sandboxesOf(id)
+      .filter((row) => row.project === project)
+      .map((row) => row.id);
+  }
+
+  #sandboxesOf(id: string): SandboxRow[] {
+    return this.#registry.lasting.map(({ row }) => row).filter((row) => row.snapshot_id === id);
   }
 }
 

@@ -9,7 +9,7 @@ import { messageOf } from "@forkd/runtime/errors";
 import type { Home } from "@forkd/runtime/home";
 import { Runtime } from "@forkd/runtime/runtime";
 import { splitBind } from "../config.ts";
-import type { NetworkOptions } from "@forkd/runtime/egress/network";
+import type { NetworkOptions, Owner } from "@forkd/runtime/egress/network";
 import type { ConnectionEntry } from "../observe/audit.ts";
 import type { Levels } from "../observe/metrics.ts";
 import type { Sandbox } from "@forkd/runtime/sandbox/sandbox";
@@ -20,6 +20,12 @@ import { tablesOf } from "../store/tables.ts";
 import { isolationOf } from "@forkd/runtime/vmm/driver";
 import { adoptAll } from "./adoption.ts";
 import { Branches } from "./branches.ts";
+<<<<<<< HEAD
+=======
+import { EVERY_PROJECT, projectOf, shownName } from "../store/project-names.ts";
+import type { Projects } from "../store/projects.ts";
+import { ownCaller, type Viewer } from "./caller.ts";
+>>>>>>> projects
 import type { Core, Log, Meter, Settings } from "./core.ts";
 import { Files } from "./files.ts";
 import { collectGarbage } from "./gc.ts";
@@ -34,9 +40,10 @@ import { Lineage } from "./lineage.ts";
 import { Packs } from "./packs.ts";
 import { Ports } from "./ports.ts";
 import { Processes } from "./processes.ts";
+import { Quotas } from "./quotas.ts";
 import { Reaper } from "./reaper.ts";
 import { Registry, type Entry } from "./registry.ts";
-import { Sandboxes } from "./sandboxes.ts";
+import { Sandboxes, type Usable } from "./sandboxes.ts";
 import { Snapshots } from "./snapshots.ts";
 import { privateBytesOf } from "./stats.ts";
 import { treeOf } from "./tree.ts";
@@ -52,6 +59,7 @@ export type ManagerOptions = {
   meter: Meter;
   log: Log;
   version: string;
+  projects: Projects;
   /** limit of live sandboxes of the token with this name; null: none */
   maxSandboxesOf: (principal: string) => number | null;
   /** logs the connections of sandboxes */
@@ -79,6 +87,7 @@ export class Manager {
   readonly images: Images;
   readonly workspaces: Workspaces;
   readonly suspension: Suspension;
+  readonly quotas: Quotas;
   readonly #core: Core;
   readonly #registry: Registry;
   readonly #limits: Limits;
@@ -95,14 +104,24 @@ export class Manager {
     this.events = core.events;
     this.#limits = new Limits(core, registry);
     this.#lineage = new Lineage(core, registry);
-    this.snapshots = new Snapshots(core, this.#lineage);
+    this.quotas = core.quotas;
+    this.images = new Images(core);
+    this.snapshots = new Snapshots(core, { lineage: this.#lineage, images: this.images });
     const lineage = this.#lineage;
     const collectAfter = async (id: string): Promise<void> => {
       this.#lastUse = Date.now();
       await lineage.collectAfter(id);
     };
+<<<<<<< HEAD
     const usable = { usable: async (tag: string) => this.snapshots.usable(tag), collectAfter };
     const wake = async (entry: Entry): Promise<void> => this.suspension.wake(entry);
+=======
+    const forkable: Usable["forkable"] = async (reference, viewer) => this.snapshots.forkable(reference, viewer);
+    const usable = { forkable, collectAfter };
+    // counts against the limit of the token that created the sandbox: the resuming client may have no token
+    const wake = async ({ row }: Entry): Promise<unknown> =>
+      this.suspension.resume(row.id, { ...ownCaller(row.created_by, row.project), maxSandboxes: core.maxSandboxesOf(row.created_by) });
+>>>>>>> projects
     this.sandboxes = new Sandboxes(core, { registry, limits: this.#limits, snapshots: usable, wake });
     this.networks = new Networks(core, { registry, sandboxes: this.sandboxes });
     this.execution = new Execution({ sandboxes: this.sandboxes, registry, meter: core.meter });
@@ -114,7 +133,6 @@ export class Manager {
     this.branches = new Branches(core, parts);
     this.packs = new Packs(core, parts);
     this.hub = new Hub(core, this.packs);
-    this.images = new Images(core);
     this.workspaces = new Workspaces(core, { ...parts, branches: this.branches });
     this.suspension = new Suspension(core, { ...parts, branches: this.branches, limits: this.#limits });
   }
@@ -129,6 +147,7 @@ export class Manager {
     await releaseReserve(home.root);
     const tables = tablesOf(db);
     const events = new EventLog(db);
+    const quotas = new Quotas(db, opts.projects);
     let manager: Manager | undefined;
     let registry: Registry | undefined;
     const runtime = await Runtime.start({
@@ -136,7 +155,7 @@ export class Manager {
       life: "durable",
       parallelism: opts.parallelism,
       guestKernel: opts.guestKernel,
-      network: networkOptions(opts, () => registry),
+      network: networkOptions(opts, quotas, () => registry),
       confinement: settings.confinement,
       isolation: settings.isolation,
       accelerator: settings.accelerator,
@@ -156,14 +175,15 @@ export class Manager {
         "KVM does not work: emulation is not a security boundary",
       );
     try {
-      const core: Core = { home, db, tables, events, runtime, settings, meter, log, maxSandboxesOf };
-      registry = new Registry({ db, tables, events });
+      const core: Core = { home, db, tables, events, runtime, quotas, settings, meter, log, maxSandboxesOf };
+      registry = new Registry({ db, tables, events, quotas });
       manager = new Manager(core, registry, opts.version);
       const found = await adoptAll(core, registry);
       if (found.adopted + found.lost + found.late + found.ended > 0) log.info(found, "adopted the state of an earlier daemon");
       await manager.#settle();
-      manager.#reaper = new Reaper(core, { registry, sandboxes: manager.sandboxes, suspension: manager.suspension });
-      events.append({ type: "daemon.started" });
+      const { sandboxes, suspension, snapshots } = manager;
+      manager.#reaper = new Reaper(core, { registry, sandboxes, suspension, snapshots });
+      events.append({ type: "daemon.started", project: null });
       await keepReserve(home.root);
       manager.#lock = lock.move();
       return manager;
@@ -186,10 +206,11 @@ export class Manager {
     return busy ? null : this.#lastUse;
   }
 
-  async status(): Promise<Omit<Status, "pid" | "uptime_secs" | "socket" | "bind" | "tls" | "proxy_url">> {
+  async status(viewer: Viewer): Promise<Omit<Status, "pid" | "uptime_secs" | "socket" | "bind" | "tls" | "proxy_url">> {
     const { home, runtime, settings } = this.#core;
     const { accelerator, reason } = runtime.accelerator;
     const { limits, reason: limitsReason } = await runtime.groups.applicable();
+    const tags = [...(await runtime.snapshots.tags()).keys()];
     return {
       version: this.#version,
       home: home.root,
@@ -201,9 +222,9 @@ export class Manager {
       confinement_policy: settings.confinement,
       confinement_reason: runtime.confinement.reason,
       engine: runtime.engine.description,
-      sandboxes: this.#registry.live.length,
-      snapshots: (await runtime.snapshots.tags()).size,
-      images: (await runtime.images.list()).length,
+      sandboxes: this.#registry.live.filter(({ row }) => row.project === viewer.project).length,
+      snapshots: tags.filter((tag) => projectOf(tag) === viewer.project).length,
+      images: (await this.images.list(viewer)).length,
       pool_waiting: runtime.pool.waiting,
       branches_in_flight: this.branches.inFlight,
       limits: {
@@ -232,15 +253,31 @@ export class Manager {
       poolWaiting: runtime.pool.waiting,
       poolSize: runtime.pool.size,
       privateBytes: new Map(privateBytes),
+      projectOf: new Map(live.map(({ row }) => [row.id, row.project])),
+      quotas: this.quotas.uses(),
     };
   }
 
-  async tree(): Promise<Tree> {
-    return treeOf(this.#core, this.#registry);
+  async tree(viewer: Viewer): Promise<Tree> {
+    return treeOf(this.#core, this.#registry, viewer);
   }
 
-  async stats(): Promise<SandboxStats[]> {
-    return this.sandboxes.allStats();
+  async stats(viewer: Viewer): Promise<SandboxStats[]> {
+    return this.sandboxes.allStats(viewer);
+  }
+
+  /** Throws IN_USE with what the project owns, tokens included */
+  async refuseOwner(project: string, tokens: readonly string[]): Promise<void> {
+    const { runtime, tables } = this.#core;
+    const own = (stored: Iterable<string>): string[] =>
+      [...stored].filter((name) => projectOf(name) === project).map((name) => shownName(name, project));
+    const images = (await runtime.images.list()).flatMap(({ names }) => names);
+    const rows = tables.snapshots.where("project", project).map(({ tag }) => tag);
+    const snapshots = [...new Set([...rows, ...(await runtime.snapshots.tags()).keys()])];
+    this.quotas.refuseOwner(project, { snapshots: own(snapshots), images: own(images), tokens });
+    for (const entry of this.#registry.of({ project }))
+      this.#registry.drop(entry, { type: "sandbox.deleted", reason: "its project was removed" });
+    this.quotas.forget(project);
   }
 
   async gc({ dryRun }: { dryRun: boolean }): Promise<GcResult> {
@@ -251,8 +288,8 @@ export class Manager {
   async stop({ killSandboxes }: { killSandboxes: boolean }): Promise<void> {
     this.#reaper?.stop();
     await this.branches.settled();
-    this.#core.db.eventually(() => this.events.append({ type: "daemon.stopping" }));
-    if (killSandboxes) await this.sandboxes.removeMany("all", { ...NOBODY, principal: "daemon" });
+    this.#core.db.eventually(() => this.events.append({ type: "daemon.stopping", project: null }));
+    if (killSandboxes) await this.sandboxes.removeMany("all", ownCaller("daemon", EVERY_PROJECT));
     await this.#lineage.settled();
     await this.#core.runtime.leave();
     // a restart of the host may follow, which loses unsynced data
@@ -265,6 +302,9 @@ export class Manager {
     const { runtime, tables, log } = this.#core;
     await this.#lineage.collect();
     void this.snapshots.syncAll().catch((error: unknown) => log.error({ err: error }, `snapshots are not on disk: ${messageOf(error)}`));
+    void this.snapshots
+      .measureAll()
+      .catch((error: unknown) => log.error({ err: error }, `snapshots were not measured: ${messageOf(error)}`));
     for (const { tag, pool } of tables.snapshots.all().filter((row) => row.pool > 0 && row.status === "ready")) {
       const fill = async (): Promise<void> => runtime.keepReady(await runtime.snapshots.get(tag), pool);
       fill().catch((error: unknown) => log.error({ err: error, tag }, `a pool could not be filled: ${messageOf(error)}`));
@@ -272,9 +312,17 @@ export class Manager {
   }
 }
 
-function networkOptions({ settings, meter, audit }: ManagerOptions, registryOf: () => Registry | undefined): NetworkOptions {
-  const entryOf = (id: string | null): Entry | undefined => (id === null ? undefined : registryOf()?.find(id));
+function networkOptions(
+  { settings, meter, audit }: ManagerOptions,
+  quotas: Quotas,
+  registryOf: () => Registry | undefined,
+): NetworkOptions {
+  const entryOf = (id: string | null): Entry | undefined => (id === null ? undefined : registryOf()?.byId(id));
+  // a sandbox that is being forked is not in the registry yet
+  const ownerOf = ({ sandbox, snapshot }: Owner): string => entryOf(sandbox)?.row.project ?? projectOf(snapshot);
   return {
+    groupOf: (owner) => ownerOf({ sandbox: owner, snapshot: owner }),
+    maySend: (owner, bytes) => quotas.send(ownerOf(owner), bytes),
     servers: settings.dnsServers?.split(",") ?? null,
     onConnection: (owner, event, record) => {
       meter.connected(event, { up: event === "ended" ? record.bytesUp : 0, down: event === "ended" ? record.bytesDown : 0 });
@@ -286,8 +334,6 @@ function networkOptions({ settings, meter, audit }: ManagerOptions, registryOf: 
     },
   };
 }
-
-const NOBODY = { maxSandboxes: null, requestId: "", signal: new AbortController().signal };
 
 /** Logs a failed write; the next start detects the ended sandbox */
 function noted(log: Log, work: () => void): void {

@@ -10,11 +10,11 @@ import type { Caller } from "./caller.ts";
 const MAX_SHOWN = 8;
 const PLAIN_RULE = /^[\x21-\x7e]{1,100}$/;
 
-/** Throws FORBIDDEN if a caller without scope admin allows non-public addresses */
+/** Throws FORBIDDEN if a caller without scope operator allows non-public addresses */
 export function policyOf({ mode, allow = [], deny = [], egress_limit_bytes }: SetNetwork, caller: Caller, network: Network): NetworkPolicy {
-  const [inward] = caller.isAdmin ? [] : inwardRules(allow, (address) => network.isOwn(address));
+  const [inward] = caller.isOperator ? [] : inwardRules(allow, (address) => network.isOwn(address));
   if (inward !== undefined)
-    throw new ForkdError("FORBIDDEN", `Cannot allow ${inward}: a rule for addresses that are not public needs the scope admin.`);
+    throw new ForkdError("FORBIDDEN", `Cannot allow ${inward}: a rule for addresses that are not public needs the scope operator.`);
   return { mode, allow, ...(deny.length > 0 ? { deny } : {}), egressLimitBytes: egress_limit_bytes ?? null };
 }
 

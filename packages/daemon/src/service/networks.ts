@@ -7,7 +7,7 @@ import type { ConnectionRecord } from "@forkd/runtime/egress/outgoing";
 import type { NetworkPolicy } from "@forkd/runtime/egress/policy";
 import type { ConnectionEntry } from "../observe/audit.ts";
 import type { Sandbox } from "@forkd/runtime/sandbox/sandbox";
-import type { Caller } from "./caller.ts";
+import type { Caller, Viewer } from "./caller.ts";
 import type { Core } from "./core.ts";
 import { policyInfo, policyOf } from "./network-policy.ts";
 import type { Registry } from "./registry.ts";
@@ -24,19 +24,19 @@ export class Networks {
     this.#sandboxes = parts.sandboxes;
   }
 
-  get(id: string): NetworkInfo {
-    return networkInfo(liveOf(this.#registry.get(id)));
+  get(id: string, viewer: Viewer): NetworkInfo {
+    return networkInfo(liveOf(this.#registry.get(id, viewer)));
   }
 
   /** Takes effect before it resolves; connections that are no longer allowed are closed */
   async set(id: string, request: SetNetwork, caller: Caller): Promise<NetworkInfo> {
-    const entry = this.#registry.get(id);
+    const entry = this.#registry.get(id, caller);
     const sandbox = liveOf(entry);
     const before = sandbox.network.policy;
     const policy = policyOf(request, caller, this.#core.runtime.network);
     // only opening needs the guest's cooperation: closing must work with a hostile guest
     if (before.mode === "none" && policy.mode !== "none") {
-      await this.#sandboxes.use(id, async () => sandbox.prepareNetwork(policy));
+      await this.#sandboxes.use(id, caller, async () => sandbox.prepareNetwork(policy));
       if (sandbox.network.policy !== before) throw new ForkdError("BUSY", `Cannot change the network of ${id}: it was changed meanwhile.`);
     }
     const event = { type: "sandbox.network", principal: caller.principal, metadata: { mode: policy.mode } } as const;

@@ -5,13 +5,17 @@ import type { CreateKey, KeyInfo, PackInfo, PreparePack, Unpacked, UnpackQuery }
 import { PROTOCOL_VERSION } from "@forkd/runtime/agent/wire/protocol";
 import type { IsolationPolicy } from "@forkd/runtime/host/accelerators";
 import { withStaging } from "@forkd/runtime/host/staging";
-import { NO_NETWORK } from "@forkd/runtime/egress/policy";
+import { NO_NETWORK, type NetworkPolicy } from "@forkd/runtime/egress/policy";
 import { openPack, packBytes, packSize } from "@forkd/runtime/pack/container";
 import type { PackHost } from "@forkd/runtime/pack/fit";
 import { KeyStore, type KeyInfo as StoredKey } from "@forkd/runtime/pack/keys";
 import { ARCHITECTURE, preparePack, type Pack } from "@forkd/runtime/pack/prepare";
-import { receivePack, type PackSource } from "@forkd/runtime/pack/receive";
+import { receivePack, type PackSource, type Received } from "@forkd/runtime/pack/receive";
+import { SNAPSHOT_ID } from "@forkd/runtime/snapshot/tags";
+import { ForkdError } from "@forkd/runtime/errors";
 import { digestOf } from "@forkd/runtime/util/digest";
+import { newId } from "@forkd/runtime/util/id";
+import { projectOf, storedName } from "../store/project-names.ts";
 import type { Caller } from "./caller.ts";
 import type { Core } from "./core.ts";
 import { droppedWarning, withoutInward } from "./network-policy.ts";
@@ -38,15 +42,17 @@ export class Packs {
   }
 
   /** Computes all digests of a snapshot; the caller must close the pack after sending */
-  async prepare(tag: string, { level, sign, without = [] }: PreparePack, caller: Pick<Caller, "signal" | "progress">): Promise<Pack> {
+  async prepare(tag: string, { level, sign, without = [] }: PreparePack, caller: Caller): Promise<Pack> {
     const { runtime, settings } = this.#core;
-    const { id } = (await this.#snapshots.usable(tag)).manifest;
+    const { id } = (await this.#snapshots.usable(tag, caller)).manifest;
+    if (sign !== undefined && !caller.isOperator)
+      throw new ForkdError("FORBIDDEN", "Cannot sign the pack: the keys are the daemon's, and need the scope operator.");
     const signer = sign === undefined ? undefined : await this.#keys.signer(sign);
-    const there = new Set(await Promise.all(without.map(async (other) => runtime.snapshots.idOf(other))));
+    const there = new Set(await Promise.all(without.map(async (other) => runtime.snapshots.idOf(this.#stored(other, caller)))));
     const { signal, progress } = caller;
     const cacheBytes = settings.packCacheMiB * MIB;
     return runtime.locks.whileNeeded(id, async () =>
-      preparePack(runtime, tag, { level, sign: signer, without: there, cacheBytes, signal, progress }),
+      preparePack(runtime, this.#stored(tag, caller), { level, sign: signer, without: there, cacheBytes, signal, progress }),
     );
   }
 
@@ -76,17 +82,21 @@ export class Packs {
   async receive(source: PackSource, { tag, force, keep_network: keep }: UnpackQuery, caller: Caller): Promise<Unpacked> {
     const { runtime, settings } = this.#core;
     const dropped = new Set<string>();
+    const { project } = caller;
+    const networkOf = (offered: NetworkPolicy, signedBy: string | null): NetworkPolicy => {
+      const kept = keep || signedBy !== null ? withoutInward(offered, runtime.network) : NO_NETWORK;
+      const what = droppedWarning(offered, kept);
+      if (what !== undefined) dropped.add(what);
+      return kept;
+    };
     const received = await receivePack(runtime, source, {
       tag,
       force,
+      tagOf: (name) => storedName(name, project),
+      isOwn: (stored) => projectOf(stored) === project,
       trust: { policy: settings.packTrust, keys: await this.#keys.known() },
       host: this.#host(),
-      networkOf: (offered, signedBy) => {
-        const kept = keep || signedBy !== null ? withoutInward(offered, runtime.network) : NO_NETWORK;
-        const what = droppedWarning(offered, kept);
-        if (what !== undefined) dropped.add(what);
-        return kept;
-      },
+      networkOf,
       signal: caller.signal,
       progress: caller.progress,
     });
@@ -95,10 +105,34 @@ export class Packs {
     if (runtime.accelerator.accelerator === "kvm" && received.head.manifest.shape.accelerator === "tcg")
       warnings.push(`It was made without KVM, so its forks would be emulated: ${EMULATED[settings.isolation]}.`);
     const { replaced, signedBy, snapshots: added } = received;
+    if (received.isForeign) return this.#copied(received, { force, warnings, networkOf }, caller);
     warnings.push(...dropped);
     if (keep && !added.includes(received.head.manifest.id) && !isDeepStrictEqual(received.offered, received.head.manifest.network))
       warnings.push("It was here already, with another network policy, which it keeps: remove it first to take in that of the pack.");
     return this.#snapshots.received(received, caller, (snapshot) => ({ snapshot, added, replaced, signed_by: signedBy, warnings }));
+  }
+
+  /** The same snapshot belongs to another project: its name and its labels stay there, so this project gets a copy */
+  async #copied(
+    { head, tag, offered, signedBy }: Received,
+    opts: {
+      force?: boolean | undefined;
+      warnings: string[];
+      networkOf: (offered: NetworkPolicy, signedBy: string | null) => NetworkPolicy;
+    },
+    caller: Caller,
+  ): Promise<Unpacked> {
+    const quiet = { ...caller, remember: undefined };
+    const network = opts.networkOf(offered, signedBy);
+    const copy = await this.#snapshots.copy(head, opts.force ? newId("br") : tag, quiet, network);
+    const snapshot = opts.force ? await this.#snapshots.publish(copy.tag, { tag, metadata: {} }, caller) : copy;
+    const unpacked = { snapshot, added: [snapshot.id], replaced: null, signed_by: signedBy, warnings: opts.warnings };
+    caller.remember?.(201, unpacked);
+    return unpacked;
+  }
+
+  #stored(reference: string, { project }: Caller): string {
+    return SNAPSHOT_ID.test(reference) ? reference : storedName(reference, project);
   }
 
   async keys(): Promise<KeyInfo[]> {

@@ -2,14 +2,20 @@
 
 import type { Duplex } from "node:stream";
 import type { PortInfo } from "../api/ports.ts";
+import type { SandboxInfo } from "../api/sandbox.ts";
 import { ForkdError } from "@forkd/runtime/errors";
 import type { GuestSocket } from "@forkd/runtime/agent/socket";
 import type { Sandbox } from "@forkd/runtime/sandbox/sandbox";
+import { DEFAULT_PROJECT } from "../store/project-names.ts";
+import type { Caller, Viewer } from "./caller.ts";
 import type { Registry } from "./registry.ts";
 import type { Sandboxes } from "./sandboxes.ts";
 
 /** Below the agent's limit of 4096 streams: programs and files need some too */
 const MAX_CONNECTIONS = 1024;
+
+/** Facts by which access to a sandbox is decided */
+export type KnownSandbox = Pick<SandboxInfo, "id" | "project" | "name" | "state" | "metadata" | "created_by">;
 
 /** A sandbox with a lease for its ports, held until `close()` */
 export type OpenSandbox = {
@@ -32,19 +38,22 @@ export class Ports {
     this.#registry = parts.registry;
   }
 
-  async list(id: string, signal: AbortSignal): Promise<PortInfo[]> {
-    const listeners = await this.#sandboxes.use(id, async (sandbox) => sandbox.listeners(signal));
+  async list(id: string, caller: Pick<Caller, "project" | "signal">): Promise<PortInfo[]> {
+    const listeners = await this.#sandboxes.use(id, caller, async (sandbox) => sandbox.listeners(caller.signal));
     return listeners.map(({ port, address, family, process }) => ({ port, address, family, protocol: "tcp", process: process ?? null }));
   }
 
-  /** Id of an id or name; undefined: no such sandbox */
-  idOf(idOrName: string): string | undefined {
-    return this.#registry.find(idOrName)?.row.id;
+  /**
+   * For clients that are not authenticated yet: a sandbox of any project by its id. A name is looked up in the named project,
+   * without one in `default`. undefined: no such sandbox
+   */
+  find(idOrName: string, project: string = DEFAULT_PROJECT): KnownSandbox | undefined {
+    return (this.#registry.byId(idOrName) ?? this.#registry.find(idOrName, { project }))?.row;
   }
 
   /** Throws NOT_FOUND, SANDBOX_PAUSED, SANDBOX_SUSPENDED, VMM_EXITED or SANDBOX_LOST */
-  async open(id: string): Promise<OpenSandbox> {
-    const lease = await this.#sandboxes.lease(id);
+  async open(id: string, viewer: Viewer): Promise<OpenSandbox> {
+    const lease = await this.#sandboxes.lease(id, viewer);
     const { sandbox } = lease;
     const connect = async (port: number, signal?: AbortSignal): Promise<Duplex> => {
       try {

@@ -9,7 +9,7 @@ import type { ProcessInfo as GuestProcessInfo } from "@forkd/runtime/agent/proce
 import type { ExitStatus } from "@forkd/runtime/agent/process/exec";
 import type { Offsets, OutputChannel, Watch } from "@forkd/runtime/agent/process/output";
 import type { Sandbox } from "@forkd/runtime/sandbox/sandbox";
-import type { Caller } from "./caller.ts";
+import type { Caller, Viewer } from "./caller.ts";
 import type { Lease } from "./lease.ts";
 import type { Sandboxes } from "./sandboxes.ts";
 
@@ -40,7 +40,7 @@ export class Processes {
   }
 
   async start(id: string, request: StartProcess, caller: Caller): Promise<ProcessInfo> {
-    return this.#sandboxes.use(id, async (sandbox) => {
+    return this.#sandboxes.use(id, caller, async (sandbox) => {
       const watch = await sandbox.start(request.args, startOptions(request, caller));
       try {
         return infoOf(await sandbox.processes.find({ id: watch.id }));
@@ -52,23 +52,23 @@ export class Processes {
 
   /** Same, watched from the first byte */
   async startWatched(id: string, request: StartProcess, caller: Caller): Promise<WatchedProcess> {
-    return this.#watched(id, async (sandbox) => {
+    return this.#watched(id, caller, async (sandbox) => {
       const watch = await sandbox.start(request.args, startOptions(request, caller));
       return { watch, tag: request.tag ?? "", terminal: request.terminal !== undefined };
     });
   }
 
-  async list(id: string): Promise<ProcessInfo[]> {
-    return this.#sandboxes.use(id, async (sandbox) => (await sandbox.processes.list()).map(infoOf));
+  async list(id: string, caller: Viewer): Promise<ProcessInfo[]> {
+    return this.#sandboxes.use(id, caller, async (sandbox) => (await sandbox.processes.list()).map(infoOf));
   }
 
-  async get(id: string, process: string): Promise<ProcessInfo> {
-    return this.#sandboxes.use(id, async (sandbox) => infoOf(await sandbox.processes.find(refOf(process))));
+  async get(id: string, process: string, caller: Viewer): Promise<ProcessInfo> {
+    return this.#sandboxes.use(id, caller, async (sandbox) => infoOf(await sandbox.processes.find(refOf(process))));
   }
 
   /** Rejects if there is no such process. Without `follow` it ends after the current output */
-  async watch(id: string, process: string, from: OutputFrom & { follow?: boolean | undefined }): Promise<WatchedProcess> {
-    return this.#watched(id, async (sandbox) => {
+  async watch(id: string, process: string, from: OutputFrom & { follow?: boolean | undefined }, caller: Viewer): Promise<WatchedProcess> {
+    return this.#watched(id, caller, async (sandbox) => {
       const places = { stdout: from.stdout_from, stderr: from.stderr_from };
       const { watch, info } = await sandbox.processes.watch(refOf(process), places);
       // an ended process needs no limit: its stream ends by itself
@@ -78,8 +78,8 @@ export class Processes {
   }
 
   /** Holds the lease until the watch ends */
-  async #watched(id: string, open: (sandbox: Sandbox) => Promise<Watching>): Promise<WatchedProcess> {
-    const lease = await this.#sandboxes.lease(id);
+  async #watched(id: string, caller: Viewer, open: (sandbox: Sandbox) => Promise<Watching>): Promise<WatchedProcess> {
+    const lease = await this.#sandboxes.lease(id, caller);
     try {
       return watched(await open(lease.sandbox), lease);
     } catch (error) {
@@ -93,27 +93,28 @@ export class Processes {
     id: string,
     process: string,
     content: AsyncIterable<Uint8Array>,
-    opts: { close: boolean; signal: AbortSignal },
+    opts: { close: boolean },
+    caller: Pick<Caller, "project" | "signal">,
   ): Promise<void> {
-    await this.#sandboxes.use(id, async (sandbox) =>
+    await this.#sandboxes.use(id, caller, async (sandbox) =>
       sandbox.processes.use(refOf(process), async (shared) => {
         for await (const piece of content) {
-          opts.signal.throwIfAborted();
-          await unlessAborted(shared.write(piece), opts.signal);
+          caller.signal.throwIfAborted();
+          await unlessAborted(shared.write(piece), caller.signal);
         }
         if (opts.close) await shared.closeStdin();
       }),
     );
   }
 
-  async signal(id: string, process: string, request: SignalProcess): Promise<void> {
-    await this.#sandboxes.use(id, async (sandbox) =>
+  async signal(id: string, process: string, request: SignalProcess, caller: Viewer): Promise<void> {
+    await this.#sandboxes.use(id, caller, async (sandbox) =>
       sandbox.processes.use(refOf(process), (shared) => shared.signal(request.signal, request.scope)),
     );
   }
 
-  async resize(id: string, process: string, size: TerminalSize): Promise<void> {
-    await this.#sandboxes.use(id, async (sandbox) =>
+  async resize(id: string, process: string, size: TerminalSize, caller: Viewer): Promise<void> {
+    await this.#sandboxes.use(id, caller, async (sandbox) =>
       sandbox.processes.use(refOf(process), (shared, info) => {
         if (!info.terminal) throw new ForkdError("BAD_REQUEST", `Cannot resize process ${info.id}: it has no terminal.`);
         shared.resize(size);
@@ -122,8 +123,8 @@ export class Processes {
   }
 
   /** Resolves when the process has ended, also if it had ended before */
-  async kill(id: string, process: string): Promise<void> {
-    await this.#sandboxes.use(id, async (sandbox) => {
+  async kill(id: string, process: string, caller: Viewer): Promise<void> {
+    await this.#sandboxes.use(id, caller, async (sandbox) => {
       const { watch, info } = await sandbox.processes.watch(refOf(process), { stdout: "now", stderr: "now" });
       try {
         if (info.exit) return;

@@ -6,33 +6,40 @@ import type { Core } from "./core.ts";
 import { nowUnix } from "./core.ts";
 import type { Entry, Registry } from "./registry.ts";
 import type { Sandboxes } from "./sandboxes.ts";
+import type { Snapshots } from "./snapshots.ts";
 import type { Suspension } from "./suspension.ts";
 
 const EVERY_MS = 1000;
 /** how often the last-active time is stored, in rounds */
 const WRITE_EVERY = 10;
+/** how often the disks of sandboxes are measured for the quotas, in rounds */
+const MEASURE_EVERY = 30;
 /** how often ended sandboxes are checked, in rounds */
 const FORGET_EVERY = 60;
 /** Retry interval of a suspension that failed, such as at the limit of suspended sandboxes */
 const SLEEP_AGAIN_MS = 30_000;
 /** How long the record of an ended or lost sandbox is kept */
 const KEEP_ENDED_SECS = 24 * 3600;
-const REAPER = ownCaller("reaper");
+const PRINCIPAL = "reaper";
 
 export class Reaper {
   readonly #core: Core;
   readonly #registry: Registry;
   readonly #sandboxes: Sandboxes;
   readonly #suspension: Suspension;
+  readonly #snapshots: Snapshots;
   readonly #timer: NodeJS.Timeout;
   readonly #sleepAgain = new WeakMap<Entry, number>();
   #round = 0;
+  /** whether expired snapshots are being removed */
+  #removing = false;
 
-  constructor(core: Core, parts: { registry: Registry; sandboxes: Sandboxes; suspension: Suspension }) {
+  constructor(core: Core, parts: { registry: Registry; sandboxes: Sandboxes; suspension: Suspension; snapshots: Snapshots }) {
     this.#core = core;
     this.#registry = parts.registry;
     this.#sandboxes = parts.sandboxes;
     this.#suspension = parts.suspension;
+    this.#snapshots = parts.snapshots;
     this.#timer = setInterval(() => this.#safely(() => this.#look()), EVERY_MS);
     this.#timer.unref();
   }
@@ -51,6 +58,8 @@ export class Reaper {
       else this.#end(entry, reason);
     }
     if (this.#round % WRITE_EVERY === 0) this.#writeDown();
+    if (this.#round % MEASURE_EVERY === 0) void this.#measure();
+    if (!this.#removing) void this.#removeExpired();
   }
 
   /** Logs a failure, such as a full disk; the next round retries */
@@ -63,17 +72,43 @@ export class Reaper {
   }
 
   #end(entry: Entry, reason: string): void {
-    this.#sandboxes.remove(entry.row.id, REAPER, reason).catch((error: unknown) => {
+    this.#sandboxes.remove(entry.row.id, ownCaller(PRINCIPAL, entry.row.project), reason).catch((error: unknown) => {
       this.#core.log.error({ sandbox: entry.row.id, err: error }, `a sandbox could not be ended: ${messageOf(error)}`);
     });
   }
 
   #suspend(entry: Entry): void {
     if (Date.now() < (this.#sleepAgain.get(entry) ?? 0)) return;
-    this.#suspension.suspend(entry.row.id, REAPER).catch((error: unknown) => {
+    this.#suspension.suspend(entry.row.id, ownCaller(PRINCIPAL, entry.row.project)).catch((error: unknown) => {
       this.#sleepAgain.set(entry, Date.now() + SLEEP_AGAIN_MS);
       this.#core.log.error({ sandbox: entry.row.id, err: error }, `a sandbox could not be suspended: ${messageOf(error)}`);
     });
+  }
+
+  async #removeExpired(): Promise<void> {
+    this.#removing = true;
+    try {
+      await this.#snapshots.removeExpired(PRINCIPAL);
+    } catch (error) {
+      this.#core.log.error({ err: error }, `expired snapshots could not be removed: ${messageOf(error)}`);
+    } finally {
+      this.#removing = false;
+    }
+  }
+
+  /** Only disks: the sizes of snapshots are in their rows */
+  async #measure(): Promise<void> {
+    const disks = new Map<string, number>();
+    for (const { row, sandbox } of this.#registry.live) {
+      try {
+        const bytes = (await sandbox?.disk?.ownBytes()) ?? 0;
+        disks.set(row.project, (disks.get(row.project) ?? 0) + bytes);
+      } catch (error) {
+        // ended meanwhile
+        if ((error as NodeJS.ErrnoException).code !== "ENOENT") this.#core.log.warn({ err: error }, "a disk could not be measured");
+      }
+    }
+    this.#core.quotas.measured(disks);
   }
 
   #writeDown(): void {
@@ -94,7 +129,7 @@ function overdue({ row, uses, lastActive }: Entry): string | undefined {
   const now = nowUnix();
   if (row.state === "ended" || row.state === "lost")
     return now - Math.max(row.last_active, row.created_at) > KEEP_ENDED_SECS ? "it ended long ago" : undefined;
-  if (row.state === "suspended") return undefined;
+  if (row.state === "suspended") return row.expires_at !== null && row.expires_at <= now ? "it was suspended for too long" : undefined;
   if (row.expires_at !== null && row.expires_at <= now) return "its time to live is over";
   if (row.idle_timeout_secs !== null && uses === 0 && Date.now() - lastActive >= row.idle_timeout_secs * 1000)
     return "its idle time-out is over";

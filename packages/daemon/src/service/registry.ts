@@ -4,7 +4,10 @@ import type { NewEvent, EventLog } from "../store/events.ts";
 import type { Db } from "../store/db.ts";
 import type { SandboxRow, Tables } from "../store/tables.ts";
 import type { Sandbox } from "@forkd/runtime/sandbox/sandbox";
+import { EVERY_PROJECT, isOf, storedName } from "../store/project-names.ts";
 import { notFound } from "@forkd/runtime/util/not-found";
+import type { Viewer } from "./caller.ts";
+import type { Quotas } from "./quotas.ts";
 
 export type Entry = {
   row: SandboxRow;
@@ -21,7 +24,10 @@ export type Entry = {
 };
 
 type Change = Partial<Omit<SandboxRow, "id">>;
-type EventFacts = Omit<NewEvent, "sandbox" | "snapshot">;
+type EventFacts = Omit<NewEvent, "project" | "sandbox" | "snapshot">;
+
+/** Quotas that a sandbox in this state counts against */
+const COUNTED = { running: ["sandboxes", "vcpus", "memory_mib"], suspended: ["suspended"] } as const;
 
 /** Limit of records of ended and lost sandboxes */
 const MAX_ENDED = 1000;
@@ -30,16 +36,19 @@ export class Registry {
   readonly #db: Db;
   readonly #table: Tables["sandboxes"];
   readonly #events: EventLog;
+  readonly #quotas: Quotas;
   /** live and suspended sandboxes */
   readonly #lasting = new Map<string, Entry>();
   /** ended and lost sandboxes, in the order of their end */
   readonly #ended = new Map<string, Entry>();
+  /** ids by name, which is unique in its project */
   readonly #names = new Map<string, string>();
 
-  constructor(parts: { db: Db; tables: Tables; events: EventLog }) {
+  constructor(parts: { db: Db; tables: Tables; events: EventLog; quotas: Quotas }) {
     this.#db = parts.db;
     this.#table = parts.tables.sandboxes;
     this.#events = parts.events;
+    this.#quotas = parts.quotas;
     const rows = this.#table.all();
     for (const row of rows.toSorted((a, b) => a.last_active - b.last_active)) this.#remember(row, undefined);
   }
@@ -63,21 +72,32 @@ export class Registry {
     return this.lasting.filter(({ row }) => row.state === "running" || row.state === "paused");
   }
 
-  /** By id or name */
-  find(idOrName: string): Entry | undefined {
-    const byId = (id: string): Entry | undefined => this.#lasting.get(id) ?? this.#ended.get(id);
-    return byId(idOrName) ?? byId(this.#names.get(idOrName) ?? "");
+  /** Of any project: for the daemon's own work */
+  byId(id: string): Entry | undefined {
+    return this.#lasting.get(id) ?? this.#ended.get(id);
+  }
+
+  /** By id or name. A sandbox of another project does not exist for the viewer */
+  find(idOrName: string, { project }: Viewer): Entry | undefined {
+    const entry = this.byId(idOrName) ?? this.byId(this.#names.get(storedName(idOrName, project)) ?? "");
+    return entry && isOf(entry.row.project, project) ? entry : undefined;
   }
 
   /** Throws NOT_FOUND */
-  get(idOrName: string): Entry {
-    const entry = this.find(idOrName);
-    if (!entry) throw notFound("sandbox", idOrName, [...this.#names.keys(), ...this.#lasting.keys(), ...this.#ended.keys()]);
-    return entry;
+  get(idOrName: string, viewer: Viewer): Entry {
+    const entry = this.find(idOrName, viewer);
+    if (entry) return entry;
+    const own = this.of(viewer).map(({ row }) => row);
+    throw notFound("sandbox", idOrName, [...own.flatMap(({ name }) => name ?? []), ...own.map(({ id }) => id)]);
   }
 
-  isNameTaken(name: string): boolean {
-    return this.find(name) !== undefined;
+  /** Those that the viewer may see, ended ones included */
+  of({ project }: Viewer): Entry[] {
+    return project === EVERY_PROJECT ? this.entries : this.entries.filter(({ row }) => row.project === project);
+  }
+
+  isNameTaken(name: string, viewer: Viewer): boolean {
+    return this.find(name, viewer) !== undefined;
   }
 
   /** All or none; `alongside` runs in the same transaction */
@@ -85,8 +105,9 @@ export class Registry {
     this.#db.transaction(() => {
       for (const { row } of pairs) {
         this.#table.insert(row);
-        this.#events.append({ ...event, sandbox: row.id, snapshot: row.snapshot_tag, metadata: row.metadata });
+        this.#events.append({ ...event, ...factsOf(row), metadata: row.metadata });
       }
+      for (const project of new Set(pairs.map(({ row }) => row.project))) this.#quotas.check(project, COUNTED.running);
       alongside();
     });
     for (const { row, sandbox } of pairs) this.#remember(row, sandbox);
@@ -94,14 +115,20 @@ export class Registry {
 
   change(entry: Entry, change: Change, event?: EventFacts): void {
     // work that started before the removal may complete after it
-    if (this.find(entry.row.id) !== entry) return;
-    this.#db.transaction(() => this.#write(entry.row, change, event));
+    if (this.byId(entry.row.id) !== entry) return;
+    const { row } = entry;
+    this.#db.transaction(() => {
+      this.#write(row, change, event);
+      // one that is suspended or resumed takes a place of another kind
+      if (change.state === "running" && row.state === "suspended") this.#quotas.check(row.project, COUNTED.running);
+      if (change.state === "suspended") this.#quotas.check(row.project, COUNTED.suspended);
+    });
     this.#apply(entry, change);
   }
 
   /** Records a change that has already happened: applied in memory immediately, stored when the disk allows */
   record(entry: Entry, change: Change, event?: EventFacts): void {
-    if (this.find(entry.row.id) !== entry) return;
+    if (this.byId(entry.row.id) !== entry) return;
     const { row } = entry;
     this.#db.eventually(() => this.#write(row, change, event));
     this.#apply(entry, change);
@@ -109,25 +136,25 @@ export class Registry {
 
   /** Removes an entry: in memory immediately, from the table when the disk allows */
   drop(entry: Entry, event: EventFacts): void {
-    const { id, name, snapshot_tag: snapshot } = entry.row;
+    const { id } = entry.row;
     this.#db.eventually(() => {
       this.#table.delete(id);
-      this.#events.append({ ...event, sandbox: id, snapshot });
+      this.#events.append({ ...event, ...factsOf(entry.row) });
     });
     this.#lasting.delete(id);
     this.#ended.delete(id);
-    if (name !== null) this.#names.delete(name);
+    this.#forgetName(entry.row);
   }
 
   #write(row: SandboxRow, change: Change, event: EventFacts | undefined): void {
     this.#table.update(row.id, change);
-    if (event) this.#events.append({ ...event, sandbox: row.id, snapshot: row.snapshot_tag });
+    if (event) this.#events.append({ ...event, ...factsOf(row) });
   }
 
   #apply(entry: Entry, change: Change): void {
-    if (change.name !== undefined && entry.row.name !== null) this.#names.delete(entry.row.name);
+    if (change.name !== undefined) this.#forgetName(entry.row);
     entry.row = { ...entry.row, ...change };
-    if (entry.row.name !== null) this.#names.set(entry.row.name, entry.row.id);
+    this.#rememberName(entry.row);
     if (hasEnded(entry.row) && this.#lasting.delete(entry.row.id)) this.#keepEnded(entry);
   }
 
@@ -140,10 +167,22 @@ export class Registry {
 
   #remember(row: SandboxRow, sandbox: Sandbox | undefined): void {
     const entry = { row, sandbox, uses: 0, lastActive: row.last_active * 1000, removing: undefined, transition: undefined };
-    if (row.name !== null) this.#names.set(row.name, row.id);
+    this.#rememberName(row);
     if (hasEnded(row)) this.#keepEnded(entry);
     else this.#lasting.set(row.id, entry);
   }
+
+  #rememberName({ id, name, project }: SandboxRow): void {
+    if (name !== null) this.#names.set(storedName(name, project), id);
+  }
+
+  #forgetName({ name, project }: SandboxRow): void {
+    if (name !== null) this.#names.delete(storedName(name, project));
+  }
+}
+
+function factsOf({ id, project, snapshot_tag: snapshot }: SandboxRow): { project: string; sandbox: string; snapshot: string } {
+  return { project, sandbox: id, snapshot };
 }
 
 function hasEnded({ state }: SandboxRow): boolean {

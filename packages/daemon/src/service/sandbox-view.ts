@@ -7,6 +7,7 @@ import type { Sandbox } from "@forkd/runtime/sandbox/sandbox";
 import type { SandboxRow } from "../store/tables.ts";
 import { limitFields, type GivenStart } from "./limit-fields.ts";
 import { policyInfo } from "./network-policy.ts";
+import { shownName } from "../store/project-names.ts";
 import type { Entry } from "./registry.ts";
 
 const UNMEASURED = { clock_drift_ppm: null, clock_measured: null, ran_before_ms: null, not_reseeded: [] };
@@ -20,8 +21,9 @@ export function sandboxInfo({
   const rate = sandbox?.clock.rate;
   return {
     id: row.id,
+    project: row.project,
     name: row.name,
-    snapshot_tag: row.snapshot_tag,
+    snapshot_tag: shownName(row.snapshot_tag, row.project),
     snapshot_id: row.snapshot_id,
     state: row.state,
     reason: row.reason,
@@ -38,6 +40,7 @@ export function sandboxInfo({
     last_active_unix: Math.max(row.last_active, Math.floor(lastActive / 1000)),
     expires_at_unix: row.expires_at,
     idle_timeout_secs: row.idle_timeout_secs,
+    suspended_ttl_secs: row.suspended_ttl_secs,
     on_timeout: row.on_timeout,
     auto_resume: row.auto_resume === 1,
     created_by: row.created_by,
@@ -60,24 +63,27 @@ export function sandboxInfo({
 /** Facts that are common to the rows of new sandboxes */
 export type RowFacts = {
   request: Partial<Pick<CreateSandboxes, "name">> &
-    Pick<ForkSandbox, "metadata" | "shares" | "ttl_secs" | "idle_timeout_secs" | "on_timeout" | "auto_resume"> &
+    Pick<ForkSandbox, "metadata" | "shares" | "ttl_secs" | "idle_timeout_secs" | "suspended_ttl_secs" | "on_timeout" | "auto_resume"> &
     GivenStart;
   limits: HostLimits;
   shares: Share[];
   confinement: SandboxRow["confinement"];
+  /** as it is stored */
   snapshotTag: string;
+  project: string;
   principal: string;
   bootId: string;
   warnings: string[];
 };
 
 export function sandboxRow(sandbox: Sandbox, facts: RowFacts): SandboxRow {
-  const { request, confinement, snapshotTag, principal, bootId, warnings } = facts;
+  const { request, confinement, snapshotTag, project, principal, bootId, warnings } = facts;
   const { manifest } = sandbox.snapshot;
   const nowMs = Date.now();
   const now = Math.floor(nowMs / 1000);
   return {
     id: sandbox.id,
+    project,
     name: request.name ?? null,
     snapshot_id: manifest.id,
     snapshot_tag: snapshotTag,
@@ -103,6 +109,7 @@ export function sandboxRow(sandbox: Sandbox, facts: RowFacts): SandboxRow {
     expires_at: request.ttl_secs ? now + request.ttl_secs : null,
     ttl_secs: request.ttl_secs ?? null,
     idle_timeout_secs: request.idle_timeout_secs ?? null,
+    suspended_ttl_secs: request.suspended_ttl_secs ?? null,
     on_timeout: request.on_timeout ?? "end",
     auto_resume: request.auto_resume ? 1 : 0,
     keep_memory: 1,

@@ -17,12 +17,13 @@ import type { ForkOutcome } from "@forkd/runtime/runtime";
 import type { Sandbox } from "@forkd/runtime/sandbox/sandbox";
 import type { Snapshot } from "@forkd/runtime/snapshot/store";
 import { bootId } from "@forkd/runtime/util/boot-id";
-import type { Caller } from "./caller.ts";
+import { projectOf, storedName } from "../store/project-names.ts";
+import type { Caller, Viewer } from "./caller.ts";
 import { nowUnix, type Core } from "./core.ts";
 import { Lease } from "./lease.ts";
 import { hostLimits, limitName, machineOf, type GivenStart, type Machine } from "./limit-fields.ts";
 import { availableMemoryMiB, type Admission, type Limits } from "./limits.ts";
-import { policyOf } from "./network-policy.ts";
+import { policyOf, withoutInward } from "./network-policy.ts";
 import { spawnRequest } from "./older-api.ts";
 import { hasMetadata, pageOf, type Page } from "./paging.ts";
 import { problemOf } from "./problem.ts";
@@ -32,8 +33,8 @@ import { sandboxInfo, sandboxRow, type RowFacts } from "./sandbox-view.ts";
 import { sandboxStats } from "./stats.ts";
 
 export type Usable = {
-  /** Throws SNAPSHOT_NOT_READY, NOT_FOUND or SNAPSHOT_INVALID */
-  usable: (tag: string) => Promise<Snapshot>;
+  /** A snapshot that the viewer may fork. Throws SNAPSHOT_NOT_READY, NOT_FOUND or SNAPSHOT_INVALID */
+  forkable: (reference: string, viewer: Viewer) => Promise<Snapshot>;
   /** Collects snapshots that are no longer needed after a sandbox of this one has ended */
   collectAfter: (snapshotId: string) => Promise<void>;
 };
@@ -79,10 +80,12 @@ export class Sandboxes {
     this.#wake = parts.wake;
   }
 
-  list(query: ListSandboxes): Page<SandboxInfo> {
+  list(query: ListSandboxes, viewer: Viewer): Page<SandboxInfo> {
     const states = query.state ?? ["running", "paused", "suspended"];
-    const wanted = this.#registry.entries
-      .filter(({ row }) => states.includes(row.state) && (query.tag === undefined || row.snapshot_tag === query.tag))
+    const wanted = this.#registry
+      .of(viewer)
+      .filter(({ row }) => states.includes(row.state))
+      .filter(({ row }) => query.tag === undefined || row.snapshot_tag === storedName(query.tag, row.project))
       .filter(({ row }) => hasMetadata(row.metadata, query.metadata));
     const keyOf = (entry: Entry): string => `${String(entry.row.created_at_ms).padStart(15, "0")} ${entry.row.id}`;
     const sorted = wanted.toSorted((a, b) => (keyOf(a) < keyOf(b) ? -1 : 1));
@@ -91,12 +94,12 @@ export class Sandboxes {
   }
 
   /** Live and suspended sandboxes for a token search, without further fields: unauthenticated clients can trigger it */
-  makers(): Pick<SandboxInfo, "id" | "created_by">[] {
+  makers(): Pick<SandboxInfo, "id" | "created_by" | "project">[] {
     return this.#registry.lasting.map(({ row }) => row);
   }
 
-  get(id: string): SandboxInfo {
-    return sandboxInfo(this.#registry.get(id));
+  get(id: string, viewer: Viewer): SandboxInfo {
+    return sandboxInfo(this.#registry.get(id, viewer));
   }
 
   /** All or nothing */
@@ -154,16 +157,25 @@ export class Sandboxes {
   }
 
   async update(id: string, request: UpdateSandbox, caller: Caller): Promise<SandboxInfo> {
-    const entry = this.#registry.get(id);
-    const { name, metadata, ttl_secs: ttl, idle_timeout_secs: idle, on_timeout: onTimeout, auto_resume: autoResume } = request;
+    const entry = this.#registry.get(id, caller);
+    const {
+      name,
+      metadata,
+      ttl_secs: ttl,
+      idle_timeout_secs: idle,
+      suspended_ttl_secs: asleep,
+      on_timeout: onTimeout,
+      auto_resume: autoResume,
+    } = request;
     // the lifetime of a suspended sandbox starts when it is resumed
     const isAsleep = entry.row.state === "suspended";
-    if (name !== entry.row.name) this.#refuseTaken(name);
+    if (name !== entry.row.name) this.#refuseTaken(name, caller);
     const change = {
       ...(name === undefined ? {} : { name }),
       ...(metadata === undefined ? {} : { metadata }),
-      ...(ttl === undefined ? {} : { ttl_secs: ttl, expires_at: ttl === null || isAsleep ? null : nowUnix() + ttl }),
+      ...(ttl === undefined ? {} : { ttl_secs: ttl, ...(isAsleep ? {} : { expires_at: ttl === null ? null : nowUnix() + ttl }) }),
       ...(idle === undefined ? {} : { idle_timeout_secs: idle }),
+      ...(asleep === undefined ? {} : { suspended_ttl_secs: asleep, ...(isAsleep ? { expires_at: asleep && nowUnix() + asleep } : {}) }),
       ...(onTimeout === undefined ? {} : { on_timeout: onTimeout }),
       ...(autoResume === undefined ? {} : { auto_resume: autoResume ? 1 : 0 }),
     };
@@ -172,8 +184,8 @@ export class Sandboxes {
   }
 
   /** Resolves when the process, sockets and files are removed; concurrent calls share the removal */
-  async remove(id: string, caller: Pick<Caller, "principal">, reason: string | null = null): Promise<void> {
-    const entry = this.#registry.get(id);
+  async remove(id: string, caller: Pick<Caller, "principal" | "project">, reason: string | null = null): Promise<void> {
+    const entry = this.#registry.get(id, caller);
     entry.removing ??= this.#end(entry, caller.principal, reason).finally(() => {
       entry.removing = undefined;
     });
@@ -181,8 +193,8 @@ export class Sandboxes {
   }
 
   async removeMany(which: "all" | { tag: string }, caller: Caller): Promise<string[]> {
-    const isMeant = which === "all" ? () => true : await this.#isForkOf(which.tag);
-    const wanted = this.#registry.entries.filter(isMeant);
+    const isMeant = which === "all" ? () => true : await this.#isForkOf(storedName(which.tag, caller.project));
+    const wanted = this.#registry.of(caller).filter(isMeant);
     await Promise.all(wanted.map(async ({ row }) => this.remove(row.id, caller)));
     return wanted.map(({ row }) => row.id);
   }
@@ -194,9 +206,9 @@ export class Sandboxes {
   }
 
   async pause(id: string, caller: Caller): Promise<SandboxInfo> {
-    const entry = this.#registry.get(id);
+    const entry = this.#registry.get(id, caller);
     if (entry.row.state === "paused") return sandboxInfo(entry);
-    await this.use(id, async (sandbox) =>
+    await this.use(id, caller, async (sandbox) =>
       // under the branch lock: never in the middle of a branch, and the state is recorded before the next one starts
       sandbox.branching.run(async () => {
         try {
@@ -216,7 +228,7 @@ export class Sandboxes {
 
   /** Resumes a paused sandbox */
   async resume(id: string, caller: Caller): Promise<SandboxInfo> {
-    const entry = this.#registry.get(id);
+    const entry = this.#registry.get(id, caller);
     await afterTransition(entry);
     if (entry.row.state === "running") return sandboxInfo(entry);
     const sandbox = liveOf(entry);
@@ -227,21 +239,21 @@ export class Sandboxes {
     return sandboxInfo(entry);
   }
 
-  async stats(id: string): Promise<SandboxStats> {
-    const entry = this.#registry.get(id);
+  async stats(id: string, viewer: Viewer): Promise<SandboxStats> {
+    const entry = this.#registry.get(id, viewer);
     return sandboxStats(entry, liveOf(entry));
   }
 
   /** Stats of all live sandboxes; skips those that end while they are measured */
-  async allStats(): Promise<SandboxStats[]> {
-    const all = this.#registry.live.map(async (entry) => (entry.sandbox ? sandboxStats(entry, entry.sandbox) : undefined));
+  async allStats(viewer: Viewer): Promise<SandboxStats[]> {
+    const all = this.#registry.of(viewer).map(async (entry) => (entry.sandbox ? sandboxStats(entry, entry.sandbox) : undefined));
     const settled = await Promise.allSettled(all);
     return settled.flatMap((result) => (result.status === "fulfilled" ? (result.value ?? []) : []));
   }
 
   /** Runs work on a running sandbox, under a lease */
-  async use<V>(id: string, work: (sandbox: Sandbox, entry: Entry) => Promise<V>, opts: LeaseOptions = {}): Promise<V> {
-    const lease = await this.lease(id, opts);
+  async use<V>(id: string, viewer: Viewer, work: (sandbox: Sandbox, entry: Entry) => Promise<V>, opts: LeaseOptions = {}): Promise<V> {
+    const lease = await this.lease(id, viewer, opts);
     try {
       return await work(lease.sandbox, lease.entry);
     } catch (error) {
@@ -252,8 +264,8 @@ export class Sandboxes {
   }
 
   /** For work that outlives its call, such as a stream; otherwise use(). Resumes a suspended `auto_resume` sandbox */
-  async lease(id: string, { isTransition = false, isUse = true }: LeaseOptions = {}): Promise<Lease> {
-    const entry = this.#registry.get(id);
+  async lease(id: string, viewer: Viewer, { isTransition = false, isUse = true }: LeaseOptions = {}): Promise<Lease> {
+    const entry = this.#registry.get(id, viewer);
     if (!isTransition) await afterTransition(entry);
     if (isUse && entry.row.state === "suspended" && entry.row.auto_resume === 1 && !entry.removing) await this.#wake(entry);
     const sandbox = liveOf(entry);
@@ -263,7 +275,7 @@ export class Sandboxes {
 
   /** Handles a VMM that exited by itself */
   gone(sandbox: Sandbox): void {
-    const entry = this.#registry.find(sandbox.id);
+    const entry = this.#registry.byId(sandbox.id);
     if (!entry || entry.removing || entry.sandbox !== sandbox) return;
     this.#markGone(entry, "ended", endingOf(sandbox));
   }
@@ -280,8 +292,8 @@ export class Sandboxes {
   }
 
   async #prepare(request: CreateSandboxes, caller: Caller): Promise<{ snapshot: Snapshot; facts: RowFacts }> {
-    const snapshot = await this.#snapshots.usable(request.snapshot_tag);
-    this.#refuseTaken(request.name);
+    const snapshot = await this.#snapshots.forkable(request.snapshot_tag, caller);
+    this.#refuseTaken(request.name, caller);
     const asked = await spawnRequest(request, async (limits) =>
       this.possibleLimits({ ...limits, isolation: request.isolation }, machineOf(snapshot)),
     );
@@ -290,17 +302,20 @@ export class Sandboxes {
 
   /** Facts for the rows of a fork. Throws LIMIT_UNAVAILABLE if a limit cannot be enforced, and errors of its shares */
   async facts(request: RowFacts["request"], snapshot: Snapshot, caller: Caller, warnings: string[] = []): Promise<RowFacts> {
-    const { id, tag } = snapshot.manifest;
+    const { tag } = snapshot.manifest;
     const limits = await this.possibleLimits(request, machineOf(snapshot));
     const { kind: confinement } = this.#core.runtime.confinement;
-    const sharing = await this.#sharing(request, id, caller);
-    const said = { warnings: [...warnings, ...sharing.warnings], principal: caller.principal, bootId: await bootId() };
+    const sharing = await this.#sharing(request, snapshot, caller);
+    const { principal, project } = caller;
+    const said = { warnings: [...warnings, ...sharing.warnings], principal, project, bootId: await bootId() };
     return { request, limits, confinement, shares: sharing.shares, snapshotTag: tag, ...said };
   }
 
   /** Requested shares, otherwise those inherited from the snapshot */
-  async #sharing(request: RowFacts["request"], snapshotId: string, caller: Caller): Promise<{ shares: Share[]; warnings: string[] }> {
-    if (!request.shares) return inheritedShares(this.#core, snapshotId);
+  async #sharing(request: RowFacts["request"], snapshot: Snapshot, caller: Caller): Promise<{ shares: Share[]; warnings: string[] }> {
+    // a public snapshot brings no folders of the host to other projects
+    if (!request.shares && this.#ownerOf(snapshot) !== caller.project) return { shares: [], warnings: [] };
+    if (!request.shares) return inheritedShares(this.#core, snapshot.manifest.id);
     const shares = await allowedShares(this.#core, request.shares, caller);
     const { principal, requestId } = caller;
     if (shares.length > 0) this.#core.log.info({ principal, request_id: requestId, shares }, "folders of this machine are shared");
@@ -316,19 +331,35 @@ export class Sandboxes {
     return limits;
   }
 
-  #refuseTaken(name: string | null | undefined): void {
+  #refuseTaken(name: string | null | undefined, viewer: Viewer): void {
     if (name && SANDBOX_ID.test(name)) throw new ForkdError("BAD_NAME", `Name ${name} is not valid: it looks like the id of a sandbox.`);
-    if (typeof name === "string" && this.#registry.isNameTaken(name))
+    if (typeof name === "string" && this.#registry.isNameTaken(name, viewer))
       throw new ForkdError("EXISTS", `Cannot name the sandbox ${name}: another sandbox has that name.`);
   }
 
   async #fork(snapshot: Snapshot, request: ForkRequest, { limits, shares }: RowFacts, caller: Caller): Promise<ForkOutcome[]> {
     const { runtime, meter } = this.#core;
     const { n, env, isolation } = request;
-    const network = request.network && policyOf(request.network, caller, runtime.network);
-    const outcomes = await runtime.fork(snapshot, { n, env, network, shares, limits, isolation, signal: caller.signal });
+    const { network: usual } = snapshot.manifest;
+    // a public snapshot does not open the host's private networks to other projects
+    const inherited = this.#ownerOf(snapshot) === caller.project ? undefined : withoutInward(usual, runtime.network);
+    const network = request.network ? policyOf(request.network, caller, runtime.network) : inherited;
+    const outcomes = await runtime.fork(snapshot, {
+      n,
+      env,
+      network,
+      shares,
+      limits,
+      isolation,
+      queue: caller.project,
+      signal: caller.signal,
+    });
     for (const { sandbox } of outcomes) meter.forked(sandbox?.forkMs ?? 0, sandbox !== undefined);
     return outcomes;
+  }
+
+  #ownerOf({ manifest }: Snapshot): string {
+    return this.#core.tables.snapshots.get(manifest.id)?.project ?? projectOf(manifest.tag);
   }
 
   /** Registers the sandboxes. Rows are stored before the response: a crash cannot orphan an acknowledged sandbox */
@@ -341,7 +372,7 @@ export class Sandboxes {
     const infos = pairs.map(({ row, sandbox }) => sandboxInfo({ row, sandbox, lastActive: 0 }));
     try {
       // check again: a concurrent request may have taken the name meanwhile
-      this.#refuseTaken(facts.request.name);
+      this.#refuseTaken(facts.request.name, caller);
       this.#registry.insert(pairs, { type: "sandbox.created", principal: caller.principal }, () => remember(infos));
     } catch (error) {
       await Promise.all(sandboxes.map(async (sandbox) => sandbox.kill()));
@@ -381,8 +412,8 @@ export function liveOf(entry: Entry): Sandbox {
   throw new ForkdError("VMM_EXITED", `Sandbox ${id} has ended: ${reason}.`);
 }
 
-function sizesOf({ manifest }: Snapshot): Pick<Admission, "memoryMiB" | "diskMiB"> {
-  return { memoryMiB: manifest.shape.memoryMiB, diskMiB: manifest.disk?.sizeMiB ?? null };
+function sizesOf({ manifest }: Snapshot): Pick<Admission, "vcpus" | "memoryMiB" | "diskMiB"> {
+  return { vcpus: manifest.shape.vcpus, memoryMiB: manifest.shape.memoryMiB, diskMiB: manifest.disk?.sizeMiB ?? null };
 }
 
 function gone(sandbox: Sandbox | undefined): ForkdError {

@@ -19,14 +19,14 @@ export async function allowedShares({ home, settings }: Core, wanted: readonly S
 
 async function refuseForeign(shares: readonly Share[], { shareRoots }: Settings, caller: Caller): Promise<void> {
   if (isLocal(caller)) return;
-  const roots = shareRoots === null || !caller.isAdmin ? [] : shareRoots.split(",");
+  const roots = shareRoots === null || !caller.isOperator ? [] : shareRoots.split(",");
   const allowed = await Promise.all(shares.map(async ({ source }) => isInOne(roots, source)));
   if (allowed.every(Boolean)) return;
   throw new ForkdError(
     "FORBIDDEN",
     "Cannot use shares: they name folders of the daemon's machine, and the request came over the network.",
     {
-      hint: "Ask on that machine as the daemon's user, or with a token of scope admin for a folder in the setting share_roots.",
+      hint: "Ask on that machine as the daemon's user, or with a token of scope operator for a folder in the setting share_roots.",
     },
   );
 }

@@ -4,6 +4,7 @@ import type { SnapshotDetails, SnapshotInfo } from "../api/snapshot.ts";
 import { layerBytes } from "@forkd/runtime/disk/layer";
 import { ForkdError } from "@forkd/runtime/errors";
 import type { Snapshot } from "@forkd/runtime/snapshot/store";
+import { projectOf, shownName } from "../store/project-names.ts";
 import type { SnapshotRow } from "../store/tables.ts";
 import { checkCompatible } from "@forkd/runtime/vmm/compatible";
 import type { Core } from "./core.ts";
@@ -14,9 +15,9 @@ const MIB = 1024 * 1024;
 
 export type ViewContext = {
   core: Core;
-  /** image id → one of its names */
-  imageNames: Map<string, string>;
-  /** snapshot id → its tag */
+  /** image id → its names, as they are stored */
+  imageNames: Map<string, string[]>;
+  /** snapshot id → its tag, as it is stored */
   tags: Map<string, string>;
 };
 
@@ -26,20 +27,27 @@ export function snapshotInfo({ core, imageNames, tags }: ViewContext, snapshot: 
   const isDelta = manifest.memory.kind === "delta";
   const baseId = manifest.memory.kind === "delta" ? manifest.memory.base : undefined;
   const refusal = incompatibility(core, snapshot);
+  const project = projectOf(manifest.tag);
+  const parent = baseId === undefined ? undefined : tags.get(baseId);
+  const image = imageNames.get(manifest.imageId)?.find((name) => projectOf(name) === project);
   return {
-    tag: manifest.tag,
+    tag: shownName(manifest.tag, project),
+    project,
+    visibility: row?.visibility ?? "private",
+    expires_at_unix: row?.expires_at ?? null,
     id: manifest.id,
     dir: snapshot.dir,
     status: "ready",
     bootable: refusal === null,
     created_at_unix: Math.floor(Date.parse(manifest.createdAt) / 1000),
-    image: imageNames.get(manifest.imageId) ?? manifest.imageId,
+    image: image === undefined ? manifest.imageId : shownName(image, project),
     memory_mib: manifest.shape.memoryMiB,
     vcpus: manifest.shape.vcpus,
     disk_mib: manifest.disk?.sizeMiB ?? null,
     kernels: manifest.kernels.map(({ language }) => language),
     depth: manifest.depth,
-    parent_tag: baseId === undefined ? null : (tags.get(baseId) ?? null),
+    // that of another project is not for this one
+    parent_tag: parent !== undefined && projectOf(parent) === project ? shownName(parent, project) : null,
     branched_from: manifest.branchedFrom,
     ...pauseFields(row?.pause_ms ?? null),
     delta_bytes: isDelta ? manifest.memory.bytes : null,
@@ -58,19 +66,22 @@ export function snapshotInfo({ core, imageNames, tags }: ViewContext, snapshot: 
 /** View of a snapshot that is being written or has failed */
 export function unfinishedInfo(row: SnapshotRow): SnapshotInfo {
   return {
-    tag: row.tag,
+    tag: shownName(row.tag, row.project),
+    project: row.project,
+    visibility: row.visibility,
+    expires_at_unix: row.expires_at,
     id: row.id,
     dir: "",
     status: row.status,
     bootable: false,
     created_at_unix: row.created_at,
-    image: row.image,
+    image: row.image && shownName(row.image, row.project),
     memory_mib: row.memory_mib,
     vcpus: row.vcpus,
     disk_mib: row.disk_mib,
     kernels: [],
     depth: 0,
-    parent_tag: row.parent_tag,
+    parent_tag: row.parent_tag && shownName(row.parent_tag, row.project),
     branched_from: row.branched_from,
     ...pauseFields(row.pause_ms),
     delta_bytes: row.delta_bytes,
@@ -93,7 +104,7 @@ export async function snapshotDetails(
   const { manifest, dir, memory, deltas, layers } = snapshot;
   const disk = await layerBytes(layers.map(({ path }) => path));
   return {
-    tag: manifest.tag,
+    tag: shownName(manifest.tag, projectOf(manifest.tag)),
     id: manifest.id,
     dir,
     created_at_unix: Math.floor(Date.parse(manifest.createdAt) / 1000),
@@ -125,7 +136,7 @@ function pauseFields(pauseMs: number | null): Pick<SnapshotInfo, "pause_ms" | "p
 
 function incompatibility({ runtime }: Core, { manifest }: Snapshot): string | null {
   try {
-    checkCompatible(manifest.tag, manifest.shape, runtime.engine);
+    checkCompatible(shownName(manifest.tag, projectOf(manifest.tag)), manifest.shape, runtime.engine);
     return null;
   } catch (error) {
     if (error instanceof ForkdError) return error.message;

@@ -2,22 +2,27 @@
 
 import type { Metadata } from "../api/common.ts";
 import type { CreateSnapshot, DeleteSnapshot, ListSnapshots, SnapshotDetails, SnapshotInfo, UpdateSnapshot } from "../api/snapshot.ts";
+import { layerBytes } from "@forkd/runtime/disk/layer";
 import { ForkdError, messageOf } from "@forkd/runtime/errors";
+import type { NetworkPolicy } from "@forkd/runtime/egress/policy";
 import type { WarmUp } from "@forkd/runtime/sandbox/boot";
 import type { Received } from "@forkd/runtime/pack/receive";
+import { SNAPSHOT_ID } from "@forkd/runtime/snapshot/tags";
 import type { Snapshot } from "@forkd/runtime/snapshot/store";
 import { DEFAULT_MEMORY_MIB } from "@forkd/runtime/sandbox/machine-spec";
 import { newId } from "@forkd/runtime/util/id";
 import { notFound } from "@forkd/runtime/util/not-found";
 import { Semaphore } from "@forkd/runtime/util/semaphore";
-import { isLocal, type Caller } from "./caller.ts";
+import { DEFAULT_PROJECT, isOf, projectOf, shownName, storedName } from "../store/project-names.ts";
+import { isLocal, ownCaller, type Caller, type Viewer } from "./caller.ts";
 import { nowUnix, type Core } from "./core.ts";
+import type { Images } from "./images.ts";
 import type { Lineage } from "./lineage.ts";
 import { policyOf } from "./network-policy.ts";
 import { snapshotWarnings } from "./older-api.ts";
 import { refuseReserved } from "./reserved-tags.ts";
 import { hasMetadata, pageOf, type Page } from "./paging.ts";
-import { labelsOf, NO_LABELS } from "./snapshot-labels.ts";
+import { accessOf, labelsOf, NO_LABELS } from "./snapshot-labels.ts";
 import { snapshotDetails, snapshotInfo, unfinishedInfo, type ViewContext } from "./snapshot-view.ts";
 import type { SnapshotRow } from "../store/tables.ts";
 
@@ -26,21 +31,25 @@ const SYNC_AFTER_MS = 2000;
 export class Snapshots {
   readonly #core: Core;
   readonly #lineage: Lineage;
+  readonly #images: Pick<Images, "storedNameOf">;
   /** serializes renames and removals: each must see the tags that the previous one left */
   readonly #naming = new Semaphore(1);
 
-  constructor(core: Core, lineage: Lineage) {
+  constructor(core: Core, parts: { lineage: Lineage; images: Pick<Images, "storedNameOf"> }) {
     this.#core = core;
-    this.#lineage = lineage;
+    this.#lineage = parts.lineage;
+    this.#images = parts.images;
   }
 
-  async list(query: ListSnapshots): Promise<Page<SnapshotInfo>> {
+  async list(query: ListSnapshots, { project }: Viewer): Promise<Page<SnapshotInfo>> {
     const { tables, runtime, log } = this.#core;
     const context = await this.#viewContext();
-    const before = tables.snapshots.all().filter(isUnfinished);
+    const ownRows = (): SnapshotRow[] => tables.snapshots.all().filter((row) => isOf(row.project, project));
+    const before = ownRows().filter(isUnfinished);
     const onInvalid = (error: ForkdError): void => log.warn({ err: error }, "a snapshot cannot be read");
-    const found = await runtime.snapshots.list({ onInvalid });
-    const rows = new Map(tables.snapshots.all().map((row) => [row.id, row]));
+    const all = await runtime.snapshots.list({ onInvalid });
+    const found = all.filter(({ manifest }) => isOf(projectOf(manifest.tag), project));
+    const rows = new Map(ownRows().map((row) => [row.id, row]));
     const ids = new Set(found.map(({ manifest }) => manifest.id));
     // the row decides: folder and tag exist shortly before the snapshot is ready
     const ready = found.filter(({ manifest }) => !isUnfinished(rows.get(manifest.id)));
@@ -55,43 +64,87 @@ export class Snapshots {
     ]
       .filter((info) => query.status === undefined || info.status === query.status)
       .filter((info) => hasMetadata(info.metadata, query.metadata))
-      .toSorted((a, b) => (a.tag < b.tag ? -1 : 1));
-    return pageOf(wanted, (info) => info.tag, query);
+      .toSorted((a, b) => (keyOf(a) < keyOf(b) ? -1 : 1));
+    return pageOf(wanted, keyOf, query);
   }
 
-  async get(tag: string): Promise<SnapshotInfo> {
-    const unfinished = this.#unfinished(tag);
+  async get(tag: string, viewer: Viewer): Promise<SnapshotInfo> {
+    const unfinished = this.#unfinished(tag, viewer);
     if (unfinished) return unfinishedInfo(unfinished);
-    return this.#info(await this.#core.runtime.snapshots.get(tag));
+    return this.#info(await this.#find(tag, viewer));
   }
 
-  async details(tag: string): Promise<SnapshotDetails> {
-    const snapshot = await this.usable(tag);
+  async details(tag: string, viewer: Viewer): Promise<SnapshotDetails> {
+    const snapshot = await this.usable(tag, viewer);
     return snapshotDetails(snapshot, await this.#lineage.of(snapshot));
   }
 
-  /** A snapshot that can be forked. Throws SNAPSHOT_NOT_READY while it is being written and after a failure */
-  async usable(tag: string): Promise<Snapshot> {
-    const unfinished = this.#unfinished(tag);
+  /** A complete snapshot of the project. Throws SNAPSHOT_NOT_READY while it is being written and after a failure */
+  async usable(tag: string, viewer: Viewer): Promise<Snapshot> {
+    this.#refuseUnfinished(tag, viewer);
+    return this.#find(tag, viewer);
+  }
+
+  /** The same, or a public snapshot of another project */
+  async forkable(reference: string, viewer: Viewer): Promise<Snapshot> {
+    this.#refuseUnfinished(reference, viewer);
+    return this.#find(reference, viewer, (id) => this.#core.tables.snapshots.get(id)?.visibility === "public");
+  }
+
+  #refuseUnfinished(tag: string, viewer: Viewer): void {
+    const unfinished = this.#unfinished(tag, viewer);
     if (unfinished?.status === "writing") throw new ForkdError("SNAPSHOT_NOT_READY", `Snapshot ${tag} is still being written.`);
     if (unfinished) throw new ForkdError("SNAPSHOT_NOT_READY", `Snapshot ${tag} failed: ${unfinished.error}`);
-    return this.#core.runtime.snapshots.get(tag);
+  }
+
+  /** By tag or id. One of another project does not exist for the viewer, unless it is allowed: the error is the same */
+  async #find(reference: string, { project }: Viewer, isAllowed: (id: string) => boolean = () => false): Promise<Snapshot> {
+    const { snapshots } = this.#core.runtime;
+    const stored = storedName(reference, project);
+    const tagged = await snapshots.tagged(stored);
+    const id = tagged ?? ((await snapshots.ids()).includes(reference) ? reference : undefined);
+    const owner = tagged === undefined ? id && (await this.#ownerOf(id)) : projectOf(stored);
+    if (id !== undefined && (owner === project || isAllowed(id))) return snapshots.get(tagged === undefined ? id : stored);
+    throw notFound("snapshot", reference, await this.#namesOf(project));
+  }
+
+  /** Of one that was asked for by its id: by its row, else by the tag that it was made for. undefined: a part of a received chain */
+  async #ownerOf(id: string): Promise<string | undefined> {
+    const row = this.#core.tables.snapshots.get(id);
+    if (row) return row.project;
+    const tag = (await this.#readable(id))?.manifest.tag;
+    return tag === undefined || SNAPSHOT_ID.test(tag) ? undefined : projectOf(tag);
+  }
+
+  /** undefined: damaged, or removed meanwhile */
+  async #readable(id: string): Promise<Snapshot | undefined> {
+    try {
+      return await this.#core.runtime.snapshots.byId(id);
+    } catch (error) {
+      if (error instanceof ForkdError) return undefined;
+      throw error;
+    }
+  }
+
+  /** Tags of the project, as its members see them */
+  async #namesOf(project: string): Promise<string[]> {
+    const stored = [...(await this.#core.runtime.snapshots.tags()).keys()].filter((tag) => projectOf(tag) === project);
+    return stored.map((tag) => shownName(tag, project));
   }
 
   async create(request: CreateSnapshot, caller: Caller): Promise<SnapshotInfo> {
-    const { runtime, settings } = this.#core;
-    const image = request.image ?? settings.defaultImage;
+    const { runtime } = this.#core;
+    const image = await this.#imageFor(request.image, caller);
     const warnings = snapshotWarnings(request);
     const { memory_mib: memoryMiB = DEFAULT_MEMORY_MIB, vcpus = 1 } = request;
     // check before the row is written: a wrong name must not leave a failed snapshot
-    await runtime.images.get(image);
     await runtime.engine.cpuFor(request.cpu);
     if (request.hugepages) await runtime.flats.checkHugePages();
     const machine = { memory_mib: memoryMiB, vcpus, disk_mib: request.disk_mib ?? null };
-    const row = this.newRow({ tag: request.tag, image, ...machine, ...labelsOf(request), warnings }, caller);
+    const row = this.newRow({ tag: request.tag, image, ...machine, ...labelsOf(request), ...accessOf(request), warnings }, caller);
     return this.writing(row, caller, async () => {
       const { snapshot } = await runtime.createSnapshot({
-        tag: request.tag,
+        tag: row.tag,
         id: row.id,
         image,
         memoryMiB,
@@ -109,25 +162,43 @@ export class Snapshots {
     });
   }
 
+  /** Stored name or id of an image of the project. The default image of the daemon is offered to every project */
+  async #imageFor(named: string | undefined, viewer: Viewer): Promise<string> {
+    const { images, settings } = { images: this.#images, settings: this.#core.settings };
+    if (named !== undefined) return images.storedNameOf(named, viewer);
+    try {
+      return await images.storedNameOf(settings.defaultImage, viewer);
+    } catch (error) {
+      if (!(error instanceof ForkdError) || error.code !== "NOT_FOUND") throw error;
+      return images.storedNameOf(settings.defaultImage, { project: DEFAULT_PROJECT });
+    }
+  }
+
   async update(tag: string, request: UpdateSnapshot, caller: Caller): Promise<SnapshotInfo> {
     return this.#naming.run(async () => this.#update(tag, request, caller));
   }
 
   async #update(tag: string, request: UpdateSnapshot, caller: Caller): Promise<SnapshotInfo> {
     const { runtime, tables, events, db } = this.#core;
-    let snapshot = await this.usable(tag);
+    // waiting VMMs take memory of the host, which no quota counts
+    if (request.pool !== undefined && !caller.isOperator)
+      throw new ForkdError("FORBIDDEN", `Cannot keep VMMs waiting for ${tag}: it needs the scope operator.`);
+    let snapshot = await this.usable(tag, caller);
     const { id } = snapshot.manifest;
+    const stored = storedName(tag, caller.project);
     // require the tag: found by its id, the snapshot would keep its old tag beside the new one
-    if ((await runtime.snapshots.tagged(tag)) !== id) throw new ForkdError("NOT_FOUND", `There is no snapshot with the tag ${tag}.`);
+    if ((await runtime.snapshots.tagged(stored)) !== id) throw new ForkdError("NOT_FOUND", `There is no snapshot with the tag ${tag}.`);
     if (request.tag !== undefined && request.tag !== tag) {
-      this.#forgetFailed(request.tag);
-      snapshot = await runtime.renameSnapshot(tag, request.tag);
-      this.#lineage.renamed(id, request.tag);
+      const wanted = storedName(request.tag, caller.project);
+      this.#forgetFailed(wanted);
+      snapshot = await runtime.renameSnapshot(stored, wanted);
+      this.#lineage.renamed(id, wanted);
     }
     if (request.pool !== undefined) await this.#resizePool(snapshot, request.pool);
     const changes = {
       tag: snapshot.manifest.tag,
       ...labelsOf(request),
+      ...accessOf(request),
       ...(request.pool === undefined ? {} : { pool: request.pool }),
       // a snapshot that a client tags is no longer ephemeral
       ...(request.tag === undefined ? {} : { ephemeral: 0 }),
@@ -136,7 +207,7 @@ export class Snapshots {
     db.durably(() => {
       if (tables.snapshots.get(id)) tables.snapshots.update(id, changes);
       else tables.snapshots.insert({ ...this.#rowOf(snapshot, caller), ...changes });
-      events.append({ type: "snapshot.updated", snapshot: snapshot.manifest.tag, principal: caller.principal });
+      events.append({ type: "snapshot.updated", project: caller.project, snapshot: snapshot.manifest.tag, principal: caller.principal });
     });
     return this.#info(snapshot);
   }
@@ -147,33 +218,30 @@ export class Snapshots {
    */
   async publish(
     from: string,
-    { tag, ...labels }: { tag: string; metadata: Metadata; description?: string | undefined },
+    { tag: wanted, ...labels }: { tag: string; metadata: Metadata; description?: string | undefined },
     caller: Caller,
   ): Promise<SnapshotInfo> {
-    refuseReserved(tag, caller);
+    refuseReserved(wanted, caller);
+    const { project, principal } = caller;
+    const tag = storedName(wanted, project);
     return this.#naming.run(async () => {
       const { runtime, tables, events, db } = this.#core;
-      const { id } = (await this.usable(from)).manifest;
-      if (this.#unfinished(tag)?.status === "writing")
+      const { id } = (await this.usable(from, caller)).manifest;
+      if (this.#unfinished(tag, caller)?.status === "writing")
         throw new ForkdError("EXISTS", `Cannot name snapshot ${tag}: another one of that name is being made.`);
       const replaced = await runtime.snapshots.tagged(tag);
       const pool = (replaced === undefined ? undefined : tables.snapshots.get(replaced)?.pool) ?? 0;
-      const snapshot = await runtime.renameSnapshot(from, tag, { replace: true });
+      const snapshot = await runtime.renameSnapshot(storedName(from, project), tag, { replace: true });
       this.#lineage.renamed(id, tag);
       if (replaced !== undefined) await runtime.pool.drop(replaced);
       db.durably(() => {
         this.#forgetFailed(tag);
         if (replaced !== undefined) {
           tables.snapshots.delete(replaced);
-          events.append({
-            type: "snapshot.deleted",
-            snapshot: tag,
-            principal: caller.principal,
-            reason: "its tag was given to another one",
-          });
+          events.append({ type: "snapshot.deleted", project, snapshot: tag, principal, reason: "its tag was given to another one" });
         }
         tables.snapshots.update(id, { tag, ...labelsOf(labels), ephemeral: 0 });
-        events.append({ type: "snapshot.updated", snapshot: tag, principal: caller.principal });
+        events.append({ type: "snapshot.updated", project, snapshot: tag, principal });
       });
       // a recipe or template, which is made to be forked
       void runtime.zygotes.make(snapshot);
@@ -201,28 +269,38 @@ export class Snapshots {
   }
 
   async compact(tag: string, to: string, caller: Caller): Promise<SnapshotInfo> {
-    const from = await this.usable(tag);
-    const shares = this.#core.tables.snapshots.get(from.manifest.id)?.shares ?? [];
+    return this.copy(await this.usable(tag, caller), to, caller);
+  }
+
+  /**
+   * A copy that builds on no other snapshot, with the tag in the caller's project. `network`: that of a copy for another
+   * project, which gets no shares either
+   */
+  async copy(from: Snapshot, to: string, caller: Caller, network?: NetworkPolicy): Promise<SnapshotInfo> {
+    const shares = network ? [] : (this.#core.tables.snapshots.get(from.manifest.id)?.shares ?? []);
     const row = this.newRow({ tag: to, ...machineOf(from), shares }, caller);
     return this.writing(row, caller, async () => {
-      const snapshot = await this.#core.runtime.compact(from, { tag: to, id: row.id });
+      const snapshot = await this.#core.runtime.compact(from, { tag: row.tag, id: row.id, network });
       return { snapshot, changes: {}, status: 200 };
     });
   }
 
   /** Records a received pack together with the response. Removes the snapshot that had the tag, unless it is needed */
   async received<V>({ tag, head, snapshots, replaced }: Received, caller: Caller, answer: (info: SnapshotInfo) => V): Promise<V> {
-    const { db, tables, events, runtime } = this.#core;
+    const { db, tables, events, runtime, quotas } = this.#core;
     const context = await this.#viewContext();
+    const { project, principal } = caller;
+    const bytes = await ownBytes(head);
     if (replaced !== null) await runtime.pool.drop(replaced);
     const result = db.durably(() => {
       this.#forgetFailed(tag);
       if (replaced !== null) {
         tables.snapshots.delete(replaced);
-        events.append({ type: "snapshot.deleted", snapshot: tag, principal: caller.principal, reason: "its tag was given to another one" });
+        events.append({ type: "snapshot.deleted", project, snapshot: tag, principal, reason: "its tag was given to another one" });
       }
-      if (!tables.snapshots.get(head.manifest.id)) tables.snapshots.insert(this.#rowOf(head, caller));
-      if (snapshots.length > 0) events.append({ type: "snapshot.ready", snapshot: tag, principal: caller.principal });
+      if (!tables.snapshots.get(head.manifest.id)) tables.snapshots.insert({ ...this.#rowOf(head, caller), bytes });
+      quotas.check(project, ["snapshots", "storage_bytes"]);
+      if (snapshots.length > 0) events.append({ type: "snapshot.ready", project, snapshot: tag, principal });
       const value = answer(snapshotInfo(context, head, tables.snapshots.get(head.manifest.id)));
       caller.remember?.(201, value);
       return value;
@@ -237,32 +315,41 @@ export class Snapshots {
 
   async #remove(tag: string, query: DeleteSnapshot, caller: Caller): Promise<void> {
     const { tables, events, db, runtime } = this.#core;
-    const unfinished = this.#unfinished(tag);
+    const { project, principal } = caller;
+    const unfinished = this.#unfinished(tag, caller);
     if (unfinished) {
       if (unfinished.status === "writing")
         throw new ForkdError("SNAPSHOT_NOT_READY", `Cannot remove snapshot ${tag}: it is still being written.`);
       db.transaction(() => {
         tables.snapshots.delete(unfinished.id);
-        events.append({ type: "snapshot.deleted", snapshot: tag, principal: caller.principal });
+        events.append({ type: "snapshot.deleted", project, snapshot: unfinished.tag, principal });
       });
       return;
     }
-    const tags = await runtime.snapshots.tags();
-    if (!tags.has(tag)) throw notFound("snapshot", tag, tags.keys());
-    const removed = await this.#lineage.remove(tag, query.cascade ? "cascade" : query.force ? "force" : "refuse");
+    const stored = storedName(tag, project);
+    const isOwn = projectOf(stored) === project && (await runtime.snapshots.tags()).has(stored);
+    if (!isOwn) throw notFound("snapshot", tag, await this.#namesOf(project));
+    const removed = await this.#lineage.remove(stored, query.cascade ? "cascade" : query.force ? "force" : "refuse");
     db.durably(() => {
       for (const gone of removed) {
         tables.snapshots.delete(gone.id);
-        events.append({ type: "snapshot.deleted", snapshot: gone.tag, principal: caller.principal });
+        events.append({ type: "snapshot.deleted", project, snapshot: gone.tag, principal });
       }
     });
     // also remove bases that only this snapshot needed
     await this.#lineage.collect();
   }
 
-  newRow(facts: Partial<SnapshotRow> & Pick<SnapshotRow, "tag" | "memory_mib" | "vcpus">, caller: Pick<Caller, "principal">): SnapshotRow {
+  newRow(
+    facts: Partial<SnapshotRow> & Pick<SnapshotRow, "tag" | "memory_mib" | "vcpus">,
+    caller: Pick<Caller, "principal" | "project">,
+  ): SnapshotRow {
     return {
       id: newId("sn"),
+      project: caller.project,
+      visibility: "private",
+      expires_at: null,
+      bytes: null,
       status: "writing",
       error: null,
       ephemeral: 0,
@@ -280,6 +367,7 @@ export class Snapshots {
       created_by: caller.principal,
       created_at: nowUnix(),
       ...facts,
+      tag: storedName(facts.tag, caller.project),
     };
   }
 
@@ -294,24 +382,33 @@ export class Snapshots {
     opts: { remember?: (info: SnapshotInfo) => void } = {},
   ): Promise<SnapshotInfo> {
     const { db, tables, events, log, runtime } = this.#core;
-    if (this.#unfinished(row.tag)?.status === "writing")
-      throw new ForkdError("EXISTS", `Cannot make snapshot ${row.tag}: another one of that name is being made.`);
+    const { project, metadata } = row;
+    const { principal } = caller;
+    const shown = shownName(row.tag, project);
+    if (this.#unfinished(row.tag, row)?.status === "writing")
+      throw new ForkdError("EXISTS", `Cannot make snapshot ${shown}: another one of that name is being made.`);
     if ((await runtime.snapshots.tagged(row.tag)) !== undefined)
-      throw new ForkdError("EXISTS", `Cannot make snapshot ${row.tag}: it exists already.`);
+      throw new ForkdError("EXISTS", `Cannot make snapshot ${shown}: it exists already.`);
     this.#refuseTooMany(row);
+    const { quotas } = this.#core;
     db.transaction(() => {
       this.#forgetFailed(row.tag);
+      // one more byte than there is: a full project makes no further snapshot, whatever its size
+      quotas.foresee(project, { storage_bytes: 1 });
       tables.snapshots.insert(row);
-      events.append({ type: "snapshot.writing", snapshot: row.tag, principal: caller.principal, metadata: row.metadata });
+      quotas.check(project, ["snapshots"]);
+      events.append({ type: "snapshot.writing", project, snapshot: row.tag, principal, metadata });
     });
     let made = false;
     try {
       const { snapshot, changes, status } = await make();
       made = true;
       const context = await this.#viewContext();
+      const bytes = await ownBytes(snapshot);
       return db.transaction(() => {
-        tables.snapshots.update(row.id, { ...changes, status: "ready" });
-        events.append({ type: "snapshot.ready", snapshot: row.tag, principal: caller.principal, metadata: row.metadata });
+        tables.snapshots.update(row.id, { ...changes, status: "ready", bytes });
+        quotas.check(project, ["storage_bytes"]);
+        events.append({ type: "snapshot.ready", project, snapshot: row.tag, principal, metadata });
         const info = snapshotInfo(context, snapshot, tables.snapshots.get(row.id));
         if (opts.remember) opts.remember(info);
         else caller.remember?.(status, info);
@@ -324,7 +421,7 @@ export class Snapshots {
       db.eventually(() => {
         if (tables.snapshots.get(row.id)?.announced === 1) tables.snapshots.update(row.id, { status: "failed", error: reason });
         else tables.snapshots.delete(row.id);
-        events.append({ type: "snapshot.failed", snapshot: row.tag, principal: caller.principal, reason });
+        events.append({ type: "snapshot.failed", project, snapshot: row.tag, principal, reason });
       });
       log.warn({ tag: row.tag, err: error }, "a snapshot could not be made");
       throw error;
@@ -344,11 +441,13 @@ export class Snapshots {
   }
 
   /** Row of an incomplete snapshot, by tag or id */
-  #unfinished(name: string): SnapshotRow | undefined {
+  #unfinished(name: string, { project }: Viewer): SnapshotRow | undefined {
     const { snapshots } = this.#core.tables;
-    return snapshots.where("tag", name).find(isUnfinished) ?? [snapshots.get(name)].find(isUnfinished);
+    const found = snapshots.where("tag", storedName(name, project)).find(isUnfinished) ?? [snapshots.get(name)].find(isUnfinished);
+    return found?.project === project ? found : undefined;
   }
 
+  /** `tag`: as it is stored */
   #forgetFailed(tag: string): void {
     for (const row of this.#core.tables.snapshots.where("tag", tag))
       if (row.status === "failed") this.#core.tables.snapshots.delete(row.id);
@@ -357,6 +456,30 @@ export class Snapshots {
   /** Syncs in the background, not to delay the response. After a power failure an unsynced snapshot is refused */
   #syncSoon(snapshot: Snapshot): void {
     setTimeout(() => void this.sync(snapshot), SYNC_AFTER_MS).unref();
+  }
+
+  /** Measures the snapshots of earlier versions, whose rows lack the size */
+  async measureAll(): Promise<void> {
+    const { tables } = this.#core;
+    for (const row of tables.snapshots.where("status", "ready").filter(({ bytes }) => bytes === null)) {
+      const found = await this.#readable(row.id);
+      if (found) tables.snapshots.update(row.id, { bytes: await ownBytes(found) });
+    }
+  }
+
+  /** Removes snapshots that have expired; one that something needs stays until it is free */
+  async removeExpired(principal: string): Promise<void> {
+    const { tables, log } = this.#core;
+    const late = tables.snapshots.where("status", "ready").filter(({ expires_at: ends }) => ends !== null && ends <= nowUnix());
+    for (const { tag, project } of late) {
+      try {
+        await this.remove(tag, { cascade: undefined, force: undefined }, ownCaller(principal, project));
+      } catch (error) {
+        if (!(error instanceof ForkdError)) throw error;
+        if (error.code !== "IN_USE" && error.code !== "NOT_FOUND")
+          log.warn({ tag, err: error }, "an expired snapshot could not be removed");
+      }
+    }
   }
 
   /** Syncs every snapshot */
@@ -383,7 +506,7 @@ export class Snapshots {
     if (!row || row.warnings.includes(warning)) return;
     db.eventually(() => {
       tables.snapshots.update(id, { warnings: [...row.warnings, warning] });
-      events.append({ type: "snapshot.updated", snapshot: row.tag, reason: warning });
+      events.append({ type: "snapshot.updated", project: row.project, snapshot: row.tag, reason: warning });
     });
   }
 
@@ -407,10 +530,20 @@ export class Snapshots {
   async #viewContext(): Promise<ViewContext> {
     const { runtime } = this.#core;
     const images = await runtime.images.list();
-    const imageNames = new Map(images.flatMap(({ id, names }) => (names[0] === undefined ? [] : [[id, names[0]]])));
+    const imageNames = new Map(images.map(({ id, names }) => [id, names]));
     const tags = new Map([...(await runtime.snapshots.tags())].map(([tag, id]) => [id, tag]));
     return { core: this.#core, imageNames, tags };
   }
+}
+
+/** Unique in lists of every project */
+function keyOf({ project, tag }: SnapshotInfo): string {
+  return storedName(tag, project);
+}
+
+/** Disk space that only this snapshot takes: its memory, device state and the layers that it has alone */
+async function ownBytes({ manifest, layers }: Snapshot): Promise<number> {
+  return manifest.memory.bytes + manifest.deviceStateBytes + (await layerBytes(layers.map(({ path }) => path))).ownBytes;
 }
 
 function isUnfinished(row: SnapshotRow | undefined): row is SnapshotRow {

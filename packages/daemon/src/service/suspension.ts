@@ -40,7 +40,7 @@ export class Suspension {
 
   /** Crash-safe: if the daemon dies, the sandbox is either running or saved */
   async suspend(id: string, caller: Caller, opts: SuspendOptions = {}): Promise<SandboxInfo> {
-    const entry = this.#parts.registry.get(id);
+    const entry = this.#parts.registry.get(id, caller);
     await transition(entry, async () => {
       const { state, keep_memory: usual } = entry.row;
       if (state !== "suspended") await this.#fallAsleep(entry, caller, opts.keepMemory ?? usual === 1);
@@ -48,14 +48,15 @@ export class Suspension {
     return sandboxInfo(entry);
   }
 
-  setKeepMemory(id: string, keepMemory: boolean, { principal }: Caller): void {
+  setKeepMemory(id: string, keepMemory: boolean, caller: Caller): void {
     const { registry } = this.#parts;
-    registry.change(registry.get(id), { keep_memory: keepMemory ? 1 : 0 }, { type: "sandbox.updated", principal });
+    const { principal } = caller;
+    registry.change(registry.get(id, caller), { keep_memory: keepMemory ? 1 : 0 }, { type: "sandbox.updated", principal });
   }
 
   /** Resumes a suspended or paused sandbox */
   async resume(id: string, caller: Caller, { keepMemory = true }: SuspendOptions = {}): Promise<SandboxInfo> {
-    const entry = this.#parts.registry.get(id);
+    const entry = this.#parts.registry.get(id, caller);
     await transition(entry, async () => {
       if (entry.row.state !== "suspended") await this.#parts.sandboxes.resume(id, caller);
       else {
@@ -87,7 +88,7 @@ export class Suspension {
       const change = {
         state: "suspended",
         snapshot_id: manifest.id,
-        expires_at: null,
+        expires_at: entry.row.suspended_ttl_secs && nowUnix() + entry.row.suspended_ttl_secs,
         last_active: nowUnix(),
         egress_bytes: sandbox.network.spent,
         ...(keepMemory ? {} : { certificate: restarted(entry.row.certificate) }),
@@ -101,12 +102,12 @@ export class Suspension {
 
   async #wakeUp(entry: Entry, caller: Caller): Promise<void> {
     const { sandboxes, snapshots, lineage } = this.#parts;
-    const { id, snapshot_id: saved, memory_mib: memoryMiB, disk_mib: diskMiB } = entry.row;
+    const { id, snapshot_id: saved, vcpus, memory_mib: memoryMiB, disk_mib: diskMiB } = entry.row;
     const limits = await sandboxes.possibleLimits({ ...entry.row, isolation: "any" }, entry.row);
     await this.#core.runtime.locks.whileNeeded(saved, async () => {
       const short = await shortened(this.#core, snapshots, { id: saved, newTag: () => newId("sl"), of: id }, caller);
       const snapshot = await this.#core.runtime.snapshots.byId(short?.id ?? saved);
-      await sandboxes.admit({ n: 1, memoryMiB, diskMiB, caller }, async () => {
+      await sandboxes.admit({ n: 1, vcpus, memoryMiB, diskMiB, caller }, async () => {
         const { env, network, certificate, egress_bytes: spentBytes } = entry.row;
         const { shares } = await inheritedShares(this.#core, snapshot.manifest.id);
         const { machine_id: machineId, boot_id: ownBootId } = certificate.identity;
@@ -118,6 +119,7 @@ export class Suspension {
           limits,
           as,
           isolation: "any",
+          queue: caller.project,
           signal: caller.signal,
         });
         await this.#goOn(entry, sandbox, caller);

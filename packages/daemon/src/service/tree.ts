@@ -1,18 +1,27 @@
 // Tree of all snapshots and sandboxes.
 
 import type { Tree, TreeNode } from "../api/snapshot.ts";
+import { isOf, projectOf, shownName } from "../store/project-names.ts";
+import type { SandboxRow } from "../store/tables.ts";
+import type { Viewer } from "./caller.ts";
 import type { Core } from "./core.ts";
 import type { Registry } from "./registry.ts";
 
-export async function treeOf({ runtime, tables }: Core, registry: Registry): Promise<Tree> {
+/** Of a project: a snapshot that builds on one of another project is a root */
+export async function treeOf({ runtime, tables }: Core, registry: Registry, { project: viewer }: Viewer): Promise<Tree> {
   const tagged = new Set((await runtime.snapshots.tags()).values());
+  const rows = tables.snapshots.all();
+  const owners = new Map(rows.map((row) => [row.id, row.project]));
   const nodes = new Map<string, TreeNode>();
   const parents = new Map<string, string>();
   for (const { manifest } of await runtime.snapshots.everything()) {
-    const tag = tagged.has(manifest.id) ? manifest.tag : null;
+    const project = owners.get(manifest.id) ?? projectOf(manifest.tag);
+    if (!isOf(project, viewer)) continue;
+    const tag = tagged.has(manifest.id) ? shownName(manifest.tag, project) : null;
     const facts = { memory_mib: manifest.shape.memoryMiB, created_at_unix: Math.floor(Date.parse(manifest.createdAt) / 1000) };
     nodes.set(manifest.id, {
       id: manifest.id,
+      project,
       tag,
       status: "ready",
       branched_from: manifest.branchedFrom,
@@ -22,30 +31,40 @@ export async function treeOf({ runtime, tables }: Core, registry: Registry): Pro
     });
     if (manifest.memory.kind === "delta") parents.set(manifest.id, manifest.memory.base);
   }
-  for (const row of tables.snapshots.all()) {
-    if (row.status === "ready") continue;
+  for (const row of rows) {
+    if (row.status === "ready" || !isOf(row.project, viewer)) continue;
     const onDisk = nodes.get(row.id);
     if (onDisk) {
       onDisk.status = row.status;
       continue;
     }
-    const { id, tag, status, branched_from, memory_mib, created_at } = row;
-    nodes.set(id, { id, tag, status, branched_from, memory_mib, created_at_unix: created_at, sandboxes: [], snapshots: [] });
-    const source = row.branched_from === null ? undefined : registry.find(row.branched_from);
+    const { id, project, status, branched_from, memory_mib, created_at } = row;
+    const tag = shownName(row.tag, project);
+    nodes.set(id, { id, project, tag, status, branched_from, memory_mib, created_at_unix: created_at, sandboxes: [], snapshots: [] });
+    const source = row.branched_from === null ? undefined : registry.byId(row.branched_from);
     if (source) parents.set(row.id, source.row.snapshot_id);
   }
+  const roots: TreeNode[] = [];
   for (const { row } of registry.lasting) {
+    if (!isOf(row.project, viewer)) continue;
     const { id, name, state, metadata, memory_mib, network, created_at, expires_at } = row;
     const facts = { memory_mib, network_mode: network.mode, created_at_unix: created_at, expires_at_unix: expires_at };
-    nodes.get(row.snapshot_id)?.sandboxes.push({ id, name, state, metadata, ...facts });
+    const node = nodes.get(row.snapshot_id) ?? foreignNode(row);
+    nodes.set(row.snapshot_id, node);
+    node.sandboxes.push({ id, name, state, metadata, ...facts });
   }
-  const roots: TreeNode[] = [];
   for (const node of nodes.values()) {
     const parent = nodes.get(parents.get(node.id) ?? "");
     (parent?.snapshots ?? roots).push(node);
   }
   for (const node of nodes.values()) node.snapshots.sort(byTag);
   return { roots: roots.toSorted(byTag) };
+}
+
+/** Stands for a public snapshot of another project, under which this project has sandboxes */
+function foreignNode({ snapshot_id: id, snapshot_tag: stored, project, memory_mib, created_at }: SandboxRow): TreeNode {
+  const facts = { memory_mib, created_at_unix: created_at, branched_from: null };
+  return { id, project: projectOf(stored), tag: shownName(stored, project), status: "ready", ...facts, sandboxes: [], snapshots: [] };
 }
 
 function byTag(a: TreeNode, b: TreeNode): number {

@@ -6,7 +6,9 @@ import type { WorkspaceRow } from "../store/tables.ts";
 import { newId } from "@forkd/runtime/util/id";
 import { notFound } from "@forkd/runtime/util/not-found";
 import type { Branches } from "./branches.ts";
-import type { Caller } from "./caller.ts";
+import { isOf, shownName, storedName } from "../store/project-names.ts";
+import type { Snapshot } from "@forkd/runtime/snapshot/store";
+import type { Caller, Viewer } from "./caller.ts";
 import { nowUnix, type Core } from "./core.ts";
 import { limitFields, machineOf } from "./limit-fields.ts";
 import type { Lineage } from "./lineage.ts";
@@ -32,26 +34,29 @@ export class Workspaces {
     this.#parts = parts;
   }
 
-  async list(): Promise<WorkspaceInfo[]> {
-    return this.#core.tables.workspaces.all().map((row) => this.#info(row));
+  async list(viewer: Viewer): Promise<WorkspaceInfo[]> {
+    return this.#of(viewer).map((row) => this.#info(row));
   }
 
-  async get(name: string): Promise<WorkspaceInfo> {
-    return this.#info(this.#row(name));
+  async get(name: string, viewer: Viewer): Promise<WorkspaceInfo> {
+    return this.#info(this.#row(name, viewer));
   }
 
   async create(request: CreateWorkspace, caller: Caller): Promise<WorkspaceInfo> {
     const { name, snapshot_tag } = request;
     if (name.length > MAX_NAME) throw new ForkdError("BAD_NAME", `Workspace ${JSON.stringify(name)} has more than ${MAX_NAME} characters.`);
-    return this.#alone(name, async () => {
-      if (this.#core.tables.workspaces.where("name", name).length > 0)
+    const { project } = caller;
+    return this.#alone(name, caller, async () => {
+      if (this.#of(caller).some((row) => row.name === name))
         throw new ForkdError("EXISTS", `Cannot make workspace ${name}: it exists already.`);
-      const machine = machineOf(await this.#parts.snapshots.usable(snapshot_tag));
+      const snapshot = await this.#parts.snapshots.forkable(snapshot_tag, caller);
+      const machine = machineOf(snapshot);
       const older = await spawnRequest(request, async (limits) => this.#parts.sandboxes.possibleLimits(limits, machine));
       const row: WorkspaceRow = {
         id: newId("ws"),
+        project,
         name,
-        source_snapshot_tag: snapshot_tag,
+        source_snapshot_tag: storedName(snapshot_tag, project),
         state_tag: null,
         state_id: null,
         sandbox_id: null,
@@ -60,49 +65,51 @@ export class Workspaces {
         ...limitFields(older.request),
         warnings: older.warnings,
       };
-      return this.#start(row, snapshot_tag, { caller, event: "workspace.created" });
+      return this.#start(row, snapshot, { caller, event: "workspace.created" });
     });
   }
 
   /** Saves the state and ends the sandbox. Crash-safe: either the old or the new state exists */
   async suspend(name: string, caller: Caller): Promise<WorkspaceInfo> {
-    return this.#alone(name, async () => {
-      const row = this.#row(name);
+    return this.#alone(name, caller, async () => {
+      const row = this.#row(name, caller);
       const entry = this.#liveEntry(row);
       if (!entry) throw new ForkdError("BAD_REQUEST", `Cannot suspend workspace ${name}: it is not running.`);
       const tag = await this.#freeTag(row);
       await this.#parts.branches.suspendFrom(entry.row.id, tag, caller, async ({ manifest }) => {
-        const change = { state_id: manifest.id, state_tag: tag, sandbox_id: null, last_active: nowUnix() };
+        const change = { state_id: manifest.id, state_tag: storedName(tag, row.project), sandbox_id: null, last_active: nowUnix() };
         this.#core.db.durably(() => this.#change(row, change, "workspace.suspended", caller));
       });
       await this.#parts.sandboxes.remove(entry.row.id, caller, `workspace ${name} was suspended`);
       // the previous state is now only a base of the new one: drop its tag
       if (row.state_id !== null) await this.#core.runtime.snapshots.untag(row.state_id);
       await this.#parts.lineage.collect();
-      return this.get(name);
+      return this.get(name, caller);
     });
   }
 
   async resume(name: string, caller: Caller): Promise<WorkspaceInfo> {
-    return this.#alone(name, async () => {
-      const row = this.#row(name);
+    return this.#alone(name, caller, async () => {
+      const row = this.#row(name, caller);
       if (this.#liveEntry(row)) throw new ForkdError("BAD_REQUEST", `Cannot resume workspace ${name}: it is running.`);
       if (row.state_id === null)
         throw new ForkdError("NOT_FOUND", `Cannot resume workspace ${name}: it was never suspended and its sandbox is gone.`);
       const state = await this.#shortened(row, row.state_id, caller);
-      return this.#start({ ...row, ...state }, state.state_id, { caller, event: "workspace.resumed" });
+      const snapshot = await this.#core.runtime.snapshots.get(state.state_id);
+      return this.#start({ ...row, ...state }, snapshot, { caller, event: "workspace.resumed" });
     });
   }
 
   async remove(name: string, caller: Caller): Promise<void> {
-    await this.#alone(name, async () => {
-      const row = this.#row(name);
+    await this.#alone(name, caller, async () => {
+      const row = this.#row(name, caller);
       const entry = this.#liveEntry(row);
       if (entry) await this.#parts.sandboxes.remove(entry.row.id, caller, `workspace ${name} was deleted`);
       // durable: a power failure must not restore a workspace whose removal was acknowledged
       this.#core.db.durably(() => {
         this.#core.tables.workspaces.delete(row.id);
-        this.#core.events.append({ type: "workspace.deleted", principal: caller.principal, metadata: { workspace: name } });
+        const { project, principal } = caller;
+        this.#core.events.append({ type: "workspace.deleted", project, principal, metadata: { workspace: name } });
       });
       await this.#parts.lineage.collect();
     });
@@ -110,12 +117,11 @@ export class Workspaces {
 
   async #start(
     row: WorkspaceRow,
-    from: string,
+    snapshot: Snapshot,
     opts: { caller: Caller; event: "workspace.created" | "workspace.resumed" },
   ): Promise<WorkspaceInfo> {
     const { db, tables, events } = this.#core;
     const { caller } = opts;
-    const snapshot = await this.#core.runtime.snapshots.get(from);
     const request = { n: 1, ...limitFields(row), metadata: { workspace: row.name } };
     const facts = await this.#parts.sandboxes.facts(request, snapshot, caller, row.warnings);
     await this.#parts.sandboxes.fork(snapshot, {
@@ -128,7 +134,7 @@ export class Workspaces {
         db.transaction(() => {
           if (opts.event === "workspace.created") tables.workspaces.insert(changed);
           else tables.workspaces.update(row.id, changed);
-          events.append({ type: opts.event, principal: caller.principal, metadata: { workspace: row.name } });
+          events.append({ type: opts.event, project: row.project, principal: caller.principal, metadata: { workspace: row.name } });
           caller.remember?.(opts.event === "workspace.created" ? 201 : 200, {
             ...this.#info(changed),
             status: "running",
@@ -137,14 +143,15 @@ export class Workspaces {
         });
       },
     });
-    return this.get(row.name);
+    return this.get(row.name, caller);
   }
 
   /** The default tag, or a longer one if that is taken by the previous state or another snapshot */
   async #freeTag(row: WorkspaceRow): Promise<string> {
     const usual = `ws-${row.name}-state`;
+    const stored = storedName(usual, row.project);
     const isTaken =
-      this.#core.tables.snapshots.where("tag", usual).length > 0 || (await this.#core.runtime.snapshots.tagged(usual)) !== undefined;
+      this.#core.tables.snapshots.where("tag", stored).length > 0 || (await this.#core.runtime.snapshots.tagged(stored)) !== undefined;
     return isTaken ? `${usual}-${newId("ws").slice(3, 11)}` : usual;
   }
 
@@ -152,7 +159,7 @@ export class Workspaces {
     const saved = { id: stateId, newTag: async () => this.#freeTag(row), of: row.name };
     const short = await shortened(this.#core, this.#parts.snapshots, saved, caller);
     if (!short) return { state_id: stateId, state_tag: row.state_tag };
-    const state = { state_id: short.id, state_tag: short.tag };
+    const state = { state_id: short.id, state_tag: storedName(short.tag, row.project) };
     this.#core.tables.workspaces.update(row.id, state);
     return state;
   }
@@ -160,21 +167,28 @@ export class Workspaces {
   #change(row: WorkspaceRow, change: Partial<WorkspaceRow>, event: "workspace.suspended", caller: Caller): void {
     this.#core.db.transaction(() => {
       this.#core.tables.workspaces.update(row.id, change);
-      this.#core.events.append({ type: event, principal: caller.principal, metadata: { workspace: row.name } });
+      const { project, name } = row;
+      this.#core.events.append({ type: event, project, principal: caller.principal, metadata: { workspace: name } });
     });
   }
 
-  #row(name: string): WorkspaceRow {
-    const [row] = this.#core.tables.workspaces.where("name", name);
-    if (!row) {
-      const known = this.#core.tables.workspaces.all().map((other) => other.name);
-      throw notFound("workspace", name, known);
-    }
-    return row;
+  #of({ project }: Viewer): WorkspaceRow[] {
+    return this.#core.tables.workspaces.all().filter((row) => isOf(row.project, project));
+  }
+
+  #row(name: string, viewer: Viewer): WorkspaceRow {
+    const own = this.#of(viewer);
+    const row = own.find((other) => other.name === name);
+    if (row) return row;
+    throw notFound(
+      "workspace",
+      name,
+      own.map((other) => other.name),
+    );
   }
 
   #liveEntry(row: WorkspaceRow): Entry | undefined {
-    const entry = row.sandbox_id === null ? undefined : this.#parts.registry.find(row.sandbox_id);
+    const entry = row.sandbox_id === null ? undefined : this.#parts.registry.byId(row.sandbox_id);
     return entry?.sandbox ? entry : undefined;
   }
 
@@ -182,9 +196,10 @@ export class Workspaces {
     const entry = this.#liveEntry(row);
     return {
       id: row.id,
+      project: row.project,
       name: row.name,
-      source_snapshot_tag: row.source_snapshot_tag,
-      current_state_tag: row.state_tag,
+      source_snapshot_tag: shownName(row.source_snapshot_tag, row.project),
+      current_state_tag: row.state_tag && shownName(row.state_tag, row.project),
       status: entry ? "running" : row.state_id === null ? "stale" : "suspended",
       live_sandbox_id: entry?.row.id ?? null,
       created_at_unix: row.created_at,
@@ -194,14 +209,15 @@ export class Workspaces {
     };
   }
 
-  async #alone<V>(name: string, work: () => Promise<V>): Promise<V> {
-    if (this.#changing.has(name))
+  async #alone<V>(name: string, { project }: Viewer, work: () => Promise<V>): Promise<V> {
+    const stored = storedName(name, project);
+    if (this.#changing.has(stored))
       throw new ForkdError("IN_USE", `Workspace ${name} is being changed by another request.`, { hint: "Try again when that is done." });
-    this.#changing.add(name);
+    this.#changing.add(stored);
     try {
       return await work();
     } finally {
-      this.#changing.delete(name);
+      this.#changing.delete(stored);
     }
   }
 }

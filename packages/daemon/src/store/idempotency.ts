@@ -7,6 +7,9 @@ const KEEP_SECS = 24 * 3600;
 const MAX_ANSWERS = 10_000;
 const MAX_BYTES = 64 * 1024 * 1024;
 
+/** A token, in the project that it acts in */
+export type Client = { project: string; principal: string };
+
 type Held = { answers: number; bytes: number };
 
 export type Remembered = {
@@ -27,9 +30,10 @@ export class IdempotencyStore {
     this.#now = () => Math.floor(nowMs() / 1000);
   }
 
-  find(principal: string, key: string): Remembered | null {
+  find({ project, principal }: Client, key: string): Remembered | null {
     const row = this.#db.get(
-      "SELECT request_hash, status, body FROM idempotency WHERE principal = ? AND key = ? AND created_at > ?",
+      "SELECT request_hash, status, body FROM idempotency WHERE project = ? AND principal = ? AND key = ? AND created_at > ?",
+      project,
       principal,
       key,
       this.#now() - KEEP_SECS,
@@ -42,32 +46,34 @@ export class IdempotencyStore {
     };
   }
 
-  begin(principal: string, key: string, requestHash: Buffer): void {
+  begin({ project, principal }: Client, key: string, requestHash: Buffer): void {
     this.#db.run(
-      "INSERT OR REPLACE INTO idempotency (principal, key, request_hash, created_at) VALUES (?, ?, ?, ?)",
+      "INSERT OR REPLACE INTO idempotency (project, principal, key, request_hash, created_at) VALUES (?, ?, ?, ?, ?)",
+      project,
       principal,
       key,
       requestHash,
       this.#now(),
     );
-    this.#count(principal, { answers: 1, bytes: 0 });
+    this.#count({ project, principal }, { answers: 1, bytes: 0 });
   }
 
   /** Keeps an existing response: one that was stored together with a creation is not overwritten */
-  finish(principal: string, key: string, answer: { status: number; body: string }): void {
+  finish({ project, principal }: Client, key: string, answer: { status: number; body: string }): void {
     this.#db.run(
-      "UPDATE idempotency SET status = ?, body = ? WHERE principal = ? AND key = ? AND status IS NULL",
+      "UPDATE idempotency SET status = ?, body = ? WHERE project = ? AND principal = ? AND key = ? AND status IS NULL",
       answer.status,
       answer.body,
+      project,
       principal,
       key,
     );
-    this.#count(principal, { answers: 0, bytes: answer.body.length });
+    this.#count({ project, principal }, { answers: 0, bytes: answer.body.length });
   }
 
   /** Removes the key after a failure, unless a response is stored */
-  forget(principal: string, key: string): void {
-    this.#db.run("DELETE FROM idempotency WHERE principal = ? AND key = ? AND status IS NULL", principal, key);
+  forget({ project, principal }: Client, key: string): void {
+    this.#db.run("DELETE FROM idempotency WHERE project = ? AND principal = ? AND key = ? AND status IS NULL", project, principal, key);
   }
 
   prune(): number {
@@ -76,39 +82,45 @@ export class IdempotencyStore {
   }
 
   /** Upper bound only: replaced and removed responses are recounted when the limit is reached */
-  #count(principal: string, more: Held): void {
-    const held = this.#held.get(principal) ?? this.#look(principal);
-    this.#held.set(principal, held);
+  #count(client: Client, more: Held): void {
+    const held = this.#held.get(keyOf(client)) ?? this.#look(client);
+    this.#held.set(keyOf(client), held);
     held.answers += more.answers;
     held.bytes += more.bytes;
-    if (held.answers > MAX_ANSWERS || held.bytes > MAX_BYTES) this.#dropOldest(principal);
+    if (held.answers > MAX_ANSWERS || held.bytes > MAX_BYTES) this.#dropOldest(client);
   }
 
-  #look(principal: string): Held {
+  #look({ project, principal }: Client): Held {
     const row = this.#db.get(
-      "SELECT count(*) AS answers, coalesce(sum(length(body)), 0) AS bytes FROM idempotency WHERE principal = ?",
+      "SELECT count(*) AS answers, coalesce(sum(length(body)), 0) AS bytes FROM idempotency WHERE project = ? AND principal = ?",
+      project,
       principal,
     );
     return { answers: Number(row?.["answers"] ?? 0), bytes: Number(row?.["bytes"] ?? 0) };
   }
 
   /** Keeps requests without a response: they are in progress, or their repetition must get OUTCOME_UNKNOWN */
-  #dropOldest(principal: string): void {
+  #dropOldest({ project, principal }: Client): void {
     const kept = { answers: 0, bytes: 0 };
     const rows = this.#db.all(
-      "SELECT key, status, coalesce(length(body), 0) AS bytes FROM idempotency WHERE principal = ? ORDER BY created_at DESC, rowid DESC",
+      "SELECT key, status, coalesce(length(body), 0) AS bytes FROM idempotency WHERE project = ? AND principal = ? ORDER BY created_at DESC, rowid DESC",
+      project,
       principal,
     );
     for (const row of rows) {
       const bytes = Number(row["bytes"]);
       const isRoom = kept.answers < MAX_ANSWERS * 0.9 && kept.bytes + bytes <= MAX_BYTES * 0.9;
       if (!isRoom && row["status"] !== null) {
-        this.#db.run("DELETE FROM idempotency WHERE principal = ? AND key = ?", principal, row["key"] as string);
+        this.#db.run("DELETE FROM idempotency WHERE project = ? AND principal = ? AND key = ?", project, principal, row["key"] as string);
         continue;
       }
       kept.answers++;
       kept.bytes += bytes;
     }
-    this.#held.set(principal, kept);
+    this.#held.set(keyOf({ project, principal }), kept);
   }
+}
+
+function keyOf({ project, principal }: Client): string {
+  return `${project}\n${principal}`;
 }

@@ -3,7 +3,7 @@
 import { ForkdError } from "@forkd/runtime/errors";
 import type { Db } from "./db.ts";
 
-const MIGRATIONS = [
+export const MIGRATIONS = [
   `CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
 
    CREATE TABLE sandboxes (
@@ -151,6 +151,120 @@ const MIGRATIONS = [
      expires_at INTEGER NOT NULL,
      session_secs INTEGER NOT NULL
    ) STRICT;`,
+  // projects: what exists belongs to the project default. Tokens of scope admin managed the whole daemon, which is now the scope
+  // operator. Names are unique per project, and a UNIQUE column cannot be changed, so three tables are copied
+  `CREATE TABLE projects (
+     name TEXT PRIMARY KEY,
+     quota TEXT NOT NULL,
+     egress_bytes INTEGER NOT NULL DEFAULT 0,
+     egress_period TEXT NOT NULL DEFAULT '',
+     created_at INTEGER NOT NULL
+   ) STRICT;
+   INSERT INTO projects (name, quota, created_at) VALUES ('default', '{}', unixepoch());
+
+   ALTER TABLE tokens ADD COLUMN project TEXT NOT NULL DEFAULT 'default';
+   ALTER TABLE tokens ADD COLUMN expires_at INTEGER;
+   UPDATE tokens SET scope = 'operator' WHERE scope = 'admin';
+   ALTER TABLE ui_sessions ADD COLUMN project TEXT NOT NULL DEFAULT 'default';
+   UPDATE ui_sessions SET scope = 'operator' WHERE scope = 'admin';
+
+   ALTER TABLE snapshots ADD COLUMN project TEXT NOT NULL DEFAULT 'default';
+   ALTER TABLE snapshots ADD COLUMN visibility TEXT NOT NULL DEFAULT 'private';
+   ALTER TABLE snapshots ADD COLUMN expires_at INTEGER;
+   ALTER TABLE snapshots ADD COLUMN bytes INTEGER;
+   ALTER TABLE events ADD COLUMN project TEXT;
+   UPDATE events SET project = 'default' WHERE type NOT LIKE 'daemon.%';
+   CREATE INDEX events_of_project ON events (project, id);
+
+   CREATE TABLE copied_sandboxes (
+     id TEXT PRIMARY KEY,
+     project TEXT NOT NULL,
+     name TEXT,
+     snapshot_id TEXT NOT NULL,
+     snapshot_tag TEXT NOT NULL,
+     state TEXT NOT NULL,
+     reason TEXT,
+     pid INTEGER NOT NULL,
+     start_time TEXT NOT NULL,
+     boot_id TEXT NOT NULL,
+     memory_mib INTEGER NOT NULL,
+     vcpus INTEGER NOT NULL,
+     disk_mib INTEGER,
+     isolation TEXT NOT NULL,
+     confinement TEXT NOT NULL,
+     kernels TEXT NOT NULL,
+     env TEXT NOT NULL,
+     shares TEXT NOT NULL,
+     certificate TEXT NOT NULL,
+     metadata TEXT NOT NULL,
+     fork_ms REAL NOT NULL,
+     created_at INTEGER NOT NULL,
+     created_at_ms INTEGER NOT NULL,
+     last_active INTEGER NOT NULL,
+     expires_at INTEGER,
+     ttl_secs INTEGER,
+     idle_timeout_secs INTEGER,
+     suspended_ttl_secs INTEGER,
+     on_timeout TEXT NOT NULL,
+     auto_resume INTEGER NOT NULL,
+     keep_memory INTEGER NOT NULL,
+     branch_count INTEGER NOT NULL,
+     last_branch_path TEXT,
+     network TEXT NOT NULL,
+     egress_bytes INTEGER NOT NULL,
+     created_by TEXT NOT NULL,
+     warnings TEXT NOT NULL,
+     memory_limit_mib INTEGER,
+     cpu_limit REAL,
+     cpu_weight INTEGER,
+     pids_limit INTEGER,
+     io_limit_mbps REAL,
+     UNIQUE (project, name)
+   ) STRICT;
+   INSERT INTO copied_sandboxes SELECT id, 'default', name, snapshot_id, snapshot_tag, state, reason, pid, start_time, boot_id,
+     memory_mib, vcpus, disk_mib, isolation, confinement, kernels, env, shares, certificate, metadata, fork_ms, created_at,
+     created_at_ms, last_active, expires_at, ttl_secs, idle_timeout_secs, NULL, on_timeout, auto_resume, keep_memory,
+     branch_count, last_branch_path, network, egress_bytes, created_by, warnings, memory_limit_mib, cpu_limit, cpu_weight,
+     pids_limit, io_limit_mbps FROM sandboxes;
+   DROP TABLE sandboxes;
+   ALTER TABLE copied_sandboxes RENAME TO sandboxes;
+
+   CREATE TABLE copied_workspaces (
+     id TEXT PRIMARY KEY,
+     project TEXT NOT NULL,
+     name TEXT NOT NULL,
+     source_snapshot_tag TEXT NOT NULL,
+     state_tag TEXT,
+     state_id TEXT,
+     sandbox_id TEXT,
+     created_at INTEGER NOT NULL,
+     last_active INTEGER NOT NULL,
+     warnings TEXT NOT NULL,
+     memory_limit_mib INTEGER,
+     cpu_limit REAL,
+     cpu_weight INTEGER,
+     pids_limit INTEGER,
+     io_limit_mbps REAL,
+     UNIQUE (project, name)
+   ) STRICT;
+   INSERT INTO copied_workspaces SELECT id, 'default', name, source_snapshot_tag, state_tag, state_id, sandbox_id, created_at,
+     last_active, warnings, memory_limit_mib, cpu_limit, cpu_weight, pids_limit, io_limit_mbps FROM workspaces;
+   DROP TABLE workspaces;
+   ALTER TABLE copied_workspaces RENAME TO workspaces;
+
+   CREATE TABLE copied_idempotency (
+     project TEXT NOT NULL,
+     principal TEXT NOT NULL,
+     key TEXT NOT NULL,
+     request_hash BLOB NOT NULL,
+     status INTEGER,
+     body TEXT,
+     created_at INTEGER NOT NULL,
+     PRIMARY KEY (project, principal, key)
+   ) STRICT;
+   INSERT INTO copied_idempotency SELECT 'default', principal, key, request_hash, status, body, created_at FROM idempotency;
+   DROP TABLE idempotency;
+   ALTER TABLE copied_idempotency RENAME TO idempotency;`,
 ];
 
 export function migrate(db: Db): void {

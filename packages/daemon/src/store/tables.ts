@@ -12,8 +12,10 @@ type LimitColumns = Pick<SandboxInfo, "memory_limit_mib" | "cpu_limit" | "cpu_we
 
 export type SandboxRow = LimitColumns & {
   id: string;
+  project: string;
   name: string | null;
   snapshot_id: string;
+  /** as it is stored, with its project */
   snapshot_tag: string;
   state: SandboxState;
   reason: string | null;
@@ -39,6 +41,8 @@ export type SandboxRow = LimitColumns & {
   /** lifetime as last set; it starts anew on resume */
   ttl_secs: number | null;
   idle_timeout_secs: number | null;
+  /** how long it may stay suspended before it is removed */
+  suspended_ttl_secs: number | null;
   on_timeout: SandboxInfo["on_timeout"];
   /** 1: resume on use */
   auto_resume: number;
@@ -55,7 +59,14 @@ export type SandboxRow = LimitColumns & {
 
 export type SnapshotRow = {
   id: string;
+  project: string;
+  /** as it is stored, with its project */
   tag: string;
+  visibility: "private" | "public";
+  /** when it is removed, unless something needs it; null: never */
+  expires_at: number | null;
+  /** its own disk space, known when it is ready; null in rows of earlier versions until it is measured */
+  bytes: number | null;
   status: SnapshotStatus;
   error: string | null;
   /** 1: collected when nothing needs it */
@@ -82,7 +93,9 @@ export type SnapshotRow = {
 
 export type WorkspaceRow = LimitColumns & {
   id: string;
+  project: string;
   name: string;
+  /** tags as they are stored, with their projects */
   source_snapshot_tag: string;
   state_tag: string | null;
   /** snapshot id of the saved state */

@@ -6,6 +6,7 @@ import { ForkdError, messageOf } from "@forkd/runtime/errors";
 import type { Scope } from "../api/common.ts";
 import type { CreateToken, NewToken, TokenInfo } from "../api/daemon.ts";
 import type { Db, Row } from "./db.ts";
+import { DEFAULT_PROJECT, EVERY_PROJECT, isOf, shownName, storedName } from "./project-names.ts";
 import { notFound } from "@forkd/runtime/util/not-found";
 
 const PREFIX = "fkd_";
@@ -23,17 +24,32 @@ export const TOKEN_FILE = "token-file";
 export type Via = "preview" | "envd" | "signature" | "traffic" | "public" | "upload" | "ui";
 
 /**
- * `via`: `name` is the token that issued the link or access token, and its rights apply; `opens`: the sandbox;
+ * `name`: the principal, which is the token's name as it is stored, with its project. `project`: the one that the request
+ * acts in; an operator may choose another than its own. `via`: `name` is the token that issued the link or access token, and its rights apply; `opens`: the sandbox;
  * `session`: that of the dashboard
  */
-export type Identity = { name: string; scope: Scope; maxSandboxes: number | null; via?: Via; opens?: string; session?: string };
+export type Identity = {
+  name: string;
+  project: string;
+  scope: Scope;
+  maxSandboxes: number | null;
+  via?: Via;
+  opens?: string;
+  session?: string;
+};
 
+/** `name`: as it is stored, with its project */
 type Known = TokenInfo & { hash: Buffer };
+/** What a new token is asked for; its project is decided */
+type NewTokenRequest = Pick<CreateToken, "name" | "scope" | "max_sandboxes"> & {
+  project?: string | undefined;
+  expires_in_secs?: number | null;
+};
 
 export class Tokens {
   readonly #db: Db;
   readonly #now: () => number;
-  /** all tokens by name, in memory: every request compares with each */
+  /** all tokens by principal, in memory: every request compares with each */
   readonly #stored = new Map<string, Known>();
   #fromFile: Known | null = null;
 
@@ -47,50 +63,66 @@ export class Tokens {
     }
   }
 
-  create(request: CreateToken): NewToken {
+  create(request: NewTokenRequest): NewToken {
     if (request.name === LOCAL || request.name === TOKEN_FILE)
       throw new ForkdError("BAD_NAME", `Cannot make token ${request.name}: the name is taken by the daemon itself.`);
-    if (this.#stored.has(request.name)) throw new ForkdError("EXISTS", `Cannot make token ${request.name}: there is one already.`);
+    const { project = DEFAULT_PROJECT, expires_in_secs: secs = null } = request;
+    const name = storedName(request.name, project);
+    if (this.#stored.has(name)) throw new ForkdError("EXISTS", `Cannot make token ${request.name}: there is one already.`);
     const token = newSecret();
     const known: Known = {
-      name: request.name,
+      name,
+      project,
       scope: request.scope,
       max_sandboxes: request.max_sandboxes,
       created_at_unix: this.#now(),
       last_used_unix: null,
+      expires_at_unix: secs === null ? null : this.#now() + secs,
       source: "created",
       hash: hashOf(token),
     };
     this.#write(
-      "INSERT INTO tokens (name, scope, hash, max_sandboxes, created_at) VALUES (?, ?, ?, ?, ?)",
+      "INSERT INTO tokens (name, project, scope, hash, max_sandboxes, created_at, expires_at) VALUES (?, ?, ?, ?, ?, ?, ?)",
       known.name,
+      known.project,
       known.scope,
       known.hash,
       known.max_sandboxes,
       known.created_at_unix,
+      known.expires_at_unix,
     );
     this.#stored.set(known.name, known);
     return { ...info(known), token };
   }
 
   /** The old value becomes invalid immediately */
-  rotate(name: string): NewToken {
-    const known = this.#get(name);
+  rotate(name: string, project: string = DEFAULT_PROJECT): NewToken & { principal: string } {
+    const known = this.#get(name, project);
     const token = newSecret();
     const hash = hashOf(token);
-    this.#write("UPDATE tokens SET hash = ? WHERE name = ?", hash, name);
+    this.#write("UPDATE tokens SET hash = ? WHERE name = ?", hash, known.name);
     known.hash = hash;
-    return { ...info(known), token };
+    return { ...info(known), token, principal: known.name };
   }
 
-  revoke(name: string): void {
-    this.#get(name);
-    this.#write("DELETE FROM tokens WHERE name = ?", name);
-    this.#stored.delete(name);
+  /** Returns the principal that it was */
+  revoke(name: string, project: string = DEFAULT_PROJECT): string {
+    const known = this.#get(name, project);
+    this.#forget(known);
+    return known.name;
   }
 
-  list(): TokenInfo[] {
+  /** Removes tokens that have expired; returns their principals */
+  prune(): string[] {
+    const late = [...this.#stored.values()].filter((known) => this.#isExpired(known));
+    for (const known of late) this.#forget(known);
+    return late.map(({ name }) => name);
+  }
+
+  /** Tokens of a project, or of every one */
+  list(project: string = EVERY_PROJECT): TokenInfo[] {
     return this.#all()
+      .filter((known) => isOf(known.project, project))
       .map(info)
       .sort((a, b) => (a.name < b.name ? -1 : 1));
   }
@@ -100,9 +132,9 @@ export class Tokens {
     const hash = hashOf(presented);
     let found: Known | null = null;
     for (const known of this.#all()) if (timingSafeEqual(known.hash, hash)) found = known;
-    if (!found) return null;
+    if (!found || this.#isExpired(found)) return null;
     this.#touch(found);
-    return { name: found.name, scope: found.scope, maxSandboxes: found.max_sandboxes };
+    return { name: found.name, project: found.project, scope: found.scope, maxSandboxes: found.max_sandboxes };
   }
 
   /** Whether the text is a token; unlike find(), does not update its last use */
@@ -111,14 +143,15 @@ export class Tokens {
     return this.#all().reduce((known, { hash: other }) => timingSafeEqual(other, hash) || known, false);
   }
 
-  /** Hash of the token with this name; null: no such token */
-  hashOf(name: string): Buffer | null {
-    return (name === TOKEN_FILE ? this.#fromFile : this.#stored.get(name))?.hash ?? null;
+  /** Hash of the principal's token; null: it has none, or one that has expired */
+  hashOf(principal: string): Buffer | null {
+    const known = principal === TOKEN_FILE ? this.#fromFile : this.#stored.get(principal);
+    return known && !this.#isExpired(known) ? known.hash : null;
   }
 
-  /** Limit of live sandboxes of the token with this name; null: no limit, or no such token */
-  maxSandboxesOf(name: string): number | null {
-    return this.#stored.get(name)?.max_sandboxes ?? null;
+  /** Limit of live sandboxes of the principal's token; null: no limit, or no such token */
+  maxSandboxesOf(principal: string): number | null {
+    return this.#stored.get(principal)?.max_sandboxes ?? null;
   }
 
   /** Loads the token of the file; returns whether it changed. If the file is invalid, throws and keeps the old token */
@@ -127,10 +160,12 @@ export class Tokens {
     if (this.#fromFile && timingSafeEqual(this.#fromFile.hash, hash)) return false;
     this.#fromFile = {
       name: TOKEN_FILE,
-      scope: "admin",
+      project: DEFAULT_PROJECT,
+      scope: "operator",
       max_sandboxes: null,
       created_at_unix: this.#now(),
       last_used_unix: null,
+      expires_at_unix: null,
       source: "file",
       hash,
     };
@@ -141,14 +176,27 @@ export class Tokens {
     return [...this.#stored.values(), ...(this.#fromFile ? [this.#fromFile] : [])];
   }
 
-  #get(name: string): Known {
-    const known = this.#stored.get(name);
-    if (known) return known;
-    if (name === TOKEN_FILE && this.#fromFile)
+  #isExpired({ expires_at_unix: ends }: Known): boolean {
+    return ends !== null && ends <= this.#now();
+  }
+
+  #forget({ name }: Known): void {
+    this.#write("DELETE FROM tokens WHERE name = ?", name);
+    this.#stored.delete(name);
+  }
+
+  #get(name: string, project: string): Known {
+    const known = this.#stored.get(storedName(name, project));
+    if (known?.project === project) return known;
+    if (name === TOKEN_FILE && project === DEFAULT_PROJECT && this.#fromFile)
       throw new ForkdError("BAD_REQUEST", "Cannot change the token of the token file: the file is its only source.", {
         hint: "Write another token into the file and send the daemon SIGHUP.",
       });
-    throw notFound("token", name, this.#stored.keys());
+    throw notFound(
+      "token",
+      name,
+      this.list(project).map((other) => other.name),
+    );
   }
 
   /** Durable: a power failure must not restore a revoked token */
@@ -207,16 +255,19 @@ function hashOf(token: string): Buffer {
 function fromRow(row: Row): Known {
   return {
     name: row["name"] as string,
+    project: row["project"] as string,
     scope: row["scope"] as Scope,
     max_sandboxes: row["max_sandboxes"] as number | null,
     created_at_unix: row["created_at"] as number,
     last_used_unix: row["last_used"] as number | null,
+    expires_at_unix: row["expires_at"] as number | null,
     source: "created",
     hash: Buffer.from(row["hash"] as Uint8Array),
   };
 }
 
 function info(known: Known): TokenInfo {
-  const { name, scope, max_sandboxes, created_at_unix, last_used_unix, source } = known;
-  return { name, scope, max_sandboxes, created_at_unix, last_used_unix, source };
+  const { project, scope, max_sandboxes, created_at_unix, last_used_unix, expires_at_unix, source } = known;
+  const name = shownName(known.name, project);
+  return { name, project, scope, max_sandboxes, created_at_unix, last_used_unix, expires_at_unix, source };
 }

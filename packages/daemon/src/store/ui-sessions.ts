@@ -18,7 +18,7 @@ const KEY_CHARACTERS = 40;
 type Kind = "link" | "session";
 
 /** Who logs in: a token by its name, or the user of the Unix socket, who has none */
-export type Login = { principal: string; scope: Scope };
+export type Login = { principal: string; project: string; scope: Scope };
 
 export type UiSession = Login & {
   /** names the session in the daemon; no secret */
@@ -78,11 +78,12 @@ export class UiSessions {
     if (known) this.#db.durably(() => this.#remove(known));
   }
 
-  /** Ends all sessions and links; returns the sessions */
-  endAll(): UiSession[] {
-    const all = [...this.#known.values()];
-    this.#db.durably(() => this.#db.run("DELETE FROM ui_sessions"));
-    this.#known.clear();
+  /** Ends all sessions and links of a project; returns the sessions */
+  endAll(project: string): UiSession[] {
+    const all = [...this.#known.values()].filter((known) => known.project === project);
+    this.#db.durably(() => {
+      for (const known of all) this.#remove(known);
+    });
     return all.filter(({ kind }) => kind === "session");
   }
 
@@ -95,17 +96,18 @@ export class UiSessions {
   }
 
   #add(known: Known): void {
-    const { id, kind, principal, maker, scope, expiresAtUnix, sessionSecs } = known;
+    const { id, kind, principal, project, maker, scope, expiresAtUnix, sessionSecs } = known;
     const max = kind === "link" ? MAX_LINKS : MAX_SESSIONS;
     const alike = [...this.#known.values()].filter((other) => other.kind === kind && other.principal === principal);
     const over = alike.slice(0, Math.max(0, alike.length + 1 - max));
     const late = [...this.#known.values()].filter((other) => other.expiresAtUnix <= this.#now());
     for (const each of [...over, ...late]) this.#remove(each);
     this.#db.run(
-      "INSERT INTO ui_sessions (hash, kind, principal, maker, scope, expires_at, session_secs) VALUES (?, ?, ?, ?, ?, ?, ?)",
+      "INSERT INTO ui_sessions (hash, kind, principal, project, maker, scope, expires_at, session_secs) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
       id,
       kind,
       principal,
+      project,
       maker,
       scope,
       expiresAtUnix,
@@ -141,6 +143,7 @@ function fromRow(row: Row): Known {
     id: row["hash"] as string,
     kind: row["kind"] as Kind,
     principal: row["principal"] as string,
+    project: row["project"] as string,
     maker: Buffer.from(row["maker"] as Uint8Array),
     scope: row["scope"] as Scope,
     expiresAtUnix: row["expires_at"] as number,

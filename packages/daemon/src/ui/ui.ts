@@ -132,8 +132,8 @@ export class Ui implements FrontEnd<"ui"> {
     return { status: 204, headers: { ...SECRET_HEADERS, "set-cookie": cookie } };
   }
 
-  #infoOf({ principal, scope, expiresAtUnix }: UiSession): UiSessionInfo {
-    return { principal, scope, expires_at_unix: expiresAtUnix, version: this.#services.daemon.version };
+  #infoOf({ principal, project, scope, expiresAtUnix }: UiSession): UiSessionInfo {
+    return { principal, project, scope, expires_at_unix: expiresAtUnix, version: this.#services.daemon.version };
   }
 }
 

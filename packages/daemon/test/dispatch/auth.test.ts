@@ -62,15 +62,21 @@ test("the scheme is case-insensitive", async (t) => {
   }
 });
 
-test("scopes grow from read over exec to admin", async (t) => {
+test("scopes grow from read over exec and admin to operator", async (t) => {
   const fixture = await serve(t, { manager: fakeManager({ sandboxes: { list: () => ({ items: [], nextCursor: null }) } }) });
-  const secrets = { read: token(fixture, "read"), exec: token(fixture, "exec"), admin: token(fixture, "admin") };
+  const secrets = {
+    read: token(fixture, "read"),
+    exec: token(fixture, "exec"),
+    admin: token(fixture, "admin"),
+    operator: token(fixture, "operator"),
+  };
   const asked = {
     read: () => ({ path: "/v1/sandboxes", method: "GET" }),
     exec: () => ({ path: "/v1/sandboxes/x/ping", method: "POST" }),
     admin: () => ({ path: "/v1/tokens", method: "GET" }),
+    operator: () => ({ path: "/v1/projects", method: "GET" }),
   };
-  const order: Scope[] = ["read", "exec", "admin"];
+  const order: Scope[] = ["read", "exec", "admin", "operator"];
   for (const has of order) {
     for (const needs of order) {
       const { path, method } = asked[needs]();
@@ -120,7 +126,7 @@ test("revoking a token ends its running requests, streams included, and no other
     events,
     sandboxes: { get: sandboxInfo },
     execution: {
-      async *logs(_id, _query, signal) {
+      async *logs(_id, _query, { signal }) {
         yield "line\n";
         await once(signal, "abort");
       },

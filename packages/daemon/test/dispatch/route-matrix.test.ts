@@ -16,7 +16,7 @@ import { ForkdError } from "@forkd/runtime/errors";
 import { pageKeyOf } from "../../src/store/ui-sessions.ts";
 import { AuthFailures } from "../../src/dispatch/auth-failures.ts";
 import { FakeEvents, sandboxInfo } from "../helpers/fake-manager.ts";
-import { CONTROL, ENVD, INTERPRETER, NATIVE } from "../helpers/route-table.ts";
+import { ANY_PROJECT, CONTROL, ENVD, INTERPRETER, NATIVE } from "../helpers/route-table.ts";
 import { open, readAll, serve, STORE_ID, type Fixture } from "../helpers/serve.ts";
 import { httpServer } from "../proxy/guest.ts";
 import type { IncomingHttpHeaders } from "node:http";
@@ -29,6 +29,8 @@ const ID = "sb-abcdefgh234567xy";
 const THEIRS = ID.replace("-", "");
 const SANDBOX = {
   ...sandboxInfo(ID),
+  name: "canary-name",
+  snapshot_tag: "canary-tag",
   created_by: "maker",
   created_at_unix: 1,
   created_at_unix_ms: 1,
@@ -36,15 +38,27 @@ const SANDBOX = {
   expires_at_unix: null,
   network: { mode: "none", allow: [], egress_limit_bytes: null },
 } as SandboxInfo;
-const SNAPSHOT = { id: "sn-1", tag: "x", status: "ready", metadata: {}, created_at_unix: 1, branched_from: null, ephemeral: false };
+const SNAPSHOT = {
+  id: "canary-id",
+  tag: "x",
+  description: "canary-text",
+  status: "ready",
+  metadata: {},
+  created_at_unix: 1,
+  branched_from: null,
+  ephemeral: false,
+};
+/** No answer to another project may contain one of these */
+const CANARIES = ["canary", "maker", "im-1"];
 const DOMAIN = "preview.test";
 const FILE_TOKEN = "a+token/of-the.file";
 
-const SCOPES = ["read", "exec", "admin"] as const;
+const SCOPES = ["read", "exec", "admin", "operator"] as const;
 type Scope = (typeof SCOPES)[number];
 /** `ui`: a dashboard with scope exec; `cookie`: its cookie without the header that only its page has */
-type Who = "nobody" | Scope | "revoked" | "preview" | "access" | "traffic" | "ui" | "cookie";
-const EVERYBODY: Who[] = ["ui", "cookie", "nobody", ...SCOPES, "revoked", "preview", "access", "traffic"];
+/** `foreign`: an admin of another project, for which nothing of this one exists */
+type Who = "nobody" | Scope | "foreign" | "revoked" | "preview" | "access" | "traffic" | "ui" | "cookie";
+const EVERYBODY: Who[] = ["ui", "cookie", "nobody", ...SCOPES, "foreign", "revoked", "preview", "access", "traffic"];
 
 type Asked = { method: string; path: string; headers: Record<string, string>; body: string | undefined };
 
@@ -73,6 +87,7 @@ test("forkd's own routes: by scope, and never with a link or an access token", a
       if (who === "ui" && name === "createUiLink") return 403; // a session does not extend itself
       if (who === "cookie") return 403;
       if (who === "ui") return byScope("exec", scope as Scope, status);
+      if (who === "foreign") return foreignStatus(name, scope as Scope, status);
       return byScope(who, scope as Scope, status);
     };
     await matrix.ask({ route: name, method, path, hasBody: route.body !== undefined }, expected, (who) => matrix.nativeHeaders(who));
@@ -85,7 +100,10 @@ test("E2B's API: by scope, and never with a link or an access token", async (t) 
   for (const { method, path } of controlRoutes) {
     const route = `${method} ${path}`;
     const [scope, status] = declaredOf(CONTROL, route);
-    const expected = (who: Who): number => (scope === "address" ? status : byScope(who, scope as Scope, status));
+    const expected = (who: Who): number => {
+      if (scope === "address") return status;
+      return who === "foreign" ? foreignStatus(route, scope as Scope, status) : byScope(who, scope as Scope, status);
+    };
     await matrix.ask({ route, method, path: matrix.filled(path), hasBody: method !== "GET" }, expected, (who) => matrix.keyHeaders(who));
   }
   await matrix.check();
@@ -242,7 +260,8 @@ class Matrix {
       const { status, shown } = await this.#send({ method, path, headers, body });
       this.#callers.set(id, { who, status, route });
       if (status !== expected(who)) this.#wrong.push(`${route}: ${who} got ${status} instead of ${expected(who)}: ${shown.slice(-200)}`);
-      const mayHave = who === "exec" || who === "admin" || who === "ui";
+      const mayHave = who === "exec" || who === "admin" || who === "operator" || who === "ui";
+      if (who === "foreign") for (const canary of CANARIES) assert.ok(!shown.includes(canary), `${route} shows ${who} ${canary}`);
       if (!mayHave) this.refuseSecrets(shown, `${route} shows ${who}`);
       refuse(this.hidden, shown, `${route} shows ${who}`);
     };
@@ -317,6 +336,12 @@ function declaredOf(table: Record<string, string>, route: string): [who: string,
   return [who, Number(status)];
 }
 
+/** Bad requests and missing scopes are found first; then the thing does not exist */
+function foreignStatus(route: string, needed: Scope, status: number): number {
+  const own = byScope("admin", needed, status);
+  return own === 403 || own === 400 || own === 501 || ANY_PROJECT.has(route) ? own : 404;
+}
+
 function byScope(who: Who, needed: Scope, status: number): number {
   const rank = SCOPES.indexOf(who as Scope);
   if (rank < 0) return 401;
@@ -326,22 +351,30 @@ function byScope(who: Who, needed: Scope, status: number): number {
 /** Principal of an authenticated caller in the audit log */
 function principalOf({ who, status, route }: { who: Who; status: number; route: string }): string | null {
   if (status === 401 || route.endsWith(" /health") || route === "getHealth" || route === "getReadiness") return null;
-  const others: Partial<Record<Who, string | null>> = { access: "access:envd", traffic: "access:traffic", ui: "ui:exec", cookie: null };
+  const others: Partial<Record<Who, string | null>> = {
+    foreign: "other/foreign",
+    access: "access:envd",
+    traffic: "access:traffic",
+    ui: "ui:exec",
+    cookie: null,
+  };
   return who in others ? (others[who] ?? null) : who;
 }
 
 function uiSessionOf({ services }: Pick<Fixture, "services">): string {
-  const { code } = services.uiSessions.createLink({ principal: "exec", scope: "exec" }, 3600);
+  const { code } = services.uiSessions.createLink({ principal: "exec", project: "default", scope: "exec" }, 3600);
   const opened = services.uiSessions.open(code);
   assert.ok(opened);
   return opened.token;
 }
 
 async function secretsOf({ services, dir }: Fixture, port: number): Promise<Secrets> {
-  const { tokens, accessTokens, previews } = services;
-  const created = [...SCOPES, "revoked", "maker"].map((name) => {
+  const { tokens, accessTokens, previews, projects } = services;
+  projects.create({ name: "other" });
+  const created = [...SCOPES, "foreign", "revoked", "maker"].map((name) => {
     const scope = SCOPES.find((known) => known === name) ?? "admin";
-    return [`${name} token`, tokens.create({ name, scope, max_sandboxes: null }).token] as const;
+    const project = name === "foreign" ? "other" : "default";
+    return [`${name} token`, tokens.create({ name, project, scope, max_sandboxes: null }).token] as const;
   });
   tokens.revoke("revoked");
   const file = join(dir, "token");
@@ -352,7 +385,7 @@ async function secretsOf({ services, dir }: Fixture, port: number): Promise<Secr
     "token file's token": FILE_TOKEN,
     "preview link": previews.create({ sandbox: ID, port, expiresInSecs: 3600, principal: "maker" }).token,
     "dashboard's session": uiSessionOf({ services }),
-    "dashboard's link": services.uiSessions.createLink({ principal: "exec", scope: "exec" }, 3600).code,
+    "dashboard's link": services.uiSessions.createLink({ principal: "exec", project: "default", scope: "exec" }, 3600).code,
     "access token": accessTokens.of(SANDBOX, "envd"),
     "traffic token": accessTokens.of(SANDBOX, "traffic"),
   };
@@ -371,11 +404,44 @@ function hiddenOf({ db }: Fixture, secrets: Secrets): Secrets {
   return Object.fromEntries([...keys, ...hashes]) as Secrets;
 }
 
+type Method = (...given: unknown[]) => unknown;
+
+/** Methods that concern no project, or say in their answer which one it is */
+const WITHOUT_PROJECT = new Set([
+  "sandboxes.makers",
+  "ports.find",
+  "quotas.request",
+  "quotas.use",
+  "packs.keys",
+  "packs.key",
+  "packs.createKey",
+  "packs.removeKey",
+]);
+const OF_EVERY_PROJECT = new Set(["packs.unpack", "hub.list"]);
+
+/** Everything is in the project `default`: for others there is nothing. A method that is not told the project fails */
+function inOneProject(name: string, method: Method): Method {
+  if (WITHOUT_PROJECT.has(name)) return method;
+  return (...given) => {
+    const asked = given.find((each): each is { project: string } => typeof each === "object" && each !== null && "project" in each);
+    if (!asked) assert.fail(`${name} was not told the project`);
+    if (asked.project === "default" || OF_EVERY_PROJECT.has(name)) return method(...given);
+    if (name === "snapshots.list" || name === "sandboxes.list") return page([]);
+    if (name === "images.list" || name === "workspaces.list") return [];
+    if (name === "tree") return { roots: [] };
+    if (name === "stats") return [];
+    throw new ForkdError("NOT_FOUND", "There is no such thing.");
+  };
+}
+
+function page<T>(items: T[]): { items: T[]; nextCursor: null } {
+  return { items, nextCursor: null };
+}
+
 /** Implements only read operations; all others are refused with 413 */
 function manager(): ManagerApi {
   const events = new FakeEvents();
-  events.add({ type: "sandbox.created", sandbox: ID });
-  const page = <T>(items: T[]): { items: T[]; nextCursor: null } => ({ items, nextCursor: null });
+  events.add({ type: "sandbox.created", sandbox: ID, reason: "canary" });
   const parts: Record<string, Record<string, unknown>> = {
     sandboxes: {
       list: () => page([SANDBOX]),
@@ -389,8 +455,9 @@ function manager(): ManagerApi {
     },
     networks: { get: () => ({ mode: "none" }) },
     execution: { logs: () => [`a line\n`] },
+    quotas: { request: () => undefined, use: (project: string) => ({ project }) },
     ports: {
-      idOf: (id: string) => (id === ID ? ID : undefined),
+      find: (id: string) => (id === ID ? SANDBOX : undefined),
       open: async () => ({
         id: ID,
         close: () => undefined,
@@ -407,13 +474,16 @@ function manager(): ManagerApi {
     throw new ForkdError("IMAGE_TOO_LARGE", "The fake has nothing to do it with.");
   };
   const partOf = (name: string): object =>
-    new Proxy(parts[name] ?? {}, { get: (part, method: string) => part[method as never] ?? nothing });
+    new Proxy(parts[name] ?? {}, {
+      get: (part, method: string) => inOneProject(`${name}.${method}`, (part[method as never] ?? nothing) as Method),
+    });
   const whole: Record<string, unknown> = {
     events,
     status: async () => ({}),
-    tree: async () => ({}),
-    stats: async () => [],
+    tree: inOneProject("tree", async () => ({ roots: ["canary"] })),
+    stats: inOneProject("stats", async () => ["canary"]),
     gc: nothing,
+    refuseOwner: async () => undefined,
   };
   return new Proxy(whole, { get: (known, name: string) => (name in known ? known[name] : partOf(name)) }) as unknown as ManagerApi;
 }

@@ -11,7 +11,7 @@ import type { ManagerApi } from "../../src/service/manager.ts";
 const ID = "sb-abcdefgh234567xy";
 const HEADERS = { "e2b-sandbox-id": "sbabcdefgh234567xy", "e2b-sandbox-port": "49983" };
 const FILE = { kind: "file", size: 3, mode: "644", uid: 0, gid: 0, owner: "root", group: "root", mtime_ms: 0 } as FileInfo;
-const CALLER = { principal: "ci", maxSandboxes: null, requestId: "r", signal: new AbortController().signal };
+const CALLER = { principal: "ci", project: "default", maxSandboxes: null, requestId: "r", signal: new AbortController().signal };
 const PASSWD = "root:x:0:0::/root:/bin/sh\nuser:x:1000:1000::/home/user:/bin/bash\n";
 
 test("an endless file of users is not read", async () => {

@@ -52,7 +52,7 @@ class FakeGuest {
 
 async function watched(guest: FakeGuest): Promise<{ take: () => Promise<string[]> }> {
   const watchers = guest.watchers();
-  const id = await watchers.create("sb", QUERY, (events) => changesOf(events, "/w"));
+  const id = await watchers.create({ id: "sb", project: "default" }, QUERY, (events) => changesOf(events, "/w"));
   return { take: async () => (await watchers.take("sb", id)).map(({ type, name }) => `${type.replace("EVENT_TYPE_", "")} ${name}`) };
 }
 
@@ -101,7 +101,7 @@ test("one sandbox cannot use all watchers", async () => {
   const watchers = guest.watchers();
   const ids: string[] = [];
   const create = async (sandbox: string): Promise<void> =>
-    void ids.push(await watchers.create(sandbox, QUERY, (events) => changesOf(events, "/w")));
+    void ids.push(await watchers.create({ id: sandbox, project: "default" }, QUERY, (events) => changesOf(events, "/w")));
   for (let at = 0; at < 32; at++) await create("sb");
   assert.match((await rejection(create("sb"), "BUSY")).message, /32 watchers already/);
   await create("sb-other");

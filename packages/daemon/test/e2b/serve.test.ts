@@ -32,7 +32,7 @@ function manager(parts: Partial<ManagerApi["sandboxes"]> = {}): ManagerApi {
   return fakeManager({
     sandboxes: { get, list: () => ({ items: [SANDBOX], nextCursor: null }), makers: () => [SANDBOX], ...parts },
     snapshots: { get: async () => ({ metadata: {}, status: "ready" }) as SnapshotInfo },
-    ports: { idOf: (id: string) => (id === ID ? ID : undefined) },
+    ports: { find: (id: string) => (id === ID ? SANDBOX : undefined) },
   });
 }
 

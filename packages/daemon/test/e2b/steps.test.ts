@@ -37,7 +37,7 @@ function guest(exit: ProcessExit = DONE): { started: StartProcess[]; logged: str
     services: { manager },
     accounts: new Accounts({ manager }),
     uploads: undefined as never,
-    caller: { principal: "ci", maxSandboxes: null, requestId: "r", signal: new AbortController().signal },
+    caller: { principal: "ci", project: "default", maxSandboxes: null, requestId: "r", signal: new AbortController().signal },
     log: (message: string) => void logged.push(message),
   };
   return { started, logged, run: async (step) => doStep(step, PLACE, work) };

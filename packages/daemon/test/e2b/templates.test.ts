@@ -11,7 +11,7 @@ import type { BuiltRecipe } from "../../src/api/recipes.ts";
 import type { SnapshotInfo } from "../../src/api/snapshot.ts";
 import type { Services } from "../../src/dispatch/services.ts";
 
-const CALLER = { requestId: "r" };
+const CALLER = { requestId: "r", project: "default" };
 
 function fixture(): { templates: Templates; made: string[]; fail: { next: Error | null } } {
   const made: string[] = [];

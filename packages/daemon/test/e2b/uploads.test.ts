@@ -18,13 +18,13 @@ async function text(content: AsyncIterable<Uint8Array>): Promise<string> {
 
 test("an upload is read again, decompressed", async (t) => {
   const uploads = new Uploads(join(await tempDir(t), "files"));
-  assert.equal(await uploads.has("a", "1"), false);
-  await uploads.write("a", "1", pieces(Buffer.from("as "), Buffer.from("it is")));
-  await uploads.write("a", "../2", pieces(gzipSync("packed")));
-  assert.equal(await text(await uploads.read("a", "1")), "as it is");
-  assert.equal(await text(await uploads.read("a", "../2")), "packed");
-  assert.equal(await uploads.has("b", "1"), false, "another template has its own");
-  await assert.rejects(uploads.read("b", "1"), /were not sent/);
+  assert.equal(await uploads.has("default", "a", "1"), false);
+  await uploads.write("default", "a", "1", pieces(Buffer.from("as "), Buffer.from("it is")));
+  await uploads.write("default", "a", "../2", pieces(gzipSync("packed")));
+  assert.equal(await text(await uploads.read("default", "a", "1")), "as it is");
+  assert.equal(await text(await uploads.read("default", "a", "../2")), "packed");
+  assert.equal(await uploads.has("default", "b", "1"), false, "another template has its own");
+  await assert.rejects(uploads.read("default", "b", "1"), /were not sent/);
 });
 
 test("an interrupted upload leaves nothing, and an unused one is removed", async (t) => {
@@ -34,25 +34,28 @@ test("an interrupted upload leaves nothing, and an unused one is removed", async
     yield Buffer.from("half");
     throw new Error("gone away");
   };
-  await assert.rejects(uploads.write("a", "1", broken()), /gone away/);
+  await assert.rejects(uploads.write("default", "a", "1", broken()), /gone away/);
   assert.deepEqual(await readdir(folder), []);
-  await uploads.write("a", "1", pieces(Buffer.from("old")));
+  await uploads.write("default", "a", "1", pieces(Buffer.from("old")));
   const [name = ""] = await readdir(folder);
   await utimes(join(folder, name), new Date(0), new Date(0));
-  await uploads.write("a", "2", pieces(Buffer.from("new")));
-  assert.deepEqual([await uploads.has("a", "1"), await uploads.has("a", "2")], [false, true]);
+  await uploads.write("default", "a", "2", pieces(Buffer.from("new")));
+  assert.deepEqual([await uploads.has("default", "a", "1"), await uploads.has("default", "a", "2")], [false, true]);
 });
 
 test("of many files the least recently used are removed", async (t) => {
   const folder = join(await tempDir(t), "files");
   const uploads = new Uploads(folder);
   for (let at = 0; at < 257; at++) {
-    await uploads.write("a", String(at), pieces(Buffer.from("x")));
+    await uploads.write("default", "a", String(at), pieces(Buffer.from("x")));
     // reading a file keeps it from eviction
-    if (at > 0) await uploads.read("a", "0").then(async (content) => text(content));
+    if (at > 0) await uploads.read("default", "a", "0").then(async (content) => text(content));
   }
   assert.equal((await readdir(folder)).length, 256);
-  assert.deepEqual([await uploads.has("a", "0"), await uploads.has("a", "1"), await uploads.has("a", "256")], [true, false, true]);
+  assert.deepEqual(
+    [await uploads.has("default", "a", "0"), await uploads.has("default", "a", "1"), await uploads.has("default", "a", "256")],
+    [true, false, true],
+  );
 });
 
 test("uploads are received a few at a time", async (t) => {
@@ -62,11 +65,11 @@ test("uploads are received a few at a time", async (t) => {
     yield Buffer.from("half");
     await open.promise;
   };
-  const under = Array.from({ length: 4 }, async (_, at) => uploads.write("a", String(at), slow()));
-  await assert.rejects(uploads.write("a", "5", pieces(Buffer.from("x"))), { code: "BUSY" });
+  const under = Array.from({ length: 4 }, async (_, at) => uploads.write("default", "a", String(at), slow()));
+  await assert.rejects(uploads.write("default", "a", "5", pieces(Buffer.from("x"))), { code: "BUSY" });
   open.resolve();
   await Promise.all(under);
-  await uploads.write("a", "5", pieces(Buffer.from("x")));
+  await uploads.write("default", "a", "5", pieces(Buffer.from("x")));
 });
 
 test("an upload address is valid for an hour, and for nothing else", async (t) => {

@@ -18,19 +18,18 @@ export class FakeEvents {
   }
 
   add(facts: Partial<Event> & Pick<Event, "type">): void {
-    const nothing = { sandbox: null, snapshot: null, principal: null, reason: null, metadata: null };
+    const nothing = { project: "default", sandbox: null, snapshot: null, principal: null, reason: null, metadata: null };
     this.journal.push({ ...nothing, ...facts, id: this.journal.length + 1, time: new Date().toISOString() });
     for (const listener of this.#listeners) listener();
   }
 
-  list({ since = 0, limit = Infinity }: { since?: number | undefined; limit?: number | undefined }): Event[] {
-    return this.journal.slice(since, since + limit);
+  list(project: string, { since = 0, limit = Infinity }: { since?: number | undefined; limit?: number | undefined }): Event[] {
+    return this.journal.slice(since, since + limit).filter((event) => event.project === project);
   }
 
-  subscribe(listener: (event: Event) => void): () => void {
-    const wake = (): void => listener(this.journal.at(-1) as Event);
-    this.#listeners.add(wake);
-    return () => void this.#listeners.delete(wake);
+  subscribe(listener: () => void): () => void {
+    this.#listeners.add(listener);
+    return () => void this.#listeners.delete(listener);
   }
 }
 
@@ -39,23 +38,24 @@ type Parts = { [P in keyof ManagerApi]?: ManagerApi[P] extends object ? Partial<
 export function fakeManager(parts: Parts = {}): ManagerApi {
   const missing = { get: (target: object, name: string) => Reflect.get(target, name) ?? refuse(name) };
   // by default, looks up ids with the test's `sandboxes.get`
-  const idOf = (id: string): string | undefined => {
+  const find = (id: string, project = "default"): SandboxInfo | undefined => {
     try {
-      return parts.sandboxes?.get?.(id).id;
+      return parts.sandboxes?.get?.(id, { project });
     } catch (error) {
       if (error instanceof ForkdError && error.code === "NOT_FOUND") return undefined;
       throw error;
     }
   };
-  const ports = { idOf, ...parts.ports };
+  const ports = { find, ...parts.ports };
+  const quotas = { request: () => undefined, ...parts.quotas };
   const nothing = { items: [], nextCursor: null };
-  const lease = async (id: string): Promise<{ release(): void }> => {
-    parts.sandboxes?.get?.(id);
+  const lease = async (id: string, viewer: { project: string }): Promise<{ release(): void }> => {
+    parts.sandboxes?.get?.(id, viewer);
     return { release: () => undefined };
   };
   const sandboxes = { list: () => nothing, lease, ...parts.sandboxes };
   const snapshots = { list: async () => nothing, ...parts.snapshots };
-  const all: Record<string, unknown> = { events: new FakeEvents(), ...parts, ports, sandboxes, snapshots };
+  const all: Record<string, unknown> = { events: new FakeEvents(), ...parts, ports, quotas, sandboxes, snapshots };
   for (const name of [
     "sandboxes",
     "networks",
@@ -68,6 +68,7 @@ export function fakeManager(parts: Parts = {}): ManagerApi {
     "snapshots",
     "images",
     "workspaces",
+    "quotas",
   ]) {
     all[name] = new Proxy(all[name] ?? {}, missing);
   }
@@ -81,5 +82,5 @@ function refuse(name: string): () => never {
 }
 
 export function sandboxInfo(id: string): SandboxInfo {
-  return { id, snapshot_tag: "base", state: "running", metadata: {}, created_by: "local" } as unknown as SandboxInfo;
+  return { id, project: "default", snapshot_tag: "base", state: "running", metadata: {}, created_by: "local" } as unknown as SandboxInfo;
 }

@@ -10,9 +10,9 @@ type Declared = Record<string, string>;
  */
 export const NATIVE: Declared = {
   ...all("none 200", "getHealth getReadiness"),
-  ...all("read 200", "getVersion getMetrics getOpenapi getStatus getEvents getTree getStats getHistory"),
+  ...all("read 200", "getVersion getMetrics getOpenapi getStatus getEvents getTree getStats getHistory getQuota"),
   ...all("read 201", "createUiLink"),
-  ...all("read 200", "listImages getImage listSnapshots getSnapshot getSnapshotDetails listKeys getKey"),
+  ...all("read 200", "listImages getImage listSnapshots getSnapshot getSnapshotDetails"),
   ...all("read 200", "listRecipes"),
   ...all("read 400", "checkRecipe"),
   ...all("read 200", "listSandboxes getSandbox getSandboxStats getNetwork getSandboxLogs listWorkspaces getWorkspace"),
@@ -31,12 +31,17 @@ export const NATIVE: Declared = {
   ...all("exec 201", "createPreview"),
   ...all("exec 200", "proxyRequest"),
 
-  ...all("admin 200", "getConfig listTokens"),
-  ...all("admin 202", "stopDaemon"),
+  ...all("admin 200", "listTokens"),
   ...all("admin 204", "deleteUiSessions"),
   ...all("admin 404", "rotateToken deleteToken"),
-  ...all("admin 400", "createToken createImage createSnapshot compactSnapshot createKey pushSnapshot pullSnapshot buildRecipe"),
-  ...all("admin 413", "collectGarbage deleteImage updateSnapshot deleteSnapshot preparePack readPack unpack deleteKey listHub"),
+  ...all("admin 400", "createToken createImage createSnapshot compactSnapshot pushSnapshot pullSnapshot buildRecipe"),
+  ...all("admin 413", "deleteImage updateSnapshot deleteSnapshot preparePack readPack unpack listHub"),
+
+  ...all("operator 200", "getConfig listKeys getKey listProjects"),
+  ...all("operator 202", "stopDaemon"),
+  ...all("operator 400", "createKey createProject"),
+  ...all("operator 404", "updateProject deleteProject"),
+  ...all("operator 413", "collectGarbage deleteKey"),
 };
 
 /** E2B's API, by method and path; `address`: the URL has a token of its own, and no other is enough */
@@ -117,3 +122,21 @@ function without(...nouns: string[]): Declared {
   const paths = nouns.flatMap((noun) => [`/${noun}`, `/${noun}/:a`, `/${noun}/:a/:b`]);
   return Object.fromEntries(methods.flatMap((method) => paths.map((path) => [`${method} ${path}`, "read 501"])));
 }
+
+/**
+ * Routes on which an admin of another project gets the same status as one of this project: they name nothing of it. All
+ * others are 404 for that admin
+ */
+export const ANY_PROJECT = new Set([
+  ..."getHealth getReadiness getVersion getMetrics getOpenapi getStatus getEvents getTree getStats getHistory getQuota".split(" "),
+  ..."createUiLink listImages listSnapshots listRecipes listSandboxes listWorkspaces listTokens deleteUiSessions".split(" "),
+  ..."unpack listHub streamProcess connectPort".split(" "),
+  "GET /sandboxes",
+  "GET /v2/sandboxes",
+  "GET /sandboxes/metrics",
+  "GET /snapshots",
+  "GET /templates",
+  "GET /v2/templates",
+  "GET /templates/:id/files/:hash",
+  "PUT /templates/:id/files/:hash",
+]);

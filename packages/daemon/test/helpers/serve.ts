@@ -27,6 +27,7 @@ import { AccessTokens } from "../../src/store/access-tokens.ts";
 import { Db } from "../../src/store/db.ts";
 import { IdempotencyStore } from "../../src/store/idempotency.ts";
 import { Previews } from "../../src/store/previews.ts";
+import { Projects } from "../../src/store/projects.ts";
 import { Tokens } from "../../src/store/tokens.ts";
 import { UiSessions } from "../../src/store/ui-sessions.ts";
 import { UiFiles } from "../../src/ui/files.ts";
@@ -99,6 +100,7 @@ export async function serve(
     stopIfIdle: stop,
   };
   const tokens = new Tokens(db);
+  const projects = new Projects(db);
   const manager = opts.manager ?? fakeManager();
   const home = resolveHome({ FORKD_HOME: dir, FORKD_RUN: dir });
   const services: Services = {
@@ -108,6 +110,7 @@ export async function serve(
     config: await resolveConfig({ options: opts.settings ?? {}, env: {}, home }),
     metrics: new Metrics({ version: "1.2.3", branchConcurrency: 4 }),
     tokens,
+    projects,
     previews: new Previews(db, tokens),
     uiSessions: new UiSessions(db, tokens),
     accessTokens: new AccessTokens(db, tokens),

@@ -4,7 +4,16 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Metrics } from "../../src/observe/metrics.ts";
 
-const LEVELS = { sandboxes: 2, guestBytes: 512, snapshots: 3, branchesInFlight: 1, poolWaiting: 4, poolSize: 5 };
+const LEVELS = {
+  projectOf: new Map(),
+  quotas: [],
+  sandboxes: 2,
+  guestBytes: 512,
+  snapshots: 3,
+  branchesInFlight: 1,
+  poolWaiting: 4,
+  poolSize: 5,
+};
 
 test("counters and gauges have the names that dashboards use", async () => {
   const metrics = new Metrics({ version: "9.9", branchConcurrency: 6 });

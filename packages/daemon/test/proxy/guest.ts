@@ -62,7 +62,8 @@ export type Proxied = Fixture & {
 
 export async function serveGuests(t: TestContext, opts: Omit<ServeOptions, "manager"> = {}): Promise<Proxied> {
   const guests = new Guests();
-  const ports = { open: async (id: string) => guests.open(id), idOf: (name: string) => guests.idOf(name) };
+  const find = (name: string) => (guests.idOf(name) === undefined ? undefined : get(name));
+  const ports = { open: async (id: string) => guests.open(id), find };
   const get = (id: string) => ({ ...sandboxInfo(guests.idOf(id) ?? ""), id: guests.idOf(id) ?? "", metadata: guests.metadata });
   const fixture = await serve(t, { ...opts, manager: fakeManager({ ports, sandboxes: { get } }) });
   return { ...fixture, guests, get: (port, path = "/", ask = {}) => fixture.ask(`/v1/sandboxes/sb-a/proxy/${port}${path}`, ask) };

@@ -72,13 +72,13 @@ test("valid host names for servers", () => {
 });
 
 test("a sandbox is public only if it was created so", () => {
-  const sandbox = { id: "sb-a", created_by: "ci", metadata: {} as Record<string, string> };
+  const sandbox = { id: "sb-a", project: "default", created_by: "ci", metadata: {} as Record<string, string> };
   const needs = {
     accessTokens: { opens: () => false },
-    manager: { ports: { idOf: (id: string) => (id === "sb-a" ? id : undefined) }, sandboxes: { get: () => sandbox } },
+    manager: { ports: { find: (id: string) => (id === "sb-a" ? sandbox : undefined) } },
   } as unknown as Parameters<typeof openedByTraffic>[2];
   assert.equal(openedByTraffic("sb-a", {}, needs), null);
   assert.equal(openedByTraffic("sb-unknown", {}, needs), null);
   sandbox.metadata["e2b:public"] = "true";
-  assert.deepEqual(openedByTraffic("sb-a", {}, needs), { name: "ci", opens: "sb-a", via: "public" });
+  assert.deepEqual(openedByTraffic("sb-a", {}, needs), { name: "ci", project: "default", opens: "sb-a", via: "public" });
 });

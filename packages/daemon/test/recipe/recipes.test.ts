@@ -205,7 +205,7 @@ test("the sandbox and the candidate of an earlier daemon's build are removed, no
   fake.sandboxesById.set("sb-left", { id: "sb-left", metadata: { "forkd.build": "x" }, history: [], from: "base" });
   fake.sandboxesById.set("sb-mine", { id: "sb-mine", metadata: {}, history: [], from: "base" });
   await (
-    await recipes.leftovers(CALLER)
+    await recipes.leftovers("daemon")
   )();
   assert.deepEqual([fake.tags(), [...fake.sandboxesById.keys()]], [before, ["sb-mine"]]);
 });

@@ -130,8 +130,12 @@ test("after a crash, a request without effects is repeated and one with possible
     const db = new Db(path);
     const store = new IdempotencyStore(db);
     const none = { params: undefined, query: undefined };
-    store.begin("local", "fork", hashRequest("createSandboxes", { ...none, body }));
-    store.begin("local", "exec", hashRequest("execCommand", { ...none, params: { id: "a" }, body: exec }));
+    store.begin({ project: "default", principal: "local" }, "fork", hashRequest("createSandboxes", { ...none, body }));
+    store.begin(
+      { project: "default", principal: "local" },
+      "exec",
+      hashRequest("execCommand", { ...none, params: { id: "a" }, body: exec }),
+    );
     db.close();
   }
   const { manager, calls } = countingManager();

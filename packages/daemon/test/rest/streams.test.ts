@@ -142,7 +142,7 @@ test("logs are text, and followed ones begin at once and end with the daemon", a
   const manager = fakeManager({
     sandboxes: { get: sandboxInfo },
     execution: {
-      async *logs(_id, query, signal) {
+      async *logs(_id, query, { signal }) {
         if (query.follow) await once(signal, "abort");
         yield "line\n";
       },

@@ -9,6 +9,7 @@ import type { Caller } from "../../src/service/caller.ts";
 
 const caller: Caller = {
   principal: "ci",
+  project: "default",
   isAdmin: false,
   mayExec: true,
   maxSandboxes: null,

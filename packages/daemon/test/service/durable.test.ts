@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test, type TestContext } from "node:test";
+import { Images } from "../../src/service/images.ts";
 import { Snapshots } from "../../src/service/snapshots.ts";
 import { openStore, restarted, type Restarted } from "../../../../tests/helpers/restart.ts";
 import { FakeHome } from "../../../runtime/test/pack/fake.ts";
@@ -23,14 +24,14 @@ async function fixture(t: TestContext): Promise<Fixture> {
   using store = openStore(fake.stores.home);
   const row = snapshotsOf(store).newRow(
     { id: py.manifest.id, tag: "py", memory_mib: 4, vcpus: 1, status: "ready" },
-    { principal: "local" },
+    { principal: "local", project: "default" },
   );
   store.core.tables.snapshots.insert(row);
   return { home: fake.stores.home, fake, py, row };
 }
 
 function snapshotsOf({ core, lineage }: Restarted): Snapshots {
-  return new Snapshots(core, lineage);
+  return new Snapshots(core, { lineage, images: new Images(core) });
 }
 
 test("a snapshot is complete when its row is on disk", async (t) => {
@@ -92,10 +93,10 @@ test("a snapshot that cannot be written to disk is reported once", async (t) => 
   await world.snapshots.syncAll();
   await world.snapshots.syncAll();
   assert.equal(await isOnDisk(world.home, id), false);
-  const { warnings } = await world.snapshots.get("py");
+  const { warnings } = await world.snapshots.get("py", CALLER);
   assert.equal(warnings.length, 1);
   assert.match(warnings[0] ?? "", /Cannot bring snapshot py to disk: EIO.*refused after a power cut/);
-  const told = world.store.core.events.list().filter(({ type }) => type === "snapshot.updated");
+  const told = world.store.core.events.list("default").filter(({ type }) => type === "snapshot.updated");
   assert.deepEqual(
     told.map(({ snapshot, reason }) => [snapshot, reason]),
     [["py", warnings[0]]],
@@ -106,7 +107,7 @@ test("a sandbox is ended only when its saved state is on disk", async () => {
   await using world = await World.make();
   await world.create("py");
   const { id } = await world.fork("py");
-  const entry = world.store.registry.get(id);
+  const entry = world.store.registry.get(id, CALLER);
   const { sandbox } = entry;
   assert.ok(sandbox);
   const kill = sandbox.kill.bind(sandbox);
@@ -128,11 +129,11 @@ test("a sandbox whose state cannot be written continues, and so does a workspace
   await recordSyncs(t, world.home.root, (path) => (path.endsWith("/memory.delta") ? EIO : undefined));
   const goesOn = [
     ["suspension", async () => world.suspension.suspend(id, CALLER), id],
-    ["workspace", async () => world.workspaces.suspend("desk", CALLER), (await world.workspaces.get("desk")).live_sandbox_id ?? ""],
+    ["workspace", async () => world.workspaces.suspend("desk", CALLER), (await world.workspaces.get("desk", CALLER)).live_sandbox_id ?? ""],
   ] as const;
   for (const [what, suspend, sandboxId] of goesOn) {
     await assert.rejects(suspend(), { code: "DISK_FAILED" }, what);
-    const { row, sandbox } = world.store.registry.get(sandboxId);
+    const { row, sandbox } = world.store.registry.get(sandboxId, CALLER);
     assert.deepEqual([row.state, sandbox?.alive, await sandbox?.vm.isRunning()], ["running", true, true], what);
   }
   assert.deepEqual([...(await world.store.snapshots.tags()).keys()], ["py"], "files of it remain");
@@ -147,7 +148,7 @@ test("a saved state replaces the chain that it was made of when it is on disk; u
   let isBroken = true;
   await recordSyncs(t, world.home.root, (path) => (path.endsWith("/memory.ram") && isBroken ? EIO : undefined));
   isBroken = false;
-  const depth = async (): Promise<number> => (await snapshots.byId(registry.get(id).row.snapshot_id)).manifest.depth;
+  const depth = async (): Promise<number> => (await snapshots.byId(registry.get(id, CALLER).row.snapshot_id)).manifest.depth;
   const sleep = async (): Promise<void> => {
     await world.suspension.suspend(id, CALLER);
     await world.suspension.resume(id, CALLER);
@@ -160,7 +161,7 @@ test("a saved state replaces the chain that it was made of when it is on disk; u
   assert.equal(await depth(), 16, "the copy was not written");
   isBroken = false;
   await sleep();
-  const { snapshot_id: now } = registry.get(id).row;
+  const { snapshot_id: now } = registry.get(id, CALLER).row;
   assert.deepEqual([await depth(), await isOnDisk(world.home, now)], [0, true]);
   assert.deepEqual((await snapshots.ids()).toSorted(), [now, await snapshots.idOf("py")].toSorted(), "the chain is collected");
 });
@@ -170,13 +171,13 @@ test("a row of a suspended sandbox that reappears after its removal is lost, and
   await world.create("py");
   const { id } = await world.fork("py");
   await world.suspension.suspend(id, CALLER);
-  const { row } = world.store.registry.get(id);
+  const { row } = world.store.registry.get(id, CALLER);
   await world.sandboxes.remove(id, CALLER);
   await world.store.lineage.settled();
   world.store.core.tables.sandboxes.insert(row);
   world.store[Symbol.dispose]();
   using store = await restarted(world.home);
-  const { state, reason } = store.registry.get(id).row;
+  const { state, reason } = store.registry.get(id, CALLER).row;
   assert.deepEqual([state, reason], ["lost", "its saved state is gone"]);
 });
 

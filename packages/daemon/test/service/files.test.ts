@@ -30,7 +30,7 @@ function reading(chunks: string[]): { files: Files; caller: Caller; abort: Abort
   const sandboxes = { lease: async () => new Lease(entry as unknown as Entry, sandbox as unknown as Sandbox, true) };
   const abort = new AbortController();
   const files = new Files(sandboxes as unknown as Parts);
-  const caller: Caller = { principal: "local", maxSandboxes: null, requestId: "r", signal: abort.signal };
+  const caller: Caller = { principal: "local", project: "default", maxSandboxes: null, requestId: "r", signal: abort.signal };
   return { files, caller, abort, open: () => open, uses: () => entry.uses };
 }
 

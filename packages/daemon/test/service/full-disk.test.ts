@@ -4,6 +4,8 @@ import assert from "node:assert/strict";
 import { join } from "node:path";
 import { test } from "node:test";
 import { ForkdError } from "@forkd/runtime/errors";
+import { Quotas } from "../../src/service/quotas.ts";
+import { Projects } from "../../src/store/projects.ts";
 import { Registry } from "../../src/service/registry.ts";
 import { Sandboxes } from "../../src/service/sandboxes.ts";
 import { Db } from "../../src/store/db.ts";
@@ -16,7 +18,7 @@ import type { Core } from "../../src/service/core.ts";
 import type { Sandbox } from "@forkd/runtime/sandbox/sandbox";
 import type { SandboxRow } from "../../src/store/tables.ts";
 
-const CALLER = { principal: "local" } as Caller;
+const CALLER = { principal: "local", project: "default" } as Caller;
 
 class FullDb extends Db {
   isFull = false;
@@ -58,14 +60,16 @@ class FakeSandbox {
 
 type Fixture = { db: FullDb; path: string; sandboxes: Sandboxes; events: EventLog; fakes: FakeSandbox[] };
 
+const VIEWER = { project: "default" };
+
 async function fixture(t: TestContext): Promise<Fixture> {
   const path = join(await tempDir(t), "state.db");
   const db = new FullDb(path);
   const tables = tablesOf(db);
   const events = new EventLog(db);
-  const registry = new Registry({ db, tables, events });
+  const registry = new Registry({ db, tables, events, quotas: new Quotas(db, new Projects(db)) });
   const core = { db, tables, events, log: { error: () => undefined } } as unknown as Core;
-  const snapshots = { usable: async () => assert.fail(), collectAfter: async () => undefined };
+  const snapshots = { forkable: async () => assert.fail(), collectAfter: async () => undefined };
   const sandboxes = new Sandboxes(core, { registry, snapshots, limits: {}, wake: assert.fail } as unknown as ConstructorParameters<
     typeof Sandboxes
   >[1]);
@@ -83,6 +87,7 @@ function rowOf(id: string): SandboxRow {
     expires_at: null,
     ttl_secs: null,
     idle_timeout_secs: null,
+    suspended_ttl_secs: null,
     last_branch_path: null,
   };
   const limits = { memory_limit_mib: null, cpu_limit: null, cpu_weight: null, pids_limit: null, io_limit_mbps: null };
@@ -90,6 +95,7 @@ function rowOf(id: string): SandboxRow {
     ...nothing,
     ...limits,
     id,
+    project: "default",
     snapshot_id: "sn-1",
     snapshot_tag: "python",
     state: "running",
@@ -140,15 +146,15 @@ test("a VMM that ends on a full disk is an ended sandbox, and can be removed", a
   first.alive = false;
   first.exit = { code: null, signal: "SIGBUS", log: "", console: "", failure: null, isOutOfSpace: true };
   sandboxes.gone(first as unknown as Sandbox);
-  const { state, reason } = sandboxes.get("sb-a");
+  const { state, reason } = sandboxes.get("sb-a", VIEWER);
   assert.equal(state, "ended");
   assert.match(reason ?? "", /the disk of FORKD_HOME is full/);
   await sandboxes.remove("sb-a", CALLER);
-  assert.throws(() => sandboxes.get("sb-a"), { code: "NOT_FOUND" });
+  assert.throws(() => sandboxes.get("sb-a", VIEWER), { code: "NOT_FOUND" });
   db.isFull = false;
   db.transaction(() => undefined);
   assert.deepEqual(
-    events.list().map(({ type, sandbox }) => `${type} ${sandbox}`),
+    events.list("default").map(({ type, sandbox }) => `${type} ${sandbox}`),
     ["sandbox.created sb-a", "sandbox.created sb-b", "sandbox.ended sb-a", "sandbox.deleted sb-a"],
     "in order",
   );
@@ -160,7 +166,7 @@ test("all sandboxes can be ended on a full disk, and pending writes are done bef
   const { db, path, sandboxes, fakes } = await fixture(t);
   db.isFull = true;
   assert.deepEqual(await sandboxes.removeMany("all", CALLER), ["sb-a", "sb-b"]);
-  assert.deepEqual(sandboxes.list({ state: ["running", "ended"] }).items, []);
+  assert.deepEqual(sandboxes.list({ state: ["running", "ended"] }, VIEWER).items, []);
   assert.deepEqual(
     fakes.map(({ alive }) => alive),
     [false, false],
@@ -185,7 +191,7 @@ test("a pause that cannot be journaled is reverted; a resume needs no disk", asy
   await sandboxes.pause("sb-b", CALLER);
   db.isFull = true;
   await assert.rejects(sandboxes.pause("sb-a", CALLER), { code: "NO_SPACE" });
-  assert.deepEqual([first.isRunning, sandboxes.get("sb-a").state], [true, "running"]);
+  assert.deepEqual([first.isRunning, sandboxes.get("sb-a", VIEWER).state], [true, "running"]);
   assert.equal((await sandboxes.resume("sb-b", CALLER)).state, "running");
   assert.equal(second.isRunning, true);
   db.isFull = false;

@@ -22,6 +22,10 @@ import type { Home } from "@forkd/runtime/home";
 type Fixture = { images: Images; home: Home; tables: Tables; events: EventLog; archive: string; snapshots: string[] };
 
 const ROW: Omit<SnapshotRow, "id" | "tag" | "status" | "image"> = {
+  project: "default",
+  visibility: "private",
+  expires_at: null,
+  bytes: null,
   error: null,
   announced: 0,
   ephemeral: 0,
@@ -53,14 +57,14 @@ async function fixture(t: TestContext): Promise<Fixture> {
   const snapshots: string[] = [];
   const runtime = {
     images: new ImageStore(home),
-    snapshots: { everything: async () => snapshots.map((imageId) => ({ manifest: { imageId } })) },
+    snapshots: { everything: async () => snapshots.map((imageId) => ({ manifest: { id: "sn-x", tag: "x", imageId } })) },
   };
   const images = new Images({ home, db, tables, events, runtime, settings: { confinement: "preferred" } } as unknown as Core);
   return { images, home, tables, events, archive, snapshots };
 }
 
 function caller(principal = "local"): Caller {
-  return { principal, maxSandboxes: null, requestId: "r", signal: new AbortController().signal };
+  return { principal, project: "default", maxSandboxes: null, requestId: "r", signal: new AbortController().signal };
 }
 
 test("an archive is imported, with an event, and its answer is stored", async (t) => {
@@ -75,17 +79,19 @@ test("an archive is imported, with an event, and its answer is stored", async (t
   assert.deepEqual(remembered, [201, created]);
   assert.ok(steps.length > 0);
   assert.deepEqual(
-    (await images.list()).map(({ id }) => id),
+    (await images.list(caller())).map(({ id }) => id),
     [created.id],
   );
-  assert.equal("reused" in (await images.get("x")), false);
-  assert.partialDeepStrictEqual(events.list({ since: 0 }), [{ type: "image.created", principal: "local", metadata: { image: "x" } }]);
+  assert.equal("reused" in (await images.get("x", caller())), false);
+  assert.partialDeepStrictEqual(events.list("default", { since: 0 }), [
+    { type: "image.created", principal: "local", metadata: { image: "x" } },
+  ]);
 });
 
 test("the limit of the unpacked size is enforced", async (t) => {
   const { images, home, archive, events } = await fixture(t);
   await assert.rejects(images.create({ name: "x", file: archive, max_bytes: 100 }, caller()), { code: "IMAGE_TOO_LARGE" });
-  assert.deepEqual([await images.list(), events.list({ since: 0 }), await leftovers(home)], [[], [], []]);
+  assert.deepEqual([await images.list(caller()), events.list("default", { since: 0 }), await leftovers(home)], [[], [], []]);
 });
 
 const FOREIGN: [field: string, what: string, request: CreateImage][] = [
@@ -108,7 +114,7 @@ test("a password is in no event and no error", async (t) => {
   const { images, events } = await fixture(t);
   const request = { reference: "127.0.0.1:1/x", username: "me", password: "hunter2" };
   const error: unknown = await images.create({ ...request, reference: "127.0.0.1:1/X" }, caller()).catch((reason: unknown) => reason);
-  assert.doesNotMatch(JSON.stringify([String(error), error, events.list({ since: 0 })]), /hunter2/);
+  assert.doesNotMatch(JSON.stringify([String(error), error, events.list("default", { since: 0 })]), /hunter2/);
 });
 
 test("an image stays while a snapshot needs it, tagged or not", async (t) => {
@@ -119,8 +125,12 @@ test("an image stays while a snapshot needs it, tagged or not", async (t) => {
   await assert.rejects(images.remove(id, caller()), { code: "IN_USE" });
   snapshots.pop();
   await images.remove("x", caller("ci"));
-  assert.deepEqual(await images.list(), []);
-  assert.partialDeepStrictEqual(events.list({ since: 0 }).at(-1), { type: "image.deleted", principal: "ci", metadata: { image: "x" } });
+  assert.deepEqual(await images.list(caller()), []);
+  assert.partialDeepStrictEqual(events.list("default", { since: 0 }).at(-1), {
+    type: "image.deleted",
+    principal: "ci",
+    metadata: { image: "x" },
+  });
   await assert.rejects(images.remove("x", caller()), { code: "NOT_FOUND" });
 });
 
@@ -145,5 +155,5 @@ test("an image stays while a snapshot is being made from it, by any of its names
   tables.snapshots.update("sn-1", { status: "failed" });
   tables.snapshots.insert({ ...ROW, id: "sn-2", tag: "u", status: "writing", image: "gone" });
   await images.remove("y", caller());
-  assert.deepEqual(await images.list(), []);
+  assert.deepEqual(await images.list(caller()), []);
 });

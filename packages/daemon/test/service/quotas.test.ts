@@ -5,6 +5,9 @@ import { join } from "node:path";
 import { test, type TestContext } from "node:test";
 import { ForkdError } from "@forkd/runtime/errors";
 import { Limits } from "../../src/service/limits.ts";
+import { Images } from "../../src/service/images.ts";
+import { Quotas } from "../../src/service/quotas.ts";
+import { Projects } from "../../src/store/projects.ts";
 import { Registry } from "../../src/service/registry.ts";
 import { Snapshots } from "../../src/service/snapshots.ts";
 import { Db } from "../../src/store/db.ts";
@@ -15,6 +18,8 @@ import { tempDir } from "../../../runtime/test/image/helpers/temp-home.ts";
 import type { Core } from "../../src/service/core.ts";
 import type { Lineage } from "../../src/service/lineage.ts";
 import type { Sandbox } from "@forkd/runtime/sandbox/sandbox";
+
+const VIEWER = { project: "default" };
 
 async function database(t: TestContext): Promise<Db> {
   const db = new Db(join(await tempDir(t), "state.db"));
@@ -31,7 +36,8 @@ function asleep(counts: Record<string, number>): Registry {
 
 function limits(registry: Registry, maxSuspended: number): Limits {
   const settings = { maxSuspended } as Core["settings"];
-  return new Limits({ settings, maxSandboxesOf: (principal) => (principal === "small" ? 1 : null) }, registry);
+  const quotas = { foresee: () => undefined } as unknown as Core["quotas"];
+  return new Limits({ settings, quotas, maxSandboxesOf: (principal) => (principal === "small" ? 1 : null) }, registry);
 }
 
 test("suspended sandboxes have a limit, and those of a token too", () => {
@@ -65,14 +71,14 @@ test("a sandbox that resumes on its use counts against the limit of its creator'
 
 test("the newest ended sandboxes are kept, separate from running ones", async (t) => {
   const db = await database(t);
-  const parts = { db, tables: tablesOf(db), events: new EventLog(db) };
+  const parts = { db, tables: tablesOf(db), events: new EventLog(db), quotas: new Quotas(db, new Projects(db)) };
   const registry = new Registry(parts);
   const insert = (id: string): void => {
     registry.insert([{ row: rowOf(id), sandbox: { id } as Sandbox }], { type: "sandbox.created" }, () => undefined);
   };
   for (let at = 0; at < 1200; at++) {
     insert(`sb-${at}`);
-    registry.record(registry.get(`sb-${at}`), { state: at % 2 ? "ended" : "lost", name: null, last_active: at });
+    registry.record(registry.get(`sb-${at}`, VIEWER), { state: at % 2 ? "ended" : "lost", name: null, last_active: at });
   }
   insert("sb-alive");
   assert.deepEqual(
@@ -80,8 +86,8 @@ test("the newest ended sandboxes are kept, separate from running ones", async (t
     ["sb-alive"],
   );
   assert.deepEqual([registry.ended.length, registry.entries.length], [1000, 1001]);
-  assert.equal(registry.find("sb-199"), undefined);
-  assert.equal(registry.get("sb-200").row.state, "lost");
+  assert.equal(registry.byId("sb-199"), undefined);
+  assert.equal(registry.get("sb-200", VIEWER).row.state, "lost");
   db.flush();
   const again = new Registry(parts);
   assert.deepEqual([again.ended.length, again.lasting.length, again.ended[0]?.row.id], [1000, 1, "sb-200"]);
@@ -92,8 +98,16 @@ test("a token's snapshots are counted, without automatic ones", async (t) => {
   const tables = tablesOf(db);
   const runtime = { snapshots: { tagged: async () => undefined } };
   const log = { warn: () => undefined };
-  const core = { db, tables, runtime, log, events: new EventLog(db), settings: { maxSnapshots: 3 } } as unknown as Core;
-  const snapshots = new Snapshots(core, {} as Lineage);
+  const core = {
+    db,
+    tables,
+    runtime,
+    log,
+    events: new EventLog(db),
+    quotas: new Quotas(db, new Projects(db)),
+    settings: { maxSnapshots: 3 },
+  } as unknown as Core;
+  const snapshots = new Snapshots(core, { lineage: {} as Lineage, images: new Images(core) });
   const facts = { memory_mib: 256, vcpus: 1, status: "ready" } as const;
   for (const [tag, ephemeral, principal] of [
     ["a", 0, "ci"],
@@ -101,16 +115,16 @@ test("a token's snapshots are counted, without automatic ones", async (t) => {
     ["c", 1, "ci"],
     ["d", 0, "local"],
   ] as const)
-    tables.snapshots.insert(snapshots.newRow({ tag, ephemeral, ...facts }, { principal }));
+    tables.snapshots.insert(snapshots.newRow({ tag, ephemeral, ...facts }, { principal, ...VIEWER }));
   const make = async (tag: string, principal: string, ephemeral = 0): Promise<unknown> => {
-    const caller = { principal, maxSandboxes: null, requestId: "r", signal: new AbortController().signal };
+    const caller = { principal, project: "default", maxSandboxes: null, requestId: "r", signal: new AbortController().signal };
     const row = snapshots.newRow({ tag, memory_mib: 256, vcpus: 1, ephemeral }, caller);
     return snapshots.writing(row, caller, async () => {
       throw new ForkdError("BRANCH_FAILED", "it came so far");
     });
   };
   await assert.rejects(make("e", "ci"), { code: "BRANCH_FAILED" });
-  tables.snapshots.insert(snapshots.newRow({ tag: "f", ...facts }, { principal: "ci" }));
+  tables.snapshots.insert(snapshots.newRow({ tag: "f", ...facts }, { principal: "ci", ...VIEWER }));
   await assert.rejects(make("g", "ci"), { code: "LIMIT_REACHED", message: /token ci has made 3 already/ });
   await assert.rejects(make("g", "ci", 1), { code: "BRANCH_FAILED" });
   await assert.rejects(make("g", "other"), { code: "BRANCH_FAILED" });
@@ -121,6 +135,7 @@ function rowOf(id: string): SandboxRow {
   return {
     id,
     name: null,
+    project: "default",
     snapshot_id: "sn-1",
     snapshot_tag: "base",
     state: "running",
@@ -145,6 +160,7 @@ function rowOf(id: string): SandboxRow {
     expires_at: null,
     ttl_secs: null,
     idle_timeout_secs: null,
+    suspended_ttl_secs: null,
     on_timeout: "end",
     auto_resume: 0,
     keep_memory: 1,

@@ -10,9 +10,9 @@ import type { Caller } from "../../src/service/caller.ts";
 import type { Core } from "../../src/service/core.ts";
 import type { Share } from "@forkd/runtime/share/server";
 
-const LOCAL = { principal: "local", isAdmin: true } as Caller;
+const LOCAL = { principal: "local", isOperator: true } as Caller;
+const OPERATOR = { principal: "a-token", isAdmin: true, isOperator: true } as Caller;
 const ADMIN = { principal: "a-token", isAdmin: true } as Caller;
-const EXEC = { principal: "a-token", isAdmin: false } as Caller;
 
 async function core(t: TestContext, facts: { shareRoots?: string; known?: Share[] } = {}): Promise<Core> {
   const { shareRoots = null, known = [] } = facts;
@@ -29,27 +29,27 @@ test("the daemon's own user may share any folder, a token without share_roots no
   const dir = await tempDir(t);
   const none = await core(t);
   assert.deepEqual(await allowedShares(none, at(dir), LOCAL), at(dir));
-  for (const caller of [ADMIN, EXEC]) {
+  for (const caller of [OPERATOR, ADMIN]) {
     await assert.rejects(allowedShares(none, at(dir), caller), { code: "FORBIDDEN" });
     assert.deepEqual(await allowedShares(none, [], caller), []);
   }
 });
 
-test("an admin's token may share folders below share_roots, by any path to them", async (t) => {
+test("an operator's token may share folders below share_roots, by any path to them", async (t) => {
   const dir = await tempDir(t);
   for (const name of ["root/sub", "rooted", "outside"]) await mkdir(join(dir, name), { recursive: true });
   await symlink("../outside", join(dir, "root", "out"));
   await symlink("root/sub", join(dir, "in"));
   const some = await core(t, { shareRoots: `/nowhere,${join(dir, "root")}` });
   for (const name of ["root", "root/sub", "in"]) {
-    const [share] = await allowedShares(some, at(join(dir, name)), ADMIN);
+    const [share] = await allowedShares(some, at(join(dir, name)), OPERATOR);
     assert.equal(share?.source, name === "root" ? join(dir, "root") : join(dir, "root", "sub"));
-    await assert.rejects(allowedShares(some, at(join(dir, name)), EXEC), { code: "FORBIDDEN" });
+    await assert.rejects(allowedShares(some, at(join(dir, name)), ADMIN), { code: "FORBIDDEN" });
   }
   // the error must not reveal whether a path outside exists
   for (const name of ["rooted", "outside", "none", "root/out", "root/../outside", "root/.."])
-    await assert.rejects(allowedShares(some, at(join(dir, name)), ADMIN), { code: "FORBIDDEN" }, name);
-  await assert.rejects(allowedShares(some, [...at(join(dir, "root")), { source: dir, target: "/b" }], ADMIN), { code: "FORBIDDEN" });
+    await assert.rejects(allowedShares(some, at(join(dir, name)), OPERATOR), { code: "FORBIDDEN" }, name);
+  await assert.rejects(allowedShares(some, [...at(join(dir, "root")), { source: dir, target: "/b" }], OPERATOR), { code: "FORBIDDEN" });
 });
 
 test("a fork has the shares of its snapshot, except those whose folder was removed or became a link", async (t) => {

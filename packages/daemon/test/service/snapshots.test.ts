@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { test } from "node:test";
+import { Images } from "../../src/service/images.ts";
 import { Snapshots } from "../../src/service/snapshots.ts";
 import { treeOf } from "../../src/service/tree.ts";
 import { Db } from "../../src/store/db.ts";
@@ -33,6 +34,8 @@ const MANIFEST = {
 type Fixture = { core: Core; snapshots: Snapshots; tables: Tables; onDisk: Snapshot[]; listing: { begun: () => void } };
 
 /** A branch whose row is `writing` */
+const VIEWER = { principal: "local", project: "default" };
+
 async function fixture(t: TestContext): Promise<Fixture> {
   const db = new Db(join(await tempDir(t), "state.db"));
   t.after(() => db.close());
@@ -48,6 +51,8 @@ async function fixture(t: TestContext): Promise<Fixture> {
     everything: async () => [...onDisk],
     tags: async () => new Map(onDisk.map(({ manifest }) => [manifest.tag, manifest.id])),
     get: async () => onDisk[0],
+    ids: async () => onDisk.map(({ manifest }) => manifest.id),
+    tagged: async (tag: string) => onDisk.find(({ manifest }) => manifest.tag === tag)?.manifest.id,
   };
   const runtime = {
     snapshots: store,
@@ -56,19 +61,17 @@ async function fixture(t: TestContext): Promise<Fixture> {
     engine: FAKE_RULES,
   };
   const core = { tables, db, runtime, log: { warn: () => undefined } } as unknown as Core;
-  const snapshots = new Snapshots(core, {} as unknown as Lineage);
-  tables.snapshots.insert(
-    snapshots.newRow({ id: "sn-1", tag: "next", memory_mib: 256, vcpus: 1, branched_from: "sb-1" }, { principal: "local" }),
-  );
+  const snapshots = new Snapshots(core, { lineage: {} as unknown as Lineage, images: new Images(core) });
+  tables.snapshots.insert(snapshots.newRow({ id: "sn-1", tag: "next", memory_mib: 256, vcpus: 1, branched_from: "sb-1" }, VIEWER));
   return { core, snapshots, tables, onDisk, listing };
 }
 
 const published = { manifest: MANIFEST, dir: "/store/sn-1", layers: [] } as unknown as Snapshot;
 
 async function statuses({ core, snapshots }: Fixture): Promise<string[]> {
-  const { items } = await snapshots.list({});
-  const { roots } = await treeOf(core, { find: () => undefined, lasting: [] } as unknown as Registry);
-  return [...items.map(({ status }) => status), (await snapshots.get("next")).status, ...roots.map(({ status }) => status)];
+  const { items } = await snapshots.list({}, VIEWER);
+  const { roots } = await treeOf(core, { byId: () => undefined, lasting: [] } as unknown as Registry, VIEWER);
+  return [...items.map(({ status }) => status), (await snapshots.get("next", VIEWER)).status, ...roots.map(({ status }) => status)];
 }
 
 test("is listed as ready when it can be forked, and not before", async (t) => {
@@ -76,11 +79,11 @@ test("is listed as ready when it can be forked, and not before", async (t) => {
   assert.deepEqual(await statuses(made), ["writing", "writing", "writing"]);
   made.onDisk.push(published);
   assert.deepEqual(await statuses(made), ["writing", "writing", "writing"]);
-  for (const name of ["next", "sn-1"]) await assert.rejects(made.snapshots.usable(name), { code: "SNAPSHOT_NOT_READY" });
-  assert.deepEqual((await made.snapshots.list({ status: "ready" })).items, []);
+  for (const name of ["next", "sn-1"]) await assert.rejects(made.snapshots.usable(name, VIEWER), { code: "SNAPSHOT_NOT_READY" });
+  assert.deepEqual((await made.snapshots.list({ status: "ready" }, VIEWER)).items, []);
   made.tables.snapshots.update("sn-1", { status: "ready" });
   assert.deepEqual(await statuses(made), ["ready", "ready", "ready"]);
-  for (const name of ["next", "sn-1"]) assert.equal((await made.snapshots.usable(name)).manifest.id, "sn-1");
+  for (const name of ["next", "sn-1"]) assert.equal((await made.snapshots.usable(name, VIEWER)).manifest.id, "sn-1");
 });
 
 test("does not vanish from a list while it becomes ready", async (t) => {
@@ -90,7 +93,7 @@ test("does not vanish from a list while it becomes ready", async (t) => {
     made.tables.snapshots.update("sn-1", { status: "ready" });
     made.listing.begun = () => undefined;
   };
-  const { items } = await made.snapshots.list({});
+  const { items } = await made.snapshots.list({}, VIEWER);
   assert.deepEqual(
     items.map(({ tag, status }) => [tag, status]),
     [["next", "writing"]],

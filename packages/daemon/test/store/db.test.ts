@@ -65,6 +65,7 @@ test("rows are read as they were written", () => {
   const table = new Table<WorkspaceRow>(db, "workspaces", { key: "id", json: ["warnings"] });
   const row: WorkspaceRow = {
     id: "ws-1",
+    project: "default",
     name: "desk",
     source_snapshot_tag: "t",
     state_tag: null,
@@ -94,22 +95,22 @@ test("events keep their order across a restart, and those of a reverted transact
   const events = new EventLog(db);
   let woken = 0;
   const unsubscribe = events.subscribe(() => woken++);
-  events.append({ type: "sandbox.created", sandbox: "sb-1", metadata: { a: "b" } });
+  events.append({ type: "sandbox.created", project: "default", sandbox: "sb-1", metadata: { a: "b" } });
   assert.throws(() =>
     db.transaction(() => {
-      events.append({ type: "sandbox.deleted", sandbox: "sb-1" });
+      events.append({ type: "sandbox.deleted", project: "default", sandbox: "sb-1" });
       throw new Error("no");
     }),
   );
-  events.append({ type: "sandbox.ended", sandbox: "sb-1", reason: "why" });
+  events.append({ type: "sandbox.ended", project: "default", sandbox: "sb-1", reason: "why" });
   await Promise.resolve();
   assert.ok(woken >= 2);
   unsubscribe();
   db.close();
   const again = new Db(path);
   const later = new EventLog(again);
-  later.append({ type: "daemon.started" });
-  const all = later.list();
+  later.append({ type: "daemon.started", project: null });
+  const all = later.list("default");
   assert.deepEqual(
     all.map(({ type }) => type),
     ["sandbox.created", "sandbox.ended", "daemon.started"],
@@ -121,7 +122,7 @@ test("events keep their order across a restart, and those of a reverted transact
     ids.toSorted((a, b) => a - b),
   );
   assert.deepEqual(
-    later.list({ since: ids[0], limit: 1 }).map(({ type }) => type),
+    later.list("default", { since: ids[0], limit: 1 }).map(({ type }) => type),
     ["sandbox.ended"],
   );
   again.close();

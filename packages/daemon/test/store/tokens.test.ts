@@ -32,7 +32,7 @@ test("a token is shown once, found by its value and stored only as a hash", asyn
   const tokens = new Tokens(db);
   const { token, ...shown } = tokens.create({ name: "ci", scope: "exec", max_sandboxes: 3 });
   assert.match(token, /^fkd_[0-9a-f]{64}$/);
-  assert.deepEqual(tokens.find(token), { name: "ci", scope: "exec", maxSandboxes: 3 });
+  assert.deepEqual(tokens.find(token), { name: "ci", project: "default", scope: "exec", maxSandboxes: 3 });
   for (const wrong of ["", token.slice(0, -1), `${token}x`, "x".repeat(10_000)]) assert.equal(tokens.find(wrong), null);
   assert.equal(tokens.list()[0]?.created_at_unix, shown.created_at_unix);
   assert.ok(!JSON.stringify(tokens.list()).includes(token));
@@ -95,13 +95,13 @@ test("the last use is written at most once a minute", async (t) => {
   assert.equal(lastUsed(), 1060);
 });
 
-test("the token of a file has scope admin, and changes with the file", async (t) => {
+test("the token of a file has scope operator, and changes with the file", async (t) => {
   const { db, dir } = await fixture(t);
   const tokens = new Tokens(db);
   const path = join(dir, "token");
   await writeFile(path, `${GOOD}\n`, { mode: 0o600 });
   await tokens.loadFile(path);
-  assert.deepEqual(tokens.find(GOOD), { name: "token-file", scope: "admin", maxSandboxes: null });
+  assert.deepEqual(tokens.find(GOOD), { name: "token-file", project: "default", scope: "operator", maxSandboxes: null });
   assert.equal(tokens.list()[0]?.source, "file");
   assert.throws(() => tokens.rotate("token-file"), isCode("BAD_REQUEST"));
   await writeFile(path, `${GOOD}-2`);

@@ -19,14 +19,14 @@ async function make(t: TestContext): Promise<Made> {
 }
 
 function opened(sessions: UiSessions, principal = "local"): string {
-  const made = sessions.open(sessions.createLink({ principal, scope: "exec" }, 600).code);
+  const made = sessions.open(sessions.createLink({ principal, project: "default", scope: "exec" }, 600).code);
   assert.ok(made);
   return made.token;
 }
 
 test("a link becomes a session once", async (t) => {
   const { sessions } = await make(t);
-  const { code } = sessions.createLink({ principal: "local", scope: "exec" }, 600);
+  const { code } = sessions.createLink({ principal: "local", project: "default", scope: "exec" }, 600);
   assert.equal(sessions.find(code), null, "a link is no session");
   const made = sessions.open(code);
   assert.equal(made?.session.scope, "exec");
@@ -37,7 +37,7 @@ test("a link becomes a session once", async (t) => {
 
 test("links expire after two minutes, sessions after their time", async (t) => {
   const { sessions, clock } = await make(t);
-  const { code, expiresAtUnix } = sessions.createLink({ principal: "local", scope: "read" }, 600);
+  const { code, expiresAtUnix } = sessions.createLink({ principal: "local", project: "default", scope: "read" }, 600);
   assert.equal(expiresAtUnix, START_MS / 1000 + 120);
   const token = opened(sessions);
   clock.ms += 121_000;
@@ -50,7 +50,7 @@ test("links expire after two minutes, sessions after their time", async (t) => {
 test("sessions survive a restart; neither their values nor those of links are stored", async (t) => {
   const { sessions, db, tokens, clock } = await make(t);
   const token = opened(sessions);
-  const { code } = sessions.createLink({ principal: "local", scope: "read" }, 600);
+  const { code } = sessions.createLink({ principal: "local", project: "default", scope: "read" }, 600);
   const stored = JSON.stringify(db.all("SELECT * FROM ui_sessions"));
   for (const secret of [token, code]) assert.ok(!stored.includes(secret.slice(4)));
   const next = new UiSessions(db, tokens, { nowMs: () => clock.ms });
@@ -65,7 +65,7 @@ test("a revoked or rotated token ends its sessions and links", async (t) => {
   const { sessions, tokens } = await make(t);
   for (const name of ["a", "b"]) tokens.create({ name, scope: "exec", max_sandboxes: null });
   const [a, b] = [opened(sessions, "a"), opened(sessions, "b")];
-  const { code } = sessions.createLink({ principal: "a", scope: "exec" }, 600);
+  const { code } = sessions.createLink({ principal: "a", project: "default", scope: "exec" }, 600);
   tokens.revoke("a");
   assert.equal(sessions.find(a), null);
   assert.equal(sessions.open(code), null);
@@ -80,7 +80,7 @@ test("a revoked or rotated token ends its sessions and links", async (t) => {
 test("each principal has a bounded number of links and sessions; the oldest end", async (t) => {
   const { sessions, db } = await make(t);
   const other = opened(sessions, "token-file");
-  const links = Array.from({ length: 20 }, () => sessions.createLink({ principal: "local", scope: "read" }, 600).code);
+  const links = Array.from({ length: 20 }, () => sessions.createLink({ principal: "local", project: "default", scope: "read" }, 600).code);
   assert.equal(sessions.open(links[0] ?? ""), null);
   assert.ok(sessions.open(links[19] ?? ""));
   const tokens = Array.from({ length: 40 }, () => opened(sessions));
@@ -96,8 +96,8 @@ test("logging out ends one session, or all of them and the links", async (t) => 
   sessions.end(sessions.find(one) ?? { id: "" });
   assert.equal(sessions.find(one), null);
   assert.ok(sessions.find(two));
-  const { code } = sessions.createLink({ principal: "local", scope: "read" }, 600);
-  assert.equal(sessions.endAll().length, 1);
+  const { code } = sessions.createLink({ principal: "local", project: "default", scope: "read" }, 600);
+  assert.equal(sessions.endAll("default").length, 1);
   assert.equal(sessions.find(two), null);
   assert.equal(sessions.open(code), null);
 });

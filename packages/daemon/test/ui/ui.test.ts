@@ -143,7 +143,9 @@ test("a session has the scope of its link, at most the caller's, and cannot make
 
 test("the user of the socket is not the local user in a browser, who has rights on host files", async (t) => {
   const { services } = await start(t);
-  const made = services.uiSessions.open(services.uiSessions.createLink({ principal: "local", scope: "admin" }, 600).code);
+  const made = services.uiSessions.open(
+    services.uiSessions.createLink({ principal: "local", project: "default", scope: "admin" }, 600).code,
+  );
   assert.ok(made);
   const { name: principal } = identityOf(made.session, services);
   assert.equal(principal, "ui:local");
@@ -191,7 +193,7 @@ test("logging all browsers out ends their streams too", async (t) => {
 
 test("a stream does not outlive its session", async (t) => {
   const fixture = await start(t);
-  const { code } = fixture.services.uiSessions.createLink({ principal: "local", scope: "read" }, 1);
+  const { code } = fixture.services.uiSessions.createLink({ principal: "local", project: "default", scope: "read" }, 1);
   const { headers: given, json } = await logIn(fixture, `#login=${code}`);
   const headers = { cookie: given["set-cookie"]?.[0]?.split(";")[0] ?? "", "x-forkd-ui": String(json()["key"]) };
   const stream = await open({ ...fixture.options({ tcp: true, headers }), path: "/v1/events" });

@@ -282,6 +282,7 @@ export class Egress {
       if (this.#leased < limit) this.#lease(limit);
       return false;
     }
+    if (!this.#network.maySend(this.#owner, bytes)) return false;
     this.#spent += bytes;
     this.#counts.bytesUp += bytes;
     if (limit !== null && this.#spent > this.#leased) {

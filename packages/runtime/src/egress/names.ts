@@ -3,6 +3,7 @@
 import { Resolver } from "node:dns/promises";
 import { createSocket } from "node:dgram";
 import { formatAddress, parseAddress, specialRangeOf, type Address } from "./addresses.ts";
+import { FairSemaphore } from "../util/fair-semaphore.ts";
 import { mxAnswer, srvAnswer, txtAnswer, TYPE, type Answer } from "./dns.ts";
 
 const TIMEOUT_MS = 2000;
@@ -21,7 +22,10 @@ const MAX_ADDRESSES = 64;
 /** remembered pairs of name and address per sandbox, and number of sandboxes */
 const MAX_PAIRS = 1024;
 const MAX_OWNERS = 2000;
-/** concurrent lookups of all sandboxes and of one, and those guaranteed to each: other sandboxes cannot starve it */
+/**
+ * concurrent lookups of one sandbox, those guaranteed to each, and the places that all share for the others. Those without a
+ * place wait in a queue per group, and the queues take turns
+ */
 const MAX_LOOKUPS = 512;
 const MAX_OWN_LOOKUPS = 128;
 const SURE_LOOKUPS = 8;
@@ -42,6 +46,8 @@ export type NamesOptions = {
   servers?: readonly string[] | null;
   upstream?: Upstream;
   isRoutable?: (address: Address) => Promise<boolean>;
+  /** the group whose queue an owner's lookups wait in; default: one for all */
+  groupOf?: (owner: string) => string;
 };
 
 type Cached = { lookup: Promise<Lookup>; until: number };
@@ -54,7 +60,7 @@ export class Names {
   readonly #seen = new Map<string, Map<string, number>>();
   /** lookups by owner; an owner without any has no entry */
   readonly #underWay = new Map<string, number>();
-  #allUnderWay = 0;
+  readonly #shared = new FairSemaphore(MAX_LOOKUPS);
 
   constructor(opts: NamesOptions = {}) {
     this.#opts = opts;
@@ -148,14 +154,14 @@ export class Names {
   }
 
   #hasPlace(owner: string): boolean {
-    const own = this.#underWay.get(owner) ?? 0;
-    return own < SURE_LOOKUPS || (own < MAX_OWN_LOOKUPS && this.#allUnderWay < MAX_LOOKUPS);
+    return (this.#underWay.get(owner) ?? 0) < MAX_OWN_LOOKUPS;
   }
 
   async #counted<V>(owner: string, work: () => Promise<V>): Promise<V> {
+    const isSure = (this.#underWay.get(owner) ?? 0) < SURE_LOOKUPS;
     this.#count(owner, 1);
     try {
-      return await work();
+      return await (isSure ? work() : this.#shared.run(this.#opts.groupOf?.(owner) ?? "", work));
     } finally {
       this.#count(owner, -1);
     }
@@ -165,7 +171,6 @@ export class Names {
     const own = (this.#underWay.get(owner) ?? 0) + change;
     if (own > 0) this.#underWay.set(owner, own);
     else this.#underWay.delete(owner);
-    this.#allUnderWay += change;
   }
 
   #resolver(): Upstream {

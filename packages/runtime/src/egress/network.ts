@@ -17,12 +17,15 @@ export type NetworkOptions = NamesOptions & {
   onConnection?: (owner: Owner, event: ConnectionEvent, record: ConnectionRecord) => void;
   /** called before more bytes are sent than it was called with so far; only with an egress limit */
   onSpent?: (owner: Owner, bytes: number) => void;
+  /** called with bytes that are about to be sent; false: they must not be */
+  maySend?: (owner: Owner, bytes: number) => boolean;
 };
 
 export class Network {
   readonly names: Names;
   readonly onConnection: NonNullable<NetworkOptions["onConnection"]>;
   readonly onSpent: NonNullable<NetworkOptions["onSpent"]>;
+  readonly maySend: NonNullable<NetworkOptions["maySend"]>;
   readonly #listeners: { address: Address | undefined; port: number }[] = [];
   #own = new Set<string>();
   #lookedAt = -Infinity;
@@ -34,6 +37,7 @@ export class Network {
     this.names = new Names(opts);
     this.onConnection = opts.onConnection ?? (() => undefined);
     this.onSpent = opts.onSpent ?? (() => undefined);
+    this.maySend = opts.maySend ?? (() => true);
   }
 
   /** Whether another connection is allowed: half of the process's file descriptors are reserved for other uses */

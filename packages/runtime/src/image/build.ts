@@ -10,7 +10,7 @@ import { MEMORY_BYTES, type ConfinementPolicy } from "../host/confined.ts";
 import { installation } from "../host/installation.ts";
 import { run, startPiped } from "../host/command.ts";
 import { sha256File } from "../util/hash-file.ts";
-import { checkName } from "../util/name.ts";
+import { checkQualifiedName } from "../util/name.ts";
 import type { Progress } from "../util/progress.ts";
 import { formatSources, hostAuth, hostSources, hostSuite, hostTransportSettings } from "../host/apt-sources.ts";
 import type { AptSource } from "../host/apt-sources.ts";
@@ -108,7 +108,7 @@ export type BuildResult = {
 };
 
 export async function buildImage(home: Home, opts: BuildOpts): Promise<BuildResult> {
-  checkName("Image name", opts.name);
+  checkQualifiedName("Image name", opts.name);
   checkInputs(opts);
   const copies = opts.copy ?? [];
   await checkCopies(copies);

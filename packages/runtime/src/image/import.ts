@@ -7,7 +7,7 @@ import type { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import { ForkdError, messageOf } from "../errors.ts";
 import type { Home } from "../home.ts";
-import { checkName } from "../util/name.ts";
+import { checkQualifiedName } from "../util/name.ts";
 import type { Progress } from "../util/progress.ts";
 import { indexArchive } from "./archive-index.ts";
 import type { ArchiveFiles, ImportedImage } from "./archive-index.ts";
@@ -36,7 +36,7 @@ export type ImportOpts = {
  * is refused: an ordinary user cannot read it with its owners, so a tar is needed.
  */
 export async function importImage(home: Home, path: string, opts: ImportOpts): Promise<StoredImage> {
-  checkName("Image name", opts.name);
+  checkQualifiedName("Image name", opts.name);
   const file = resolve(path);
   const maxBytes = opts.maxBytes ?? DEFAULT_MAX_BYTES;
   const isFolder = await isDirectory(file);

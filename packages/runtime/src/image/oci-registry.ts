@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { hexOf } from "../util/digest.ts";
 import { ForkdError } from "../errors.ts";
 import type { Home } from "../home.ts";
-import { checkName } from "../util/name.ts";
+import { checkQualifiedName } from "../util/name.ts";
 import { inParallel } from "../util/in-parallel.ts";
 import { countBytes, type Progress } from "../util/progress.ts";
 import { downloadBlob, forgetBlobs } from "../oci/blob-download.ts";
@@ -43,7 +43,7 @@ export type PullOpts = {
 
 /** Downloads are kept for the next attempt after a network failure, and removed when the image was invalid or is stored */
 export async function pullImage(home: Home, reference: string, opts: PullOpts): Promise<StoredImage> {
-  checkName("Image name", opts.name);
+  checkQualifiedName("Image name", opts.name);
   const ref = parseReference(reference);
   const maxBytes = opts.maxBytes ?? DEFAULT_MAX_BYTES;
   const platform = opts.platform ?? `linux/${PLATFORM.packages}`;

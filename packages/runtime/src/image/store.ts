@@ -8,7 +8,7 @@ import { ForkdError, messageOf } from "../errors.ts";
 import type { Home } from "../home.ts";
 import { writeFileAtomic } from "../util/atomic-file.ts";
 import { sha256File } from "../util/hash-file.ts";
-import { checkName } from "../util/name.ts";
+import { checkQualifiedName, fileOf, nameOf } from "../util/name.ts";
 import { namesIn } from "../util/names-in.ts";
 import { notFound } from "../util/not-found.ts";
 import { syncPath, syncTree } from "../util/sync-path.ts";
@@ -74,13 +74,13 @@ export class ImageStore {
   /** By exact name */
   async find(name: string): Promise<StoredImage | undefined> {
     const names = await this.#readNames();
-    const hex = names.get(checkName("Image name", name));
+    const hex = names.get(checkQualifiedName("Image name", name));
     return hex === undefined ? undefined : this.#load(hex, names);
   }
 
   /** Moves a finished root file system into the store and sets the name to it, replacing an earlier image */
   async add(image: NewImage): Promise<StoredImage> {
-    checkName("Image name", image.name);
+    checkQualifiedName("Image name", image.name);
     const manifest = await this.#manifestOf(image);
     await mkdir(this.#names, { recursive: true, mode: 0o700 });
     // Twice at most: another process may remove the data between publishing and naming.
@@ -120,7 +120,7 @@ export class ImageStore {
   async tag(name: string, id: string): Promise<void> {
     const isNew = (await mkdir(this.#names, { recursive: true, mode: 0o700 })) !== undefined;
     if (isNew) await syncPath(this.#home.images);
-    await writeFileAtomic(join(this.#names, checkName("Image name", name)), `${id}\n`);
+    await writeFileAtomic(join(this.#names, fileOf(checkQualifiedName("Image name", name))), `${id}\n`);
   }
 
   /** A name: removes it, and the data with the last name. An id: removes all its names and the data */
@@ -137,7 +137,7 @@ export class ImageStore {
         hint: "Remove the snapshots made from it first.",
       });
     }
-    for (const name of untagged) await rm(join(this.#names, name), { force: true });
+    for (const name of untagged) await rm(join(this.#names, fileOf(name)), { force: true });
     // after a power cut no name may exist without its data
     if (untagged.length > 0) await syncPath(this.#names);
     if (deleted) await this.#deleteData(hex);
@@ -241,7 +241,7 @@ export class ImageStore {
         if ((error as NodeJS.ErrnoException).code === "ENOENT") continue;
         throw error;
       }
-      names.set(name, hexOf(content.trim()));
+      names.set(nameOf(name), hexOf(content.trim()));
     }
     return names;
   }

@@ -267,7 +267,8 @@ function manifestOf(head: Snapshot, links: PackLink[], image: StoredImage, blobs
     format: PACK_FORMAT,
     version: PACK_VERSION,
     head: head.manifest.id,
-    name: head.manifest.name ?? head.manifest.tag,
+    // the owner of a tag is a matter of this store
+    name: head.manifest.name ?? head.manifest.tag.slice(head.manifest.tag.indexOf("/") + 1),
     requires: {
       architecture: ARCHITECTURE,
       engine,

@@ -40,6 +40,10 @@ export type ReceiveOptions = {
   tag?: string | undefined;
   trust: Trust;
   host: PackHost;
+  /** the tag to store for a name; default: the name */
+  tagOf?: ((name: string) => string) | undefined;
+  /** whether a tag is the receiver's own; default: all are. A snapshot that only others have is not shown by its tags */
+  isOwn?: ((tag: string) => boolean) | undefined;
   /** moves the tag from the snapshot that has it */
   force?: boolean | undefined;
   /** bytes to leave free on the disk */
@@ -60,6 +64,8 @@ export type Received = {
   /** id of the known key that signed it */
   signedBy: string | null;
   isSigned: boolean;
+  /** only others have the snapshot: nothing was stored, and the tag is free */
+  isForeign: boolean;
   /** network policy of its forks in the pack */
   offered: NetworkPolicy;
 };
@@ -68,10 +74,14 @@ export async function receivePack(stores: PackStores, source: PackSource, opts: 
   const manifest = parsePackManifest(source.manifestBytes);
   const signedBy = checkTrust(source.manifestBytes, source.signatures, opts.trust);
   await checkFit(manifest, opts.host);
-  const here = await linksHere(stores, manifest, opts.signal);
+  const here = await linksHere(stores, manifest, opts);
   const present = here.get(manifest.head);
-  const tag = await tagFor(stores, manifest, present, opts);
-  const facts = { tag, signedBy, isSigned: source.signatures.length > 0, offered: headOf(manifest).network };
+  const { tag, isForeign } = await tagFor(stores, manifest, present, opts);
+  const facts = { tag, signedBy, isForeign, isSigned: source.signatures.length > 0, offered: headOf(manifest).network };
+  if (present && isForeign) {
+    await source.done?.();
+    return { ...facts, head: present, snapshots: [], replaced: null };
+  }
   const named = await stores.snapshots.tagged(tag);
   if (present && named === manifest.head) {
     await source.done?.();
@@ -89,7 +99,11 @@ export async function receivePack(stores: PackStores, source: PackSource, opts: 
 }
 
 /** Its snapshots that exist here, by id; throws EXISTS when one has the same id and other content */
-async function linksHere(stores: PackStores, { links }: PackManifest, signal: AbortSignal): Promise<Map<string, Snapshot>> {
+async function linksHere(
+  stores: PackStores,
+  { links }: PackManifest,
+  { signal, isOwn = () => true }: Pick<ReceiveOptions, "signal" | "isOwn">,
+): Promise<Map<string, Snapshot>> {
   const ids = new Set(await stores.snapshots.ids());
   const here = new Map<string, Snapshot>();
   for (const link of links) {
@@ -98,7 +112,7 @@ async function linksHere(stores: PackStores, { links }: PackManifest, signal: Ab
     const own = await describeLink(stores, snapshot, signal);
     // the policy of the same snapshot may have been dropped here
     if (!canonicalJson({ ...own, network: undefined }).equals(canonicalJson({ ...link, network: undefined })))
-      throw new ForkdError("EXISTS", `Cannot unpack ${link.id}: there is another snapshot with this id here (${snapshot.manifest.tag}).`, {
+      throw new ForkdError("EXISTS", `Cannot unpack ${link.id}: there is another snapshot with this id here${shownTag(snapshot, isOwn)}.`, {
         hint: "Remove the one that is here first, if the one in the pack is wanted.",
       });
     here.set(link.id, snapshot);
@@ -106,18 +120,35 @@ async function linksHere(stores: PackStores, { links }: PackManifest, signal: Ab
   return here;
 }
 
+function shownTag({ manifest: { tag } }: Snapshot, isOwn: (tag: string) => boolean): string {
+  return isOwn(tag) ? ` (${bare(tag)})` : "";
+}
+
 /** An existing snapshot keeps its tag: unpacking it again adds no second one */
-async function tagFor(stores: PackStores, manifest: PackManifest, present: Snapshot | undefined, opts: ReceiveOptions): Promise<string> {
-  const tags = [...(await stores.snapshots.tags())].filter(([, id]) => id === manifest.head).map(([tag]) => tag);
+async function tagFor(
+  stores: PackStores,
+  manifest: PackManifest,
+  present: Snapshot | undefined,
+  opts: ReceiveOptions,
+): Promise<{ tag: string; isForeign: boolean }> {
+  const { tagOf = (name) => name, isOwn = () => true } = opts;
+  const all = [...(await stores.snapshots.tags())].filter(([, id]) => id === manifest.head).map(([tag]) => tag);
+  const wanted = tagOf(checkName("Tag", opts.tag ?? manifest.name));
+  const tags = all.filter(isOwn);
   const [first] = tags;
   if (present && first !== undefined) {
-    if (opts.tag === undefined) return tags.includes(manifest.name) ? manifest.name : first;
-    if (!tags.includes(opts.tag))
-      throw new ForkdError("EXISTS", `Cannot unpack this as ${opts.tag}: it is here already, as ${first}.`, {
-        hint: `Use ${first}, or give it another name with 'forkd rename'.`,
-      });
+    if (tags.includes(wanted)) return { tag: wanted, isForeign: false };
+    if (opts.tag === undefined) return { tag: first, isForeign: false };
+    throw new ForkdError("EXISTS", `Cannot unpack this as ${opts.tag}: it is here already, as ${bare(first)}.`, {
+      hint: `Use ${bare(first)}, or give it another name with 'forkd rename'.`,
+    });
   }
-  return checkName("Tag", opts.tag ?? manifest.name);
+  return { tag: wanted, isForeign: present !== undefined && all.length > 0 };
+}
+
+/** Without its owner */
+function bare(tag: string): string {
+  return tag.slice(tag.indexOf("/") + 1);
 }
 
 /** Destinations of a blob's content; several when two snapshots share it */

@@ -57,6 +57,8 @@ export type BranchOptions = {
   tag: string;
   /** id of the new snapshot */
   id?: string | undefined;
+  /** works of different queues take turns; default: one queue */
+  queue?: string | undefined;
   /** called as soon as the source runs again, before the snapshot is complete */
   onResumed?: ((pauseMs: number) => void) | undefined;
   /**

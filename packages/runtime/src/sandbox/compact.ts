@@ -3,6 +3,7 @@
 import { copyFile, mkdir, stat } from "node:fs/promises";
 import { constants } from "node:fs";
 import { join } from "node:path";
+import type { NetworkPolicy } from "../egress/policy.ts";
 import type { Home } from "../home.ts";
 import { withStaging } from "../host/staging.ts";
 import type { FlatCache } from "../snapshot/flat-images.ts";
@@ -20,11 +21,10 @@ export type CompactContext = {
   engine: Pick<Engine, "flatten">;
 };
 
-export async function compactSnapshot(
-  context: CompactContext,
-  from: Snapshot,
-  opts: { tag: string; id?: string | undefined },
-): Promise<Snapshot> {
+/** `network`: policy of its forks; default: that of the snapshot */
+export type CompactOptions = { tag: string; id?: string | undefined; network?: NetworkPolicy | undefined };
+
+export async function compactSnapshot(context: CompactContext, from: Snapshot, opts: CompactOptions): Promise<Snapshot> {
   await context.snapshots.reserve(opts.tag);
   try {
     return await withStaging(context.home, async (staging) => {
@@ -46,6 +46,7 @@ export async function compactSnapshot(
         id: opts.id ?? newId("sn"),
         tag: opts.tag,
         name: undefined,
+        network: opts.network ?? from.manifest.network,
         createdAt: new Date().toISOString(),
         memory: { kind: "base", bytes: (await stat(memory)).blocks * 512 },
         disk: disk && { ...disk, layers },

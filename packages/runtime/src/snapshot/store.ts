@@ -8,7 +8,7 @@ import { ForkdError, messageOf } from "../errors.ts";
 import type { Home } from "../home.ts";
 import { withStaging } from "../host/staging.ts";
 import { bootId } from "../util/boot-id.ts";
-import { checkName } from "../util/name.ts";
+import { checkName, checkQualifiedName } from "../util/name.ts";
 import { deltasIn } from "./deltas.ts";
 import { readManifest, writeManifest, type StoredManifest, type Unsynced } from "./durable.ts";
 import { FailedLayers, isFailedSync } from "./failed-layers.ts";
@@ -176,7 +176,7 @@ export class SnapshotStore {
 
   /** By tag or id */
   async get(name: string): Promise<Snapshot> {
-    checkName("Snapshot", name);
+    checkQualifiedName("Snapshot", name);
     const id = await this.#tags.idOf(name);
     if (id === undefined && !(await this.ids()).includes(name)) throw notFound("snapshot", name, (await this.tags()).keys());
     if (id === undefined) return this.byId(name);
@@ -233,13 +233,13 @@ export class SnapshotStore {
 
   /** The id of a tag, or the name itself; also for a damaged or removed snapshot */
   async idOf(name: string): Promise<string> {
-    checkName("Snapshot", name);
+    checkQualifiedName("Snapshot", name);
     return (await this.#tags.idOf(name)) ?? name;
   }
 
   /** The id of a tag, if it exists */
   async tagged(tag: string): Promise<string | undefined> {
-    return this.#tags.idOf(checkName("Tag", tag));
+    return this.#tags.idOf(checkQualifiedName("Tag", tag));
   }
 
   /** Every tag with the id of its snapshot */

@@ -1,4 +1,4 @@
-// Snapshot tags: a small file per tag with the snapshot's id, and a folder while a tag is reserved.
+// Snapshot tags: a small file per tag with the snapshot's id, and a folder while a tag is reserved. A tag is NAME or OWNER/NAME.
 
 import { randomBytes } from "node:crypto";
 import { mkdir, readFile, rename, rm } from "node:fs/promises";
@@ -8,7 +8,7 @@ import { claimFolder, folderAgeMs, ownerOf } from "../host/owner.ts";
 import { writeFileAtomic } from "../util/atomic-file.ts";
 import { namesIn } from "../util/names-in.ts";
 import { syncPath } from "../util/sync-path.ts";
-import { checkName } from "../util/name.ts";
+import { checkQualifiedName, fileOf, nameOf } from "../util/name.ts";
 import { isAlive, startTimeOf } from "../util/process-id.ts";
 
 const RESERVED = ".reserved.tmp";
@@ -25,11 +25,11 @@ export class Tags {
 
   /** Throws EXISTS when it is in use, so that two branches never write the same tag */
   async reserve(tag: string, opts: { replace?: boolean | undefined } = {}): Promise<void> {
-    checkName("Tag", tag);
+    checkQualifiedName("Tag", tag);
     // a tag in the form of an id would hide the snapshot with that id
     if (SNAPSHOT_ID.test(tag)) throw new ForkdError("BAD_NAME", `Tag ${tag} is not a valid name: it looks like the id of a snapshot.`);
     await mkdir(this.#dir, { recursive: true, mode: 0o700 });
-    const reservation = join(this.#dir, `${tag}${RESERVED}`);
+    const reservation = join(this.#dir, `${fileOf(tag)}${RESERVED}`);
     if (!(await this.#claim(tag, reservation))) {
       const abandoned = await isAbandoned(reservation);
       if (abandoned) await this.release(tag);
@@ -62,7 +62,7 @@ export class Tags {
 
   /** Whether a running process has reserved it */
   async isReserved(tag: string): Promise<boolean> {
-    const reservation = join(this.#dir, `${tag}${RESERVED}`);
+    const reservation = join(this.#dir, `${fileOf(tag)}${RESERVED}`);
     return (await namesIn(this.#dir)).includes(basename(reservation)) && !(await isAbandoned(reservation));
   }
 
@@ -70,7 +70,7 @@ export class Tags {
   async release(tag: string): Promise<void> {
     const away = this.#passing(tag);
     try {
-      await rename(join(this.#dir, `${tag}${RESERVED}`), away);
+      await rename(join(this.#dir, `${fileOf(tag)}${RESERVED}`), away);
     } catch (error) {
       if ((error as NodeJS.ErrnoException).code === "ENOENT") return;
       throw error;
@@ -80,7 +80,7 @@ export class Tags {
 
   /** A temporary name with the owner's id; leftovers are swept */
   #passing(tag: string): string {
-    return join(this.#dir, `${tag}.${process.pid}.${randomBytes(6).toString("hex")}.tmp`);
+    return join(this.#dir, `${fileOf(tag)}.${process.pid}.${randomBytes(6).toString("hex")}.tmp`);
   }
 
   /** Removes leftovers of ended processes: reservations and incomplete tags */
@@ -95,7 +95,7 @@ export class Tags {
 
   async idOf(tag: string): Promise<string | undefined> {
     try {
-      return await readFile(join(this.#dir, tag), "utf8");
+      return await readFile(join(this.#dir, fileOf(tag)), "utf8");
     } catch (error) {
       if ((error as NodeJS.ErrnoException).code === "ENOENT") return undefined;
       throw error;
@@ -104,7 +104,7 @@ export class Tags {
 
   /** "quick": a power cut can lose it before `sync` is called */
   async set(tag: string, id: string, safety: "durable" | "quick"): Promise<void> {
-    await writeFileAtomic(join(this.#dir, checkName("Tag", tag)), id, safety);
+    await writeFileAtomic(this.#pathOf(tag), id, safety);
   }
 
   /** Waits until every tag of a snapshot is on disk */
@@ -112,7 +112,7 @@ export class Tags {
     for (const [tag, named] of await this.all()) {
       if (named !== id) continue;
       try {
-        await syncPath(join(this.#dir, tag));
+        await syncPath(this.#pathOf(tag));
       } catch (error) {
         // renamed or removed since; that operation syncs itself
         if ((error as NodeJS.ErrnoException).code !== "ENOENT") throw error;
@@ -123,26 +123,31 @@ export class Tags {
 
   /** Atomic: neither both nor none exist at any moment, nor after a power cut */
   async rename(tag: string, to: string): Promise<void> {
-    const from = join(this.#dir, checkName("Tag", tag));
+    const from = this.#pathOf(tag);
     await syncPath(from);
-    await rename(from, join(this.#dir, checkName("Tag", to)));
+    await rename(from, this.#pathOf(to));
     await syncPath(this.#dir);
   }
 
   async remove(tag: string): Promise<void> {
-    await rm(join(this.#dir, checkName("Tag", tag)), { force: true });
+    await rm(this.#pathOf(tag), { force: true });
     await syncPath(this.#dir);
   }
 
   /** Every tag with its snapshot's id */
   async all(): Promise<Map<string, string>> {
     const ids = new Map<string, string>();
-    for (const tag of await namesIn(this.#dir)) {
-      if (tag.endsWith(".tmp")) continue;
+    for (const file of await namesIn(this.#dir)) {
+      if (file.endsWith(".tmp")) continue;
+      const tag = nameOf(file);
       const id = await this.idOf(tag);
       if (id !== undefined) ids.set(tag, id);
     }
     return ids;
+  }
+
+  #pathOf(tag: string): string {
+    return join(this.#dir, fileOf(checkQualifiedName("Tag", tag)));
   }
 }
 

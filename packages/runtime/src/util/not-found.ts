@@ -8,13 +8,14 @@ const LISTS = {
   image: "GET /v1/images",
   workspace: "GET /v1/workspaces",
   token: "GET /v1/tokens",
+  project: "GET /v1/projects",
   key: "GET /v1/keys",
   recipe: "GET /v1/recipes",
   process: "GET /v1/sandboxes/ID/processes",
   context: "GET /v1/sandboxes/ID/contexts",
 } as const;
 
-const PLAIN = /^[\w.-]{1,64}$/;
+const PLAIN = /^[\w./-]{1,129}$/;
 /** Bound on the names compared, because each comparison takes time */
 const MOST_COMPARED = 2000;
 const LEAST_PREFIX = 3;

@@ -73,26 +73,42 @@ test("addresses without a route are left out", async () => {
   assert.deepEqual((await names.lookup(ME, "a.example", 6)).addresses, []);
 });
 
-test("concurrent lookups are bounded per sandbox and in all, and each sandbox has some guaranteed", async () => {
+test("concurrent lookups are bounded per sandbox and in all; each sandbox has some guaranteed, and others wait", async () => {
   const upstream = new FakeUpstream({ "a.example": { A: [["203.0.113.10"]], TXT: ["text"] } });
   const release = upstream.hold();
   const names = new Names({ upstream, isRoutable: yes });
   const floods = Array.from({ length: 6 }, async (_, owner) =>
     Promise.all(Array.from({ length: 200 }, async (__, at) => names.lookup(`sb-${owner}`, `n${owner}-${at}.example`, 4))),
   );
-  // four use up the shared lookups; the following ones use those that are guaranteed
-  assert.equal(upstream.asked.length, 4 * 128 + 2 * 8);
+  // eight of each are guaranteed, and 512 places are shared
+  assert.equal(upstream.asked.length, 6 * 8 + 512);
   const mine = [names.lookup(ME, "a.example", 4), names.records(ME, "a.example", TYPE.TXT)];
-  assert.equal(upstream.asked.length, 4 * 128 + 2 * 8 + 2);
+  assert.equal(upstream.asked.length, 6 * 8 + 512 + 2);
   release();
   const refused = (await Promise.all(floods)).map((all) => all.filter(({ status }) => status === "failed").length);
-  assert.deepEqual(refused, [72, 72, 72, 72, 192, 192]);
+  assert.deepEqual(refused, [72, 72, 72, 72, 72, 72]);
   const [lookup, text] = await Promise.all(mine);
   assert.equal(lookup && "status" in lookup && lookup.status, "ok");
   assert.ok(Array.isArray(text) && text.length === 1);
   // lookups are returned
   await Promise.all(Array.from({ length: 128 }, async (_, at) => names.lookup("sb-0", `later${at}.example`, 4)));
   assert.equal(upstream.asked.filter((what) => what.includes("later")).length, 128);
+});
+
+test("groups take turns: one with many waiting lookups delays another by one turn", async () => {
+  const upstream = new FakeUpstream({});
+  const release = upstream.hold();
+  const names = new Names({ upstream, isRoutable: yes, groupOf: (owner) => owner.slice(0, 1) });
+  const ask = async (owner: string, n: number): Promise<unknown> =>
+    Promise.all(Array.from({ length: n }, async (_, at) => names.lookup(owner, `${owner}-${at}.example`, 4)));
+  const floods = Array.from({ length: 6 }, async (_, at) => ask(`a${at}`, 128));
+  const other = ask("b", 12);
+  release();
+  await Promise.all([...floods, other]);
+  const waited = upstream.asked.slice(6 * 8 + 512 + 8);
+  const places = waited.flatMap((what, at) => (what.includes("b-") ? [at] : []));
+  assert.equal(places.length, 4);
+  assert.ok(Math.max(...places) <= 8, `the other group's lookups were at ${places.join(", ")}`);
 });
 
 test("a refusal for one sandbox is not cached for another", async () => {

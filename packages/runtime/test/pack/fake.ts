@@ -179,7 +179,7 @@ export class FakeHome implements AsyncDisposable {
     write: (dir: string) => Promise<Partial<SnapshotManifest> & Pick<SnapshotManifest, "memory" | "disk" | "depth">>,
   ): Promise<Snapshot> {
     const { home, snapshots } = this.stores;
-    const staged = join(home.staging, tag);
+    const staged = join(home.staging, tag.replace("/", "@"));
     await mkdir(staged);
     const parts = await write(staged);
     // the fake engine's device state begins with the agent's key

@@ -13,7 +13,7 @@ const REFRESH_MS = 10_000;
 export function HostPage(): JSX.Element {
   const { value: status, error } = useLoaded(async (signal) => forkd.status({ signal }), [], REFRESH_MS);
   const { value: history } = useLoaded(async (signal) => forkd.history({ signal }), [], REFRESH_MS);
-  const { value: config } = useLoaded(async (signal) => (may("admin") ? forkd.config({ signal }) : undefined), []);
+  const { value: config } = useLoaded(async (signal) => (may("operator") ? forkd.config({ signal }) : undefined), []);
   return (
     <main class="page">
       <h1>Host</h1>
@@ -22,7 +22,7 @@ export function HostPage(): JSX.Element {
       <div class="cards">
         {status && <Health status={status} />}
         {status && <Limits status={status} />}
-        {may("admin") && <Garbage />}
+        {may("operator") && <Garbage />}
         {config && <Settings config={config} />}
       </div>
     </main>

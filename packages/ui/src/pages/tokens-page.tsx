@@ -4,14 +4,15 @@ import { useState } from "preact/hooks";
 import { forkd } from "../api.ts";
 import { commandLine, time } from "../format.ts";
 import { Ask, Card, Command, complain, Copy, Dialog, Empty, Field, Problem, say, Table, useLoaded } from "../parts.tsx";
-import { may } from "../session.ts";
+import { login, may } from "../session.ts";
 import type { JSX } from "preact";
 import type { NewToken, Scope } from "forkd";
 
 const SCOPES: Record<Scope, string> = {
-  read: "read: look at everything",
+  read: "read: look at everything of the project",
   exec: "exec: also fork, use and end sandboxes",
-  admin: "admin: everything",
+  admin: "admin: everything in the project",
+  operator: "operator: every project, and the daemon",
 };
 
 export function TokensPage(): JSX.Element {
@@ -19,6 +20,7 @@ export function TokensPage(): JSX.Element {
   return (
     <main class="page">
       <h1>Tokens</h1>
+      {login.value.is === "in" && <p class="dim">Project {login.value.session.project}</p>}
       {isAdmin ? <Tokens /> : <Empty title="Tokens need the scope admin" />}
     </main>
   );
@@ -43,12 +45,14 @@ function Tokens(): JSX.Element {
         <Problem text={error} />
         {tokens?.length === 0 && <p class="dim">There is none. Programs on this machine need none; those on others do.</p>}
         {tokens && tokens.length > 0 && (
-          <Table columns={["Name", "Scope", "Last used", ""]}>
-            {tokens.map(({ name, scope, last_used_unix, source }) => (
+          <Table columns={["Name", "Project", "Scope", "Last used", "Expires", ""]}>
+            {tokens.map(({ name, project, scope, last_used_unix, expires_at_unix, source }) => (
               <tr key={name}>
                 <td>{name}</td>
+                <td>{project}</td>
                 <td>{scope}</td>
                 <td>{last_used_unix === null ? "never" : time(last_used_unix)}</td>
+                <td>{expires_at_unix === null ? "never" : time(expires_at_unix)}</td>
                 <td class="buttons-cell">
                   {source === "created" && (
                     <>
@@ -94,6 +98,8 @@ function Tokens(): JSX.Element {
 function NewTokenForm({ onMade }: { onMade: (token: NewToken) => void }): JSX.Element {
   const [name, setName] = useState("");
   const [scope, setScope] = useState<Scope>("exec");
+  // a token may do at most what its maker may
+  const offered = Object.entries(SCOPES).filter(([value]) => may(value as Scope));
   const run = async (): Promise<void> => {
     onMade(await forkd.createToken(name, { scope }));
     setName("");
@@ -111,7 +117,7 @@ function NewTokenForm({ onMade }: { onMade: (token: NewToken) => void }): JSX.El
         </Field>
         <Field label="Scope">
           <select value={scope} onChange={(event) => setScope(event.currentTarget.value as Scope)}>
-            {Object.entries(SCOPES).map(([value, label]) => (
+            {offered.map(([value, label]) => (
               <option key={value} value={value}>
                 {label}
               </option>

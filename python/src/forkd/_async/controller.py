@@ -52,6 +52,8 @@ class AsyncController(GeneratedController):
         retries: How often a call that is safe to repeat is repeated; without it, twice.
         ssl_context: For https, where the system's own certificates are not enough.
         base_url: The older SDK's name for ``url``.
+        project: The project to act in, for a token of scope operator; ``*`` lists across all. Without it FORKD_PROJECT, else that of
+            the token.
     """
 
     def __init__(
@@ -64,8 +66,9 @@ class AsyncController(GeneratedController):
         retries: Optional[int] = None,
         ssl_context: Optional[ssl.SSLContext] = None,
         base_url: Optional[str] = None,
+        project: Optional[str] = None,
     ) -> None:
-        self._client = Client(url or base_url, token, timeout, socket, retries, ssl_context)
+        self._client = Client(url or base_url, token, timeout, socket, retries, ssl_context, project)
 
     @property
     def url(self) -> str:

@@ -12,7 +12,7 @@ from .._deadline import Deadline
 from .._http import AnswerDecoder, BrokenConnection, ClosedEarly, StaleConnection, encode_chunk, encode_head
 from .._retry import RETRY_SECS, connection_error, is_transient, retry_delay
 from .._streams import LineDecoder
-from .._target import resolve_store, resolve_target, resolve_token
+from .._target import resolve_project, resolve_store, resolve_target, resolve_token
 from .._version import __version__
 from .._wire import Page, SourceFailed, dump_json, parse_json, query_string
 from ..errors import ConnectionError, ForkdError, InvalidRequestError, NotFoundError, error_of_answer, error_of_problem
@@ -37,10 +37,12 @@ class Client:
         socket: Optional[str],
         retries: Optional[int],
         ssl_context: Optional[ssl.SSLContext],
+        project: Optional[str] = None,
     ) -> None:
         self._target = resolve_target(url, socket)
         self._token = resolve_token(token)
         self._store = resolve_store(self._target)
+        self._project = resolve_project(project)
         self._retries = len(RETRY_SECS) if retries is None else retries
         self._ssl_context = ssl_context
         self._pool = Pool()
@@ -234,6 +236,8 @@ class Client:
             headers["x-forkd-token" if call.is_proxied else "authorization"] = self._token if call.is_proxied else f"Bearer {self._token}"
         if self._store is not None and not call.is_proxied:
             headers["x-forkd-store"] = self._store
+        if self._project is not None:
+            headers["x-forkd-project"] = self._project
         if call.idempotency_key is not None:
             headers["idempotency-key"] = call.idempotency_key
         headers.update(call.headers)

@@ -52,7 +52,7 @@ class GeneratedController:
         return self._client.json(call)
 
     def config(self, *, request_timeout: Optional[float] = None) -> types.Config:
-        """Settings and the source of each. Needs the scope admin."""
+        """Settings and the source of each. Needs the scope operator."""
         call = Call[types.Config]("GET", "/v1/config", timeout=request_timeout)
         return self._client.json(call)
 
@@ -63,7 +63,8 @@ class GeneratedController:
         if_idle: Optional[bool] = None,
         request_timeout: Optional[float] = None,
     ) -> None:
-        """Stops the daemon after all requests are answered; sandboxes keep running unless ``kill_sandboxes`` is set. Needs the scope admin.
+        """Stops the daemon after all requests are answered; sandboxes keep running unless ``kill_sandboxes`` is set. Needs the scope
+        operator.
 
         Args:
             kill_sandboxes: Ends the sandboxes; else they keep running, and the next daemon adopts them.
@@ -77,7 +78,7 @@ class GeneratedController:
         self._client.empty(call)
 
     def gc(self, *, dry_run: Optional[bool] = None, request_timeout: Optional[float] = None) -> types.GarbageCollected:
-        """Removes unreferenced data. Needs the scope admin. May take 10 minutes unless ``request_timeout`` is given.
+        """Removes unreferenced data. Needs the scope operator. May take 10 minutes unless ``request_timeout`` is given.
 
         Args:
             dry_run: Reports what would be removed, and removes nothing.
@@ -102,7 +103,7 @@ class GeneratedController:
         return self._client.json(call)
 
     def list_tokens(self, *, request_timeout: Optional[float] = None) -> List[types.TokenInfo]:
-        """Tokens. Needs the scope admin."""
+        """Tokens of the project. Needs the scope admin."""
         call = Call[List[types.TokenInfo]]("GET", "/v1/tokens", timeout=request_timeout)
         return self._client.json(call)
 
@@ -110,21 +111,25 @@ class GeneratedController:
         self,
         name: str,
         *,
+        project: Optional[str] = None,
         scope: Optional[types.Scope] = None,
         max_sandboxes: Optional[int] = None,
+        expires_in_secs: Optional[int] = None,
         request_timeout: Optional[float] = None,
     ) -> types.NewToken:
         """Creates a token and returns it once. Needs the scope admin.
 
         Args:
             name: 1 to 64 letters, digits, '.', '_' or '-', starting with a letter, a digit or '_'.
-            scope: What the token allows (default exec).
+            project: The project that it belongs to; without it, the caller's. Only an operator may name another one.
+            scope: What the token allows; at most what the caller's allows (default exec).
             max_sandboxes: Limit of sandboxes that live at once; None: no limit of its own.
+            expires_in_secs: It is refused after so many seconds; None: never.
 
         Raises:
             ConflictError: the name is taken
         """
-        body = fields(name=name, scope=scope, max_sandboxes=max_sandboxes)
+        body = fields(name=name, project=project, scope=scope, max_sandboxes=max_sandboxes, expires_in_secs=expires_in_secs)
         call = Call[types.NewToken]("POST", "/v1/tokens", json=body, timeout=request_timeout)
         return self._client.json(call)
 
@@ -137,6 +142,115 @@ class GeneratedController:
         """Revokes a token. Needs the scope admin."""
         call = Call[None]("DELETE", path("/v1/tokens/{}", name), timeout=request_timeout)
         self._client.empty(call)
+
+    def list_projects(self, *, request_timeout: Optional[float] = None) -> List[types.Project]:
+        """Projects and their limits. Needs the scope operator."""
+        call = Call[List[types.Project]]("GET", "/v1/projects", timeout=request_timeout)
+        return self._client.json(call)
+
+    def create_project(
+        self,
+        name: str,
+        *,
+        sandboxes: Optional[int] = None,
+        suspended: Optional[int] = None,
+        vcpus: Optional[int] = None,
+        memory_mib: Optional[int] = None,
+        snapshots: Optional[int] = None,
+        storage_bytes: Optional[int] = None,
+        forks_per_minute: Optional[int] = None,
+        egress_bytes: Optional[int] = None,
+        requests_per_second: Optional[int] = None,
+        request_timeout: Optional[float] = None,
+    ) -> types.Project:
+        """Creates a project. Needs the scope operator.
+
+        Args:
+            name: Name of the new project.
+            sandboxes: Sandboxes that run or are paused.
+            suspended: Suspended sandboxes.
+            vcpus: CPUs of running and paused sandboxes.
+            memory_mib: Memory of running and paused sandboxes.
+            snapshots: Snapshots, without those that are removed when nothing needs them.
+            storage_bytes: Disk space of its snapshots, of saved states and of the disks of its sandboxes.
+            forks_per_minute: Sandboxes that are forked or resumed in a minute.
+            egress_bytes: Bytes that leave its sandboxes in a calendar month (UTC).
+            requests_per_second: Requests in a second, without those of operators.
+
+        Raises:
+            ConflictError: the name is taken
+        """
+        body = fields(
+            name=name,
+            sandboxes=sandboxes,
+            suspended=suspended,
+            vcpus=vcpus,
+            memory_mib=memory_mib,
+            snapshots=snapshots,
+            storage_bytes=storage_bytes,
+            forks_per_minute=forks_per_minute,
+            egress_bytes=egress_bytes,
+            requests_per_second=requests_per_second,
+        )
+        call = Call[types.Project]("POST", "/v1/projects", json=body, timeout=request_timeout)
+        return self._client.json(call)
+
+    def update_project(
+        self,
+        name: str,
+        *,
+        sandboxes: Union[int, Unset, None] = UNSET,
+        suspended: Union[int, Unset, None] = UNSET,
+        vcpus: Union[int, Unset, None] = UNSET,
+        memory_mib: Union[int, Unset, None] = UNSET,
+        snapshots: Union[int, Unset, None] = UNSET,
+        storage_bytes: Union[int, Unset, None] = UNSET,
+        forks_per_minute: Union[int, Unset, None] = UNSET,
+        egress_bytes: Union[int, Unset, None] = UNSET,
+        requests_per_second: Union[int, Unset, None] = UNSET,
+        request_timeout: Optional[float] = None,
+    ) -> types.Project:
+        """Changes the limits of a project. Needs the scope operator.
+
+        Args:
+            sandboxes: Sandboxes that run or are paused.
+            suspended: Suspended sandboxes.
+            vcpus: CPUs of running and paused sandboxes.
+            memory_mib: Memory of running and paused sandboxes.
+            snapshots: Snapshots, without those that are removed when nothing needs them.
+            storage_bytes: Disk space of its snapshots, of saved states and of the disks of its sandboxes.
+            forks_per_minute: Sandboxes that are forked or resumed in a minute.
+            egress_bytes: Bytes that leave its sandboxes in a calendar month (UTC).
+            requests_per_second: Requests in a second, without those of operators.
+        """
+        body = fields()
+        body.update(nullable(
+            sandboxes=sandboxes,
+            suspended=suspended,
+            vcpus=vcpus,
+            memory_mib=memory_mib,
+            snapshots=snapshots,
+            storage_bytes=storage_bytes,
+            forks_per_minute=forks_per_minute,
+            egress_bytes=egress_bytes,
+            requests_per_second=requests_per_second,
+        ))
+        call = Call[types.Project]("PATCH", path("/v1/projects/{}", name), json=body, timeout=request_timeout)
+        return self._client.json(call)
+
+    def delete_project(self, name: str, *, request_timeout: Optional[float] = None) -> None:
+        """Removes a project that owns nothing; 409 lists what it owns. Needs the scope operator.
+
+        Raises:
+            ConflictError: it owns something; ``details`` lists what
+        """
+        call = Call[None]("DELETE", path("/v1/projects/{}", name), timeout=request_timeout)
+        self._client.empty(call)
+
+    def quota(self, *, request_timeout: Optional[float] = None) -> types.QuotaUse:
+        """Limits of the project, and how much of them is used."""
+        call = Call[types.QuotaUse]("GET", "/v1/quota", timeout=request_timeout)
+        return self._client.json(call)
 
     def create_ui_link(
         self,
@@ -156,7 +270,7 @@ class GeneratedController:
         return self._client.json(call)
 
     def delete_ui_sessions(self, *, request_timeout: Optional[float] = None) -> None:
-        """Logs all browsers out of the dashboard; links that were not opened become invalid. Needs the scope admin."""
+        """Logs all browsers of the project out of the dashboard; links that were not opened become invalid. Needs the scope admin."""
         call = Call[None]("DELETE", "/v1/ui/sessions", timeout=request_timeout)
         self._client.empty(call)
 
@@ -278,6 +392,8 @@ class GeneratedController:
         env: Optional[types.Env] = None,
         metadata: Optional[types.Metadata] = None,
         description: Optional[str] = None,
+        visibility: Optional[types.Visibility] = None,
+        expires_in_secs: Optional[int] = None,
         network: Optional[types.SetNetwork] = None,
         kernel: Optional[str] = None,
         rootfs: Optional[str] = None,
@@ -305,6 +421,8 @@ class GeneratedController:
             env: Environment of every process.
             metadata: At most 64 pairs of text, kept for you and never read by forkd.
             description: What the snapshot is for; at most 1024 characters.
+            visibility: private: only for its project, which is the default; public: others may fork it.
+            expires_in_secs: It is removed after so many seconds, as soon as nothing needs it; None: never.
             network: During the warm-up, and for its forks unless they say otherwise; none without it.
             kernel: Of the older API: refused without an image, else without effect.
             rootfs: Of the older API: refused without an image, else without effect.
@@ -328,6 +446,8 @@ class GeneratedController:
             env=env,
             metadata=metadata,
             description=description,
+            visibility=visibility,
+            expires_in_secs=expires_in_secs,
             network=network,
             kernel=kernel,
             rootfs=rootfs,
@@ -357,6 +477,8 @@ class GeneratedController:
         tag: Optional[str] = None,
         metadata: Optional[types.Metadata] = None,
         description: Union[str, Unset, None] = UNSET,
+        visibility: Optional[types.Visibility] = None,
+        expires_in_secs: Union[int, Unset, None] = UNSET,
         pool: Optional[int] = None,
         request_timeout: Optional[float] = None,
     ) -> types.SnapshotInfo:
@@ -366,10 +488,12 @@ class GeneratedController:
             tag: The new tag.
             metadata: Replaces the metadata.
             description: Replaces the description; None removes it.
+            visibility: private: only for its project, which is the default; public: others may fork it.
+            expires_in_secs: It is removed after so many seconds, as soon as nothing needs it; None: never.
             pool: Number of VMMs that are started in advance.
         """
-        body = fields(tag=tag, metadata=metadata, pool=pool)
-        body.update(nullable(description=description))
+        body = fields(tag=tag, metadata=metadata, visibility=visibility, pool=pool)
+        body.update(nullable(description=description, expires_in_secs=expires_in_secs))
         call = Call[types.SnapshotInfo]("PATCH", path("/v1/snapshots/{}", snapshot_tag), json=body, timeout=request_timeout)
         return self._client.json(call)
 
@@ -509,7 +633,7 @@ class GeneratedController:
         return self._client.json(call)
 
     def list_keys(self, *, request_timeout: Optional[float] = None) -> List[types.KeyInfo]:
-        """Lists signing keys and trusted keys."""
+        """Lists signing keys and trusted keys. Needs the scope operator."""
         call = Call[List[types.KeyInfo]]("GET", "/v1/keys", timeout=request_timeout)
         return self._client.json(call)
 
@@ -521,8 +645,8 @@ class GeneratedController:
         idempotency_key: Optional[str] = None,
         request_timeout: Optional[float] = None,
     ) -> types.KeyInfo:
-        """Creates a signing key, or trusts a public key. Needs the scope admin. Not repeated after a failure unless ``idempotency_key`` is
-        given.
+        """Creates a signing key, or trusts a public key. Needs the scope operator. Not repeated after a failure unless ``idempotency_key``
+        is given.
 
         Args:
             name: 1 to 64 letters, digits, '.', '_' or '-', starting with a letter, a digit or '_'.
@@ -533,12 +657,12 @@ class GeneratedController:
         return self._client.json(call)
 
     def get_key(self, name: str, *, request_timeout: Optional[float] = None) -> types.KeyInfo:
-        """One key, without its private half."""
+        """One key, without its private half. Needs the scope operator."""
         call = Call[types.KeyInfo]("GET", path("/v1/keys/{}", name), timeout=request_timeout)
         return self._client.json(call)
 
     def delete_key(self, name: str, *, request_timeout: Optional[float] = None) -> None:
-        """Removes a key. Needs the scope admin."""
+        """Removes a key. Needs the scope operator."""
         call = Call[None]("DELETE", path("/v1/keys/{}", name), timeout=request_timeout)
         self._client.empty(call)
 
@@ -723,6 +847,7 @@ class GeneratedController:
         isolation: Optional[Literal["any", "kvm"]] = None,
         ttl_secs: Optional[int] = None,
         idle_timeout_secs: Optional[int] = None,
+        suspended_ttl_secs: Optional[int] = None,
         on_timeout: Optional[types.OnTimeout] = None,
         auto_resume: Optional[bool] = None,
         cpu_limit: Optional[float] = None,
@@ -736,7 +861,7 @@ class GeneratedController:
         """Forks a snapshot. All ``n`` are created or none. Safe to repeat: the request carries an idempotency key.
 
         Args:
-            snapshot_tag: 1 to 64 letters, digits, '.', '_' or '-', starting with a letter, a digit or '_'.
+            snapshot_tag: NAME, or PROJECT/NAME of another project.
             n: Number of sandboxes (default 1).
             env: Environment of every process.
             metadata: At most 64 pairs of text, kept for you and never read by forkd.
@@ -747,6 +872,7 @@ class GeneratedController:
                 what the daemon's setting says; one that demands KVM cannot be lowered.
             ttl_secs: It ends so long after now; None: never.
             idle_timeout_secs: Seconds without use after which it ends.
+            suspended_ttl_secs: Seconds after which it is removed while it is suspended; None: never.
             on_timeout: What happens after its time to live, or after its idle time-out.
             auto_resume: Whether the next use of the suspended sandbox resumes it.
             memory_limit_mib: Memory of the host that it may use, its VMM included; a limit of the machine's own memory or more always
@@ -776,6 +902,7 @@ class GeneratedController:
             isolation=isolation,
             ttl_secs=ttl_secs,
             idle_timeout_secs=idle_timeout_secs,
+            suspended_ttl_secs=suspended_ttl_secs,
             on_timeout=on_timeout,
             auto_resume=auto_resume,
             memory_limit_mib=memory_limit_mib,
@@ -810,6 +937,7 @@ class GeneratedController:
         isolation: Optional[Literal["any", "kvm"]] = None,
         ttl_secs: Optional[int] = None,
         idle_timeout_secs: Optional[int] = None,
+        suspended_ttl_secs: Optional[int] = None,
         on_timeout: Optional[types.OnTimeout] = None,
         auto_resume: Optional[bool] = None,
         memory_limit_mib: Optional[int] = None,
@@ -825,7 +953,7 @@ class GeneratedController:
         request carries an idempotency key.
 
         Args:
-            snapshot_tag: 1 to 64 letters, digits, '.', '_' or '-', starting with a letter, a digit or '_'.
+            snapshot_tag: NAME, or PROJECT/NAME of another project.
             n: Number of sandboxes (default 1).
             env: Environment of every process.
             metadata: At most 64 pairs of text, kept for you and never read by forkd.
@@ -836,6 +964,7 @@ class GeneratedController:
                 what the daemon's setting says; one that demands KVM cannot be lowered.
             ttl_secs: It ends so long after now; None: never.
             idle_timeout_secs: Seconds without use after which it ends.
+            suspended_ttl_secs: Seconds after which it is removed while it is suspended; None: never.
             on_timeout: What happens after its time to live, or after its idle time-out.
             auto_resume: Whether the next use of the suspended sandbox resumes it.
             memory_limit_mib: Memory of the host that it may use, its VMM included; a limit of the machine's own memory or more always
@@ -856,6 +985,7 @@ class GeneratedController:
             isolation=isolation,
             ttl_secs=ttl_secs,
             idle_timeout_secs=idle_timeout_secs,
+            suspended_ttl_secs=suspended_ttl_secs,
             on_timeout=on_timeout,
             auto_resume=auto_resume,
             memory_limit_mib=memory_limit_mib,
@@ -907,6 +1037,7 @@ class GeneratedController:
         rotate_access: Optional[bool] = None,
         ttl_secs: Union[int, Unset, None] = UNSET,
         idle_timeout_secs: Union[int, Unset, None] = UNSET,
+        suspended_ttl_secs: Union[int, Unset, None] = UNSET,
         on_timeout: Optional[types.OnTimeout] = None,
         auto_resume: Optional[bool] = None,
         request_timeout: Optional[float] = None,
@@ -920,11 +1051,12 @@ class GeneratedController:
                 once.
             ttl_secs: It ends so long after now; None: never.
             idle_timeout_secs: Seconds without use after which it ends.
+            suspended_ttl_secs: Seconds after which it is removed while it is suspended; None: never.
             on_timeout: What happens after its time to live, or after its idle time-out.
             auto_resume: Whether the next use of the suspended sandbox resumes it.
         """
         body = fields(metadata=metadata, rotate_access=rotate_access or None, on_timeout=on_timeout, auto_resume=auto_resume)
-        body.update(nullable(name=name, ttl_secs=ttl_secs, idle_timeout_secs=idle_timeout_secs))
+        body.update(nullable(name=name, ttl_secs=ttl_secs, idle_timeout_secs=idle_timeout_secs, suspended_ttl_secs=suspended_ttl_secs))
         call = Call[types.SandboxInfo]("PATCH", path("/v1/sandboxes/{}", sandbox_id), json=body, timeout=request_timeout)
         return self._client.json(call)
 
@@ -1026,6 +1158,8 @@ class GeneratedController:
         parent_tag: Optional[str] = None,
         metadata: Optional[types.Metadata] = None,
         description: Optional[str] = None,
+        visibility: Optional[types.Visibility] = None,
+        expires_in_secs: Optional[int] = None,
         idempotency_key: Key = UNSET,
         request_timeout: Optional[float] = None,
     ) -> types.SnapshotInfo:
@@ -1044,6 +1178,8 @@ class GeneratedController:
             parent_tag: Of the older API, without effect.
             metadata: At most 64 pairs of text, kept for you and never read by forkd.
             description: What the snapshot is for; at most 1024 characters.
+            visibility: private: only for its project, which is the default; public: others may fork it.
+            expires_in_secs: It is removed after so many seconds, as soon as nothing needs it; None: never.
         """
         body = fields(
             tag=tag,
@@ -1056,6 +1192,8 @@ class GeneratedController:
             parent_tag=parent_tag,
             metadata=metadata,
             description=description,
+            visibility=visibility,
+            expires_in_secs=expires_in_secs,
         )
         call = Call[types.SnapshotInfo](
             "POST",
@@ -1078,6 +1216,7 @@ class GeneratedController:
         isolation: Optional[Literal["any", "kvm"]] = None,
         ttl_secs: Optional[int] = None,
         idle_timeout_secs: Optional[int] = None,
+        suspended_ttl_secs: Optional[int] = None,
         on_timeout: Optional[types.OnTimeout] = None,
         auto_resume: Optional[bool] = None,
         memory_limit_mib: Optional[int] = None,
@@ -1103,6 +1242,7 @@ class GeneratedController:
                 what the daemon's setting says; one that demands KVM cannot be lowered.
             ttl_secs: It ends so long after now; None: never.
             idle_timeout_secs: Seconds without use after which it ends.
+            suspended_ttl_secs: Seconds after which it is removed while it is suspended; None: never.
             on_timeout: What happens after its time to live, or after its idle time-out.
             auto_resume: Whether the next use of the suspended sandbox resumes it.
             memory_limit_mib: Memory of the host that it may use, its VMM included; a limit of the machine's own memory or more always
@@ -1122,6 +1262,7 @@ class GeneratedController:
             isolation=isolation,
             ttl_secs=ttl_secs,
             idle_timeout_secs=idle_timeout_secs,
+            suspended_ttl_secs=suspended_ttl_secs,
             on_timeout=on_timeout,
             auto_resume=auto_resume,
             memory_limit_mib=memory_limit_mib,
@@ -1754,7 +1895,7 @@ class GeneratedController:
 
         Args:
             name: 1 to 64 letters, digits, '.', '_' or '-', starting with a letter, a digit or '_'.
-            snapshot_tag: 1 to 64 letters, digits, '.', '_' or '-', starting with a letter, a digit or '_'.
+            snapshot_tag: NAME, or PROJECT/NAME of another project.
             per_child_netns: Of the older API, without effect.
             memory_limit_mib: Memory of the host that it may use, its VMM included; a limit of the machine's own memory or more always
                 holds; 0: none.

@@ -2,7 +2,7 @@
 
 import { Command, Option } from "commander";
 import { connect } from "../../daemon/connect.ts";
-import { positiveInteger } from "../../options/values.ts";
+import { duration, positiveInteger } from "../../options/values.ts";
 import { printJson, printLine, printNote } from "../../terminal/output.ts";
 
 import type { NewToken, Scope } from "forkd";
@@ -15,16 +15,21 @@ export function tokenCreateCommand(cli: Cli): Command {
     .description("make a token and print it, once")
     .argument("<name>", "a name for it")
     .addOption(
-      new Option("--scope <scope>", "read: look; exec: also fork, use and end sandboxes; admin: everything")
-        .choices(["read", "exec", "admin"])
+      new Option(
+        "--scope <scope>",
+        "read: look; exec: also fork, use and end sandboxes; admin: everything in the project; operator: the daemon",
+      )
+        .choices(["read", "exec", "admin", "operator"])
         .default("exec"),
     )
     .option("--max-sandboxes <count>", "limit of live sandboxes", positiveInteger)
+    .option("--expires-in <time>", "refuse it after this time: 90s, 10m, 2h, 30d", duration)
     .option(...E2B_OPTION)
     .option("--json", "print JSON")
-    .action(async (name: string, opts: { scope: Scope; maxSandboxes?: number; e2b?: boolean }) => {
+    .action(async (name: string, opts: { scope: Scope; maxSandboxes?: number; expiresIn?: number; e2b?: boolean }) => {
       const forkd = await connect(cli);
-      show(cli, await forkd.createToken(name, { scope: opts.scope, maxSandboxes: opts.maxSandboxes, signal: cli.signal }), opts);
+      const { scope, maxSandboxes, expiresIn: expiresInSecs } = opts;
+      show(cli, await forkd.createToken(name, { scope, maxSandboxes, expiresInSecs, signal: cli.signal }), opts);
     });
 }
 
@@ -48,6 +53,8 @@ function show(cli: Cli, made: NewToken, { e2b = false }: { e2b?: boolean }): voi
     printJson({ ...made, token });
     return;
   }
-  printNote(`Token ${made.name}, scope ${made.scope}. It is shown once; use it as ${e2b ? "E2B_API_KEY" : "FORKD_TOKEN"}.`);
+  printNote(
+    `Token ${made.name}, project ${made.project}, scope ${made.scope}. It is shown once; use it as ${e2b ? "E2B_API_KEY" : "FORKD_TOKEN"}.`,
+  );
   printLine(token);
 }

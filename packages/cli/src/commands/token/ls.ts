@@ -21,10 +21,12 @@ export function tokenLsCommand(cli: Cli): Command {
       else
         printTable(tokens, [
           { title: "NAME", value: (token) => token.name },
+          { title: "PROJECT", value: (token) => token.project },
           { title: "SCOPE", value: (token) => token.scope },
           { title: "SANDBOXES", value: (token) => (token.max_sandboxes === null ? "-" : String(token.max_sandboxes)), align: "right" },
           { title: "CREATED", value: (token) => formatTime(token.created_at_unix) },
           { title: "LAST USED", value: (token) => formatTime(token.last_used_unix) },
+          { title: "EXPIRES", value: (token) => (token.expires_at_unix === null ? "-" : formatTime(token.expires_at_unix)) },
           { title: "SOURCE", value: (token) => token.source },
         ]);
     });

@@ -3,6 +3,7 @@
 import * as z from "zod";
 import { ForkdError } from "@forkd/runtime/errors";
 import { readPieces } from "../../streams/body.ts";
+import { uploadOf } from "../access.ts";
 import { bodyOf, type ControlWork } from "../work.ts";
 import { partsOf, tagOf } from "../templates/templates.ts";
 import { unsupported } from "../unsupported.ts";
@@ -60,25 +61,26 @@ export async function requestBuild(work: ControlWork): Promise<Answer> {
   // validate every name before the build starts
   for (const each of named) tagOf(`${template}:${each}`);
   const shape = { vcpus: cpuCount ?? undefined, memoryMiB: memoryMB ?? undefined };
-  const { id } = work.services.builds.request(template, named, shape);
+  const { id } = work.services.builds.request(template, named, shape, work.caller);
   return { status: 202, body: { templateID: template, buildID: id, names: [template], tags: named, aliases: [template], public: false } };
 }
 
 /** Upload URL for the files of a step; the token in the URL is the credential */
 export async function getUpload({ params, request, services, caller }: ControlWork): Promise<Answer> {
   const { id: template = "", hash = "" } = params;
-  const present = await services.builds.uploads.has(template, hash);
+  const { project, principal } = caller;
+  const present = await services.builds.uploads.has(project, template, hash);
   const expires = String(Math.floor(Date.now() / 1000) + UPLOAD_WITHIN_SECS);
-  const token = services.accessTokens.of({ id: `${template}/${hash}/${expires}`, created_by: caller.principal }, "upload");
-  const query = new URLSearchParams({ by: caller.principal, expires, token });
+  const token = services.accessTokens.of(uploadOf(project, { template, hash, expires, maker: principal }), "upload");
+  const query = new URLSearchParams({ by: principal, project, expires, token });
   const origin = `${services.daemon.tls ? "https" : "http"}://${request.headers.host ?? services.daemon.bind ?? ""}`;
   const url = `${origin}/templates/${encodeURIComponent(template)}/files/${encodeURIComponent(hash)}?${query.toString()}`;
   return { status: 201, body: { present, url } };
 }
 
-export async function putUpload({ params, request, services }: ControlWork): Promise<Answer> {
+export async function putUpload({ params, request, services, caller }: ControlWork): Promise<Answer> {
   const { id: template = "", hash = "" } = params;
-  await services.builds.uploads.write(template, hash, readPieces(request, services.limits));
+  await services.builds.uploads.write(caller.project, template, hash, readPieces(request, services.limits));
   return { status: 200, body: {} };
 }
 
@@ -105,8 +107,8 @@ export async function startBuild(work: ControlWork): Promise<Answer> {
   return { status: 202, body: {} };
 }
 
-export function getBuildStatus({ params, call, services }: ControlWork): Answer {
+export function getBuildStatus({ params, call, services, caller }: ControlWork): Answer {
   const { id = "", build = "" } = params;
   const offset = Number(call.query.get("logsOffset") ?? 0);
-  return { status: 200, body: services.builds.status(id, build, Number.isInteger(offset) && offset > 0 ? offset : 0) };
+  return { status: 200, body: services.builds.status(caller, id, build, Number.isInteger(offset) && offset > 0 ? offset : 0) };
 }

@@ -10,8 +10,8 @@ const MAX_LIMIT = 100;
 /** E2B's state `paused` covers both: memory kept in RAM, or saved to disk */
 const STATES: Record<string, SandboxState[]> = { running: ["running"], paused: ["paused", "suspended"] };
 
-export function listSandboxes({ call: { query, path }, services }: ControlWork): Answer {
-  const all = services.manager.sandboxes.list({ state: statesOf(query), metadata: metadataOf(query.get("metadata")) }).items;
+export function listSandboxes({ call: { query, path }, services, caller }: ControlWork): Answer {
+  const all = services.manager.sandboxes.list({ state: statesOf(query), metadata: metadataOf(query.get("metadata")) }, caller).items;
   const after = query.get("startedAfter");
   const template = query.get("template");
   const wanted = all

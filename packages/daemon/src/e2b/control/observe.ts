@@ -37,7 +37,7 @@ function unixOf(query: URLSearchParams, name: string): number | undefined {
 
 export async function getMetricsOfMany(work: ControlWork): Promise<Answer> {
   const ids = work.call.query.getAll("sandbox_ids").flatMap((text) => text.split(",").filter(Boolean));
-  const known = work.services.manager.sandboxes.list({ state: ["running"] }).items;
+  const known = work.services.manager.sandboxes.list({ state: ["running"] }, work.caller).items;
   const wanted = known.filter(({ id }) => ids.some((asked) => forkdId(asked) === id));
   const all = await Promise.allSettled(
     wanted.map(async (sandbox) => (await measured(sandbox, work)).map((metrics): [string, object] => [e2bId(sandbox.id), metrics])),
@@ -53,7 +53,7 @@ export async function getLogs(work: ControlWork): Promise<Answer> {
   const asked = Number(call.query.get("limit") ?? MAX_LINES);
   const tail = asked > 0 ? Math.min(asked, MAX_LINES) : MAX_LINES;
   let text = "";
-  for await (const piece of services.manager.execution.logs(sandbox.id, { source: "console", tail }, caller.signal)) text += piece;
+  for await (const piece of services.manager.execution.logs(sandbox.id, { source: "console", tail }, caller)) text += piece;
   const timestamp = timeOf(sandbox.created_at_unix);
   const lines = text.split("\n").filter(Boolean);
   const entries = lines.map((message) => ({ timestamp, level: "info", message, fields: {} }));

@@ -126,9 +126,9 @@ export async function refreshSandbox(work: ControlWork): Promise<Answer> {
 }
 
 /** Throws NOT_FOUND for an ended sandbox: forkd keeps it for a while, E2B does not */
-export function living({ params, services }: ControlWork): SandboxInfo {
+export function living({ params, services, caller }: ControlWork): SandboxInfo {
   const id = params["id"] ?? "";
-  const sandbox = services.manager.sandboxes.get(forkdId(id));
+  const sandbox = services.manager.sandboxes.get(forkdId(id), caller);
   if (sandbox.state !== "ended" && sandbox.state !== "lost") return sandbox;
   throw new ForkdError("NOT_FOUND", `There is no sandbox ${id}: ${sandbox.reason ?? "it has ended"}.`);
 }

@@ -25,7 +25,7 @@ export async function createSnapshot(work: ControlWork): Promise<Answer> {
   const { branches, snapshots } = services.manager;
   if (!name) return { status: 201, body: shown((await branches.branch(id, request, caller)).info) };
   const tag = tagOf(name);
-  const isTaken = await services.templates.exists(tag);
+  const isTaken = await services.templates.exists(tag, caller);
   // a reused name moves to the new snapshot, which needs the scope admin; otherwise branch() refuses the taken tag
   if (!isTaken || !caller.isAdmin) return { status: 201, body: shown((await branches.branch(id, { ...request, tag }, caller)).info) };
   const { info } = await branches.branch(id, request, caller);
@@ -34,10 +34,10 @@ export async function createSnapshot(work: ControlWork): Promise<Answer> {
 }
 
 /** Sorted by creation time, newest first */
-export async function listSnapshots({ call: { query }, services }: ControlWork): Promise<Answer> {
+export async function listSnapshots({ call: { query }, services, caller }: ControlWork): Promise<Answer> {
   const source = query.get("sandboxID");
   const name = query.get("name");
-  const { items: all } = await services.manager.snapshots.list({ status: "ready" });
+  const { items: all } = await services.manager.snapshots.list({ status: "ready" }, caller);
   const wanted = all
     .filter(({ branched_from: from, ephemeral }) => !ephemeral && (source === null ? from !== null : from === forkdId(source)))
     .filter(({ tag, id }) => name === null || tag === tagOf(name) || id === name)

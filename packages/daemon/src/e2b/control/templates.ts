@@ -20,34 +20,34 @@ const tags = z.array(tag).min(1).max(64);
 const assignRequest = z.object({ target: z.string().min(1), tags });
 const removeRequest = z.object({ name: z.string().min(1), tags });
 
-export async function listTemplates({ services }: ControlWork): Promise<Answer> {
-  const { items } = await services.manager.snapshots.list({ status: "ready" });
+export async function listTemplates({ services, caller }: ControlWork): Promise<Answer> {
+  const { items } = await services.manager.snapshots.list({ status: "ready" }, caller);
   return { status: 200, body: items.filter((each) => !each.ephemeral && !isLayer(each)).map(shown) };
 }
 
-export async function getTemplate({ params, services }: ControlWork): Promise<Answer> {
-  const snapshot = await services.manager.snapshots.get(tagOf(params["id"] ?? ""));
+export async function getTemplate({ params, services, caller }: ControlWork): Promise<Answer> {
+  const snapshot = await services.manager.snapshots.get(tagOf(params["id"] ?? ""), caller);
   return { status: 200, body: { ...shown(snapshot), builds: [] } };
 }
 
 /** E2B's own templates always exist: they are built on first use */
-export async function getAlias({ params, services }: ControlWork): Promise<Answer> {
+export async function getAlias({ params, services, caller }: ControlWork): Promise<Answer> {
   const tag = tagOf(params["alias"] ?? "");
-  if (!isReservedTag(tag)) await services.manager.snapshots.get(tag);
+  if (!isReservedTag(tag)) await services.manager.snapshots.get(tag, caller);
   return { status: 200, body: { templateID: tag, public: false } };
 }
 
 /** The data is kept while sandboxes use it */
 export async function deleteTemplate({ params, services, caller }: ControlWork): Promise<Answer> {
-  const { tag } = await services.manager.snapshots.get(tagOf(params["id"] ?? ""));
+  const { tag } = await services.manager.snapshots.get(tagOf(params["id"] ?? ""), caller);
   await services.manager.snapshots.remove(tag, { force: true, cascade: undefined }, caller);
   await services.recipes.forget(tag, caller);
   return { status: 204 };
 }
 
-export async function listTags({ params, services }: ControlWork): Promise<Answer> {
+export async function listTags({ params, services, caller }: ControlWork): Promise<Answer> {
   const name = tagOf(params["id"] ?? "");
-  const { items } = await services.manager.snapshots.list({ status: "ready" });
+  const { items } = await services.manager.snapshots.list({ status: "ready" }, caller);
   const named = items.filter(({ tag }) => tag === name || tag.startsWith(`${name}.`));
   if (named.length === 0) throw new ForkdError("NOT_FOUND", `There is no template ${name}.`);
   const tags = named.map((snapshot) => ({
@@ -63,7 +63,7 @@ export async function assignTags(work: ControlWork): Promise<Answer> {
   const { name } = partsOf(target);
   // validate every name before the first copy
   const wanted = given.map((each) => tagOf(`${name}:${each}`));
-  const source = await work.services.manager.snapshots.get(tagOf(target));
+  const source = await work.services.manager.snapshots.get(tagOf(target), work.caller);
   for (const to of wanted) if (to !== source.tag) await work.services.templates.copy(source, to, work.caller);
   return { status: 201, body: { tags: given, buildID: buildIdOf(source) } };
 }
@@ -83,7 +83,7 @@ function shown(snapshot: SnapshotInfo): object {
     cpuCount: vcpus,
     memoryMB: memory,
     diskSizeMB: disk ?? memory,
-    public: false,
+    public: snapshot.visibility === "public",
     aliases: [tag],
     names: [tag],
     createdAt: timeOf(at),

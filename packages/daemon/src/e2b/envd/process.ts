@@ -54,11 +54,11 @@ export async function connectProcess(work: SandboxWork): Promise<Answer> {
   const { process } = await messageOf(work, selected);
   const { id } = await find(work, process);
   const now = { stdout_from: "now", stderr_from: "now" } as const;
-  return watched(work, await work.services.manager.processes.watch(work.sandbox.id, String(id), now));
+  return watched(work, await work.services.manager.processes.watch(work.sandbox.id, String(id), now, work.caller));
 }
 
-export async function listProcesses({ sandbox, services }: SandboxWork): Promise<Answer> {
-  const all = await services.manager.processes.list(sandbox.id);
+export async function listProcesses({ sandbox, services, caller }: SandboxWork): Promise<Answer> {
+  const all = await services.manager.processes.list(sandbox.id, caller);
   const processes = all.filter((info) => info.state === "running" && !isOwn(info)).map(listed);
   return { status: 200, body: { processes } };
 }
@@ -67,16 +67,14 @@ export async function sendInput(work: SandboxWork): Promise<Answer> {
   const { process, input } = await messageOf(work, inputRequest);
   const { id } = await find(work, process);
   const bytes = input.stdin ?? input.pty ?? Buffer.alloc(0);
-  const { signal } = work.caller;
-  await work.services.manager.processes.write(work.sandbox.id, String(id), only(bytes), { close: false, signal });
+  await work.services.manager.processes.write(work.sandbox.id, String(id), only(bytes), { close: false }, work.caller);
   return { status: 200, body: {} };
 }
 
 export async function closeStdin(work: SandboxWork): Promise<Answer> {
   const { process } = await messageOf(work, selected);
   const { id } = await find(work, process);
-  const { signal } = work.caller;
-  await work.services.manager.processes.write(work.sandbox.id, String(id), only(), { close: true, signal });
+  await work.services.manager.processes.write(work.sandbox.id, String(id), only(), { close: true }, work.caller);
   return { status: 200, body: {} };
 }
 
@@ -86,14 +84,14 @@ export async function sendSignal(work: SandboxWork): Promise<Answer> {
   if (!signal) throw new ForkdError("BAD_REQUEST", "Cannot signal the process: signal: must be SIGNAL_SIGTERM or SIGNAL_SIGKILL.");
   const { id, state } = await find(work, process);
   if (state === "ended") throw new ForkdError("PROCESS_ENDED", `Cannot signal process ${process.pid ?? process.tag}: it has ended.`);
-  await work.services.manager.processes.signal(work.sandbox.id, String(id), { signal, scope: "group" });
+  await work.services.manager.processes.signal(work.sandbox.id, String(id), { signal, scope: "group" }, work.caller);
   return { status: 200, body: {} };
 }
 
 export async function updateProcess(work: SandboxWork): Promise<Answer> {
   const { process, pty: terminal } = await messageOf(work, updateRequest);
   const { id } = await find(work, process);
-  if (terminal) await work.services.manager.processes.resize(work.sandbox.id, String(id), terminal.size);
+  if (terminal) await work.services.manager.processes.resize(work.sandbox.id, String(id), terminal.size, work.caller);
   return { status: 200, body: {} };
 }
 
@@ -136,8 +134,8 @@ function watched(work: SandboxWork, process: WatchedProcess): Answer {
 }
 
 /** Clients use guest pids, which can be reused: prefer a running process, then the newest */
-async function find({ sandbox, services }: SandboxWork, { pid, tag }: z.infer<typeof selector>): Promise<ProcessInfo> {
-  const all = (await services.manager.processes.list(sandbox.id)).filter((info) => !isOwn(info));
+async function find({ sandbox, services, caller }: SandboxWork, { pid, tag }: z.infer<typeof selector>): Promise<ProcessInfo> {
+  const all = (await services.manager.processes.list(sandbox.id, caller)).filter((info) => !isOwn(info));
   const named = all.filter((info) => (pid === undefined ? tag !== undefined && info.tag === tag : info.pid === pid));
   const found = named.findLast(({ state }) => state === "running") ?? named.at(-1);
   if (found) return found;

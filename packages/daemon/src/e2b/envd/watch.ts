@@ -52,7 +52,7 @@ export async function createWatcher(work: SandboxWork): Promise<Answer> {
   const query = { path, recursive: message.recursive, debounce_ms: DEBOUNCE_MS };
   // entries are read after this request ends, when its caller is already cancelled
   const changes: ReadChanges = (events, caller) => changesOf(events, path, entriesFor({ ...work, caller }, message));
-  return { status: 200, body: { watcherId: await work.services.watchers.create(work.sandbox.id, query, changes) } };
+  return { status: 200, body: { watcherId: await work.services.watchers.create(work.sandbox, query, changes) } };
 }
 
 export async function getWatcherEvents(work: SandboxWork): Promise<Answer> {

@@ -5,7 +5,8 @@ import { ForkdError, messageOf } from "@forkd/runtime/errors";
 import { newId } from "@forkd/runtime/util/id";
 import type { FileEvent, WatchFilesQuery } from "../../api/files.ts";
 import type { Services } from "../../dispatch/services.ts";
-import type { Caller } from "../../service/caller.ts";
+import type { SandboxInfo } from "../../api/sandbox.ts";
+import { ownCaller, type Caller } from "../../service/caller.ts";
 import type { Change } from "./watch.ts";
 
 const MAX_CHANGES = 10_000;
@@ -47,7 +48,7 @@ export class Watchers {
     this.#services = services;
   }
 
-  async create(sandbox: string, query: WatchFilesQuery, read: ReadChanges): Promise<string> {
+  async create({ id: sandbox, project }: Pick<SandboxInfo, "id" | "project">, query: WatchFilesQuery, read: ReadChanges): Promise<string> {
     this.#forget();
     if (this.#all.size >= MAX_WATCHERS)
       throw new ForkdError("BUSY", `Cannot watch ${query.path}: there are ${MAX_WATCHERS} watchers already.`);
@@ -55,7 +56,7 @@ export class Watchers {
       throw new ForkdError("BUSY", `Cannot watch ${query.path}: the sandbox has ${MAX_WATCHERS_OF_ONE} watchers already.`);
     const ended = new AbortController();
     const signal = AbortSignal.any([ended.signal, this.#services.daemon.stopping]);
-    const caller = { principal: "local", maxSandboxes: null, requestId: "watcher", signal };
+    const caller = { ...ownCaller("local", project), requestId: "watcher", signal };
     let flush: Watcher["flush"];
     const events = await this.#services.manager.files.watch(sandbox, query, caller, (given) => (flush = given));
     const watcher: Watcher = { sandbox, path: query.path, changes: [], bytes: 0, flush, ended, askedMs: Date.now() };

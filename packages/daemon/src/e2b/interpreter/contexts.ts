@@ -12,8 +12,8 @@ const HOME = "/home/user";
 
 const createRequest = z.object({ language: z.string().nullish(), cwd: z.string().min(1).max(4096).nullish() });
 
-export async function listContexts({ sandbox, services }: SandboxWork): Promise<Answer> {
-  return { status: 200, body: (await services.manager.contexts.list(sandbox.id)).map(shown) };
+export async function listContexts({ sandbox, services, caller }: SandboxWork): Promise<Answer> {
+  return { status: 200, body: (await services.manager.contexts.list(sandbox.id, caller)).map(shown) };
 }
 
 export async function createContext(work: SandboxWork): Promise<Answer> {
@@ -24,14 +24,14 @@ export async function createContext(work: SandboxWork): Promise<Answer> {
   return { status: 200, body: shown(cwd ? await create(cwd) : await atHome(create)) };
 }
 
-export async function removeContext({ sandbox, services }: SandboxWork, context: string): Promise<Answer> {
-  await known({ sandbox, services }, context);
-  await services.manager.contexts.remove(sandbox.id, context);
+export async function removeContext({ sandbox, services, caller }: SandboxWork, context: string): Promise<Answer> {
+  await known({ sandbox, services, caller }, context);
+  await services.manager.contexts.remove(sandbox.id, context, caller);
   return { status: 204 };
 }
 
 export async function restartContext({ sandbox, services, caller }: SandboxWork, context: string): Promise<Answer> {
-  await known({ sandbox, services }, context);
+  await known({ sandbox, services, caller }, context);
   await services.manager.contexts.restart(sandbox.id, context, caller);
   return { status: 204 };
 }
@@ -44,12 +44,12 @@ export async function contextOf({ sandbox, services, caller }: SandboxWork, lang
 
 /** Returns a running context. Restarts its interpreter if code ended it, as clients expect */
 export async function liveContext({ sandbox, services, caller }: SandboxWork, context: string): Promise<ContextInfo> {
-  const found = await known({ sandbox, services }, context);
+  const found = await known({ sandbox, services, caller }, context);
   return found.state === "ended" ? services.manager.contexts.restart(sandbox.id, found.id, caller) : found;
 }
 
-async function known({ sandbox, services }: Pick<SandboxWork, "sandbox" | "services">, context: string): Promise<ContextInfo> {
-  const found = (await services.manager.contexts.list(sandbox.id)).find(({ id }) => id === context);
+async function known({ sandbox, services, caller }: Omit<SandboxWork, "call" | "request">, context: string): Promise<ContextInfo> {
+  const found = (await services.manager.contexts.list(sandbox.id, caller)).find(({ id }) => id === context);
   if (!found) throw new ForkdError("NOT_FOUND", `Context ${context} not found`);
   return found;
 }

@@ -61,7 +61,7 @@ export async function jobOf(parts: Parts): Promise<Job<undefined>> {
   const offset = typeof start === "string" ? 0 : 1;
   for (const [index, step] of recipe.steps.entries()) {
     const { type, args, filesHash } = step;
-    const content = filesHash === undefined ? undefined : await parts.uploads.digest(template, filesHash);
+    const content = filesHash === undefined ? undefined : await parts.uploads.digest(parts.caller.project, template, filesHash);
     key = keyAfter(key, { template: type, args, content });
     if (step.force) forced ??= offset + layers.length;
     const before = place;
@@ -116,7 +116,7 @@ async function startOf(parts: Parts, env: Record<string, string>): Promise<strin
 async function imageOf({ services, caller, recipe, log }: Parts, name: string): Promise<string> {
   const { images } = services.manager;
   try {
-    return (await images.get(name)).id;
+    return (await images.get(name, caller)).id;
   } catch (error) {
     if (!(error instanceof ForkdError) || (error.code !== "NOT_FOUND" && error.code !== "BAD_NAME")) throw error;
   }

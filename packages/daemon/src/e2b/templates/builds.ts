@@ -5,7 +5,7 @@ import { ForkdError, messageOf } from "@forkd/runtime/errors";
 import { jobOf, type Recipe } from "./build.ts";
 import { tagOf, type Templates } from "./templates.ts";
 import type { Services } from "../../dispatch/services.ts";
-import type { Caller } from "../../service/caller.ts";
+import type { Caller, Viewer } from "../../service/caller.ts";
 import type { Accounts } from "../envd/accounts.ts";
 import type { ProgressEvent } from "@forkd/runtime/util/progress";
 import type { Uploads } from "./uploads.ts";
@@ -20,6 +20,7 @@ type Status = "waiting" | "building" | "ready" | "error";
 
 type Build = {
   id: string;
+  project: string;
   template: string;
   tags: string[];
   shape: { vcpus: number | undefined; memoryMiB: number | undefined };
@@ -46,8 +47,8 @@ export class Builds {
     this.uploads = uploads;
   }
 
-  request(template: string, tags: string[], shape: Build["shape"]): Build {
-    const made: Build = { id: randomUUID(), template, tags, shape, status: "waiting", step: "base", entries: [], reason: null };
+  request(template: string, tags: string[], shape: Build["shape"], { project }: Viewer): Build {
+    const made: Build = { id: randomUUID(), project, template, tags, shape, status: "waiting", step: "base", entries: [], reason: null };
     this.#all.set(made.id, made);
     // evict the oldest finished build
     const [over] = [...this.#all.values()].filter(({ status }) => status === "ready" || status === "error");
@@ -56,15 +57,15 @@ export class Builds {
   }
 
   start(template: string, id: string, recipe: Recipe, caller: Caller): void {
-    const made = this.#get(template, id);
+    const made = this.#get(caller, template, id);
     if (made.status !== "waiting") throw new ForkdError("EXISTS", `Build ${id} of template ${template} was started before.`);
     made.status = "building";
     void this.#run(made, recipe, caller);
   }
 
   /** Build status with one page of the log; an empty page is the end */
-  status(template: string, id: string, offset: number): object {
-    const made = this.#get(template, id);
+  status(viewer: Viewer, template: string, id: string, offset: number): object {
+    const made = this.#get(viewer, template, id);
     const logEntries = made.entries.slice(offset, offset + PAGE);
     const reason = made.reason === null ? {} : { reason: { ...made.reason, logEntries: [] } };
     return { buildID: made.id, templateID: made.template, status: made.status, logs: [], logEntries, ...reason };
@@ -112,9 +113,9 @@ export class Builds {
     }
   }
 
-  #get(template: string, id: string): Build {
+  #get({ project }: Viewer, template: string, id: string): Build {
     const made = this.#all.get(id);
-    if (made?.template === template) return made;
+    if (made?.template === template && made.project === project) return made;
     throw new ForkdError("NOT_FOUND", `There is no build ${id} of template ${template}.`);
   }
 }

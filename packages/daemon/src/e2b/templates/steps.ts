@@ -162,7 +162,7 @@ async function copy({ args, filesHash }: Step, place: Place, work: Work): Promis
   const [src = "", dest = "", user = "", mode = ""] = args;
   if (filesHash === undefined) throw new ForkdError("BAD_REQUEST", "Cannot copy: filesHash: is required.");
   const from = `/tmp/.e2b-copy-${filesHash.slice(0, 16).replaceAll(/\W/g, "")}`;
-  const archive = await work.uploads.read(work.template, filesHash);
+  const archive = await work.uploads.read(work.caller.project, work.template, filesHash);
   await work.services.manager.files.unpack(work.sandbox, { path: from }, archive, work.caller);
   const to = posix.resolve(place.workdir, dest) + (dest.endsWith("/") ? "/" : "");
   const owner = `${user || place.user}:`;

@@ -7,6 +7,7 @@ import { dirname, join } from "node:path";
 import { createGunzip } from "node:zlib";
 import { ForkdError } from "@forkd/runtime/errors";
 import { syncPath } from "@forkd/runtime/util/sync-path";
+import { DEFAULT_PROJECT } from "../../store/project-names.ts";
 
 const MAX_BYTES = 8 * 1024 * 1024 * 1024;
 /** Files unused for this time are removed */
@@ -28,9 +29,9 @@ export class Uploads {
     this.#folder = folder;
   }
 
-  async has(template: string, hash: string): Promise<boolean> {
+  async has(project: string, template: string, hash: string): Promise<boolean> {
     try {
-      await access(this.#path(template, hash));
+      await access(this.#path(project, template, hash));
       return true;
     } catch (error) {
       if ((error as NodeJS.ErrnoException).code === "ENOENT") return false;
@@ -39,11 +40,11 @@ export class Uploads {
   }
 
   /** Atomic: the file appears complete or not at all */
-  async write(template: string, hash: string, content: AsyncIterable<Uint8Array>): Promise<void> {
+  async write(project: string, template: string, hash: string, content: AsyncIterable<Uint8Array>): Promise<void> {
     if (this.#receiving >= MAX_AT_ONCE)
       throw new ForkdError("BUSY", `Cannot take the files of a step: ${MAX_AT_ONCE} others are being received.`);
     this.#receiving++;
-    const path = this.#path(template, hash);
+    const path = this.#path(project, template, hash);
     const temporary = `${path}.${randomBytes(8).toString("hex")}.tmp`;
     try {
       const isNew = (await mkdir(this.#folder, { recursive: true, mode: 0o700 })) !== undefined;
@@ -61,16 +62,16 @@ export class Uploads {
   }
 
   /** Digest of the archive. The client's hash is only its name: two clients can use one hash for different files */
-  async digest(template: string, hash: string): Promise<string> {
+  async digest(project: string, template: string, hash: string): Promise<string> {
     const content = createHash("sha256");
-    for await (const chunk of await this.read(template, hash)) content.update(chunk);
+    for await (const chunk of await this.read(project, template, hash)) content.update(chunk);
     return content.digest("hex");
   }
 
   /** The archive, decompressed if necessary */
-  async read(template: string, hash: string): Promise<AsyncIterable<Uint8Array>> {
-    const path = this.#path(template, hash);
-    if (!(await this.has(template, hash))) throw new ForkdError("NOT_FOUND", `The files of a step were not sent: ${hash}.`);
+  async read(project: string, template: string, hash: string): Promise<AsyncIterable<Uint8Array>> {
+    const path = this.#path(project, template, hash);
+    if (!(await this.has(project, template, hash))) throw new ForkdError("NOT_FOUND", `The files of a step were not sent: ${hash}.`);
     const now = new Date();
     await utimes(path, now, now);
     const file = createReadStream(path);
@@ -81,8 +82,10 @@ export class Uploads {
   }
 
   /** Hashes the client's names, which could otherwise contain path separators */
-  #path(template: string, hash: string): string {
-    return join(this.#folder, createHash("sha256").update(`${template}\0${hash}`).digest("hex"));
+  #path(project: string, template: string, hash: string): string {
+    // those of the default project have the names of earlier versions
+    const name = project === DEFAULT_PROJECT ? `${template}\0${hash}` : `${project}\0${template}\0${hash}`;
+    return join(this.#folder, createHash("sha256").update(name).digest("hex"));
   }
 
   async #prune(): Promise<void> {

@@ -11,6 +11,7 @@ import { networkHandlers } from "./networks.ts";
 import { packHandlers } from "./packs.ts";
 import { portHandlers } from "./ports.ts";
 import { processHandlers } from "./processes.ts";
+import { projectHandlers } from "./projects.ts";
 import { recipeHandlers } from "./recipes.ts";
 import { sandboxHandlers } from "./sandboxes.ts";
 import { snapshotHandlers } from "./snapshots.ts";
@@ -20,6 +21,7 @@ import type { Handlers } from "../handler.ts";
 
 export const handlers: Handlers = {
   ...daemonHandlers,
+  ...projectHandlers,
   ...uiHandlers,
   ...imageHandlers,
   ...snapshotHandlers,

@@ -7,7 +7,10 @@ import type { execRoutes } from "../../api/exec.ts";
 import type { Handlers } from "../handler.ts";
 
 export const execHandlers: Pick<Handlers, keyof typeof execRoutes> = {
-  pingSandbox: async ({ params }, { services }) => ({ status: 200, body: await services.manager.execution.ping(params.id) }),
+  pingSandbox: async ({ params }, { services, caller }) => ({
+    status: 200,
+    body: await services.manager.execution.ping(params.id, caller),
+  }),
   execCommand: async ({ params, body }, { services, caller }) => {
     return { status: 200, body: await services.manager.execution.exec(params.id, body, caller) };
   },
@@ -17,7 +20,7 @@ export const execHandlers: Pick<Handlers, keyof typeof execRoutes> = {
   evalStream: ({ params, body }, { services, caller }) => {
     if (caller.remember) throw new ForkdError("BAD_REQUEST", "Cannot use Idempotency-Key here: a stream of events cannot be repeated.");
     // check first: a missing sandbox must be an error response, not a stream that ends
-    services.manager.sandboxes.get(params.id);
+    services.manager.sandboxes.get(params.id, caller);
     const running = services.manager.execution.evalEvents(params.id, body, caller);
     const stream = sseStream(running.events, {
       heartbeatMs: services.limits.heartbeatMs,

@@ -9,11 +9,11 @@ import type { Handlers } from "../handler.ts";
 export const portHandlers: Pick<Handlers, Exclude<keyof typeof portRoutes, "proxyRequest">> = {
   listPorts: async ({ params }, { services, caller }) => ({
     status: 200,
-    body: await services.manager.ports.list(params.id, caller.signal),
+    body: await services.manager.ports.list(params.id, caller),
   }),
 
   createPreview: ({ params, body }, { services, caller }) => {
-    const { id } = services.manager.sandboxes.get(params.id);
+    const { id } = services.manager.sandboxes.get(params.id, caller);
     const origin = originOf(services);
     if (origin === null)
       throw new ForkdError(
@@ -32,7 +32,7 @@ export const portHandlers: Pick<Handlers, Exclude<keyof typeof portRoutes, "prox
 
   connectPort: async ({ params }, { services, caller, headers }) => {
     if (headers.upgrade?.toLowerCase() !== "tcp") throw new ForkdError("UPGRADE_REQUIRED", "Cannot connect: it takes 'Upgrade: tcp'.");
-    const sandbox = await services.manager.ports.open(params.id);
+    const sandbox = await services.manager.ports.open(params.id, caller);
     try {
       const guest = await sandbox.connect(params.port, caller.signal);
       const head = `HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: tcp\r\nX-Request-Id: ${caller.requestId}\r\n\r\n`;

@@ -20,34 +20,37 @@ export const processHandlers: Pick<Handlers, keyof typeof processRoutes> = {
     const process = await processes.startWatched(params.id, body, caller);
     return { status: 200, body: eventsOf(process, query.encoding, context), headers: SSE_HEADERS, flush: true };
   },
-  listProcesses: async ({ params }, { services }) => ({ status: 200, body: await services.manager.processes.list(params.id) }),
+  listProcesses: async ({ params }, { services, caller }) => ({
+    status: 200,
+    body: await services.manager.processes.list(params.id, caller),
+  }),
   streamProcess: ({ params }, context) => ({
     status: 101,
     body: async (upgrade, signal) => serveProcess(upgrade, { id: params.id, context, signal }),
   }),
-  getProcess: async ({ params }, { services }) => {
-    return { status: 200, body: await services.manager.processes.get(params.id, params.process) };
+  getProcess: async ({ params }, { services, caller }) => {
+    return { status: 200, body: await services.manager.processes.get(params.id, params.process, caller) };
   },
-  killProcess: async ({ params }, { services }) => {
-    await services.manager.processes.kill(params.id, params.process);
+  killProcess: async ({ params }, { services, caller }) => {
+    await services.manager.processes.kill(params.id, params.process, caller);
     return { status: 204 };
   },
   watchProcess: async ({ params, query }, context) => {
     const from = { ...placeOf(query, context.headers["last-event-id"]), follow: query.follow };
-    const process = await context.services.manager.processes.watch(params.id, params.process, from);
+    const process = await context.services.manager.processes.watch(params.id, params.process, from, context.caller);
     return { status: 200, body: eventsOf(process, query.encoding, context), headers: SSE_HEADERS, flush: true };
   },
-  writeStdin: async ({ params, query, body }, { services, caller: { signal } }) => {
+  writeStdin: async ({ params, query, body }, { services, caller }) => {
     const content = readPieces(body, { ...services.limits, uploadBytesPerSec: 0 });
-    await services.manager.processes.write(params.id, params.process, content, { close: query.close === true, signal });
+    await services.manager.processes.write(params.id, params.process, content, { close: query.close === true }, caller);
     return { status: 204 };
   },
-  signalProcess: async ({ params, body }, { services }) => {
-    await services.manager.processes.signal(params.id, params.process, body);
+  signalProcess: async ({ params, body }, { services, caller }) => {
+    await services.manager.processes.signal(params.id, params.process, body, caller);
     return { status: 204 };
   },
-  resizeProcess: async ({ params, body }, { services }) => {
-    await services.manager.processes.resize(params.id, params.process, body);
+  resizeProcess: async ({ params, body }, { services, caller }) => {
+    await services.manager.processes.resize(params.id, params.process, body, caller);
     return { status: 204 };
   },
 };

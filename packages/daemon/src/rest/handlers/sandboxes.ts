@@ -7,8 +7,8 @@ import type { sandboxRoutes } from "../../api/sandbox.ts";
 import type { Handlers } from "../handler.ts";
 
 export const sandboxHandlers: Pick<Handlers, keyof typeof sandboxRoutes> = {
-  listSandboxes: ({ query }, { services }) => {
-    const { items, nextCursor } = services.manager.sandboxes.list(query);
+  listSandboxes: ({ query }, { services, caller }) => {
+    const { items, nextCursor } = services.manager.sandboxes.list(query, caller);
     return { status: 200, body: items, ...nextPage(nextCursor) };
   },
   createSandboxes: async ({ body }, { services: { manager }, caller }) => {
@@ -22,7 +22,7 @@ export const sandboxHandlers: Pick<Handlers, keyof typeof sandboxRoutes> = {
     const which = query.tag === undefined ? "all" : { tag: query.tag };
     return { status: 200, body: await services.manager.sandboxes.removeMany(which, caller) };
   },
-  getSandbox: ({ params }, { services }) => ({ status: 200, body: services.manager.sandboxes.get(params.id) }),
+  getSandbox: ({ params }, { services, caller }) => ({ status: 200, body: services.manager.sandboxes.get(params.id, caller) }),
   updateSandbox: async ({ params, body }, { services, caller }) => {
     const info = await services.manager.sandboxes.update(params.id, body, caller);
     if (body.rotate_access) {
@@ -44,14 +44,17 @@ export const sandboxHandlers: Pick<Handlers, keyof typeof sandboxRoutes> = {
   resumeSandbox: async ({ params }, { services, caller }) => {
     return { status: 200, body: await services.manager.suspension.resume(params.id, caller) };
   },
-  getSandboxStats: async ({ params }, { services }) => ({ status: 200, body: await services.manager.sandboxes.stats(params.id) }),
+  getSandboxStats: async ({ params }, { services, caller }) => ({
+    status: 200,
+    body: await services.manager.sandboxes.stats(params.id, caller),
+  }),
   getSandboxLogs: ({ params, query }, { services: { manager, daemon }, caller }) => {
     // check first: a missing sandbox must be an error response, not a stream that ends
-    manager.sandboxes.get(params.id);
+    manager.sandboxes.get(params.id, caller);
     const signal = query.follow ? AbortSignal.any([caller.signal, daemon.stopping]) : caller.signal;
     return {
       status: 200,
-      body: Readable.from(manager.execution.logs(params.id, query, signal)),
+      body: Readable.from(manager.execution.logs(params.id, query, { ...caller, signal })),
       headers: { "content-type": "text/plain; charset=utf-8" },
       flush: query.follow === true,
     };

@@ -19,16 +19,17 @@ export const uiHandlers: Pick<Handlers, keyof typeof uiRoutes> = {
     if (!allowsScope(own, scope)) throw new ForkdError("FORBIDDEN", `Cannot make a link with the scope ${scope}: the caller has ${own}.`);
     const scheme = daemon.tls ? "https" : "http";
     const host = isLocal(caller) ? browserHost(await daemon.listenForBrowsers(), daemon.tls) : headers.host;
-    const { code, expiresAtUnix } = uiSessions.createLink({ principal: caller.principal, scope }, body.session_secs);
+    const { principal, project } = caller;
+    const { code, expiresAtUnix } = uiSessions.createLink({ principal, project, scope }, body.session_secs);
     // in the fragment: browsers send it to no server, and no log or proxy sees it
     const url = `${scheme}://${host}/ui/#login=${code}`;
-    const made = { url, scope, expires_at_unix: expiresAtUnix, session_secs: body.session_secs };
+    const made = { url, project, scope, expires_at_unix: expiresAtUnix, session_secs: body.session_secs };
     return { status: 201, body: made, headers: { "cache-control": "no-store" } };
   },
 
-  deleteUiSessions: (_input, { services: { uiSessions, inFlight } }) => {
+  deleteUiSessions: (_input, { services: { uiSessions, inFlight }, caller }) => {
     const reason = new ForkdError("UNAUTHORIZED", "Cannot continue: the browser was logged out.");
-    for (const { id } of uiSessions.endAll()) inFlight.abortSession(id, reason);
+    for (const { id } of uiSessions.endAll(caller.project)) inFlight.abortSession(id, reason);
     return { status: 204 };
   },
 };

@@ -13,6 +13,7 @@ type Exec = (
 
 export const CALLER: Caller = {
   principal: "local",
+  project: "default",
   isAdmin: true,
   maxSandboxes: null,
   requestId: "r",

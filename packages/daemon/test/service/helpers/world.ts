@@ -2,9 +2,10 @@
 
 import { collectGarbage } from "../../../src/service/gc.ts";
 import { Branches } from "../../../src/service/branches.ts";
+import { Images } from "../../../src/service/images.ts";
 import { Limits } from "../../../src/service/limits.ts";
 import { Packs } from "../../../src/service/packs.ts";
-import { Sandboxes } from "../../../src/service/sandboxes.ts";
+import { Sandboxes, type Usable } from "../../../src/service/sandboxes.ts";
 import { Snapshots } from "../../../src/service/snapshots.ts";
 import { Suspension } from "../../../src/service/suspension.ts";
 import { Workspaces } from "../../../src/service/workspaces.ts";
@@ -21,7 +22,14 @@ import type { Caller } from "../../../src/service/caller.ts";
 import type { BranchOptions, BranchResult } from "@forkd/runtime/sandbox/branch";
 import type { Snapshot } from "@forkd/runtime/snapshot/store";
 
-export const CALLER: Caller = { principal: "local", maxSandboxes: null, requestId: "r", signal: new AbortController().signal };
+export const CALLER: Caller = {
+  principal: "local",
+  project: "default",
+  isOperator: true,
+  maxSandboxes: null,
+  requestId: "r",
+  signal: new AbortController().signal,
+};
 
 const SETTINGS = {
   maxSandboxes: 100,
@@ -96,7 +104,7 @@ export class World implements AsyncDisposable {
         network: {},
         fork: async (from: Snapshot) => [{ sandbox: new FakeSandbox(from) }],
         forkOne: async (from: Snapshot, { as }: { as: { id: string } }) => new FakeSandbox(from, as.id),
-        renameSnapshot: async (tag: string, to: string) => this.store.snapshots.rename(tag, to),
+        renameSnapshot: async (tag: string, to: string, opts: { replace?: boolean }) => this.store.snapshots.rename(tag, to, opts),
         compact: async (_from: Snapshot, { tag, id }: { tag: string; id: string }) => fake.base(tag, { id }),
         branch: async (sandbox: FakeSandbox, opts: BranchOptions) => branch(fake, sandbox, opts),
       },
@@ -104,9 +112,9 @@ export class World implements AsyncDisposable {
     const { core, registry, lineage } = this.store;
     const silent = (): void => undefined;
     Object.assign(core, { settings: SETTINGS, maxSandboxesOf: () => null, meter: { forked: silent, branched: silent } });
-    this.snapshots = new Snapshots(core, lineage);
+    this.snapshots = new Snapshots(core, { lineage, images: new Images(core) });
     const collectAfter = async (id: string): Promise<void> => lineage.collectAfter(id);
-    const usable = { usable: async (tag: string) => this.snapshots.usable(tag), collectAfter };
+    const usable: Usable = { forkable: async (tag, viewer) => this.snapshots.forkable(tag, viewer), collectAfter };
     const limits = new Limits(core, registry);
     this.sandboxes = new Sandboxes(core, { registry, limits, snapshots: usable, wake: async (entry) => this.suspension.wake(entry) });
     const parts = { registry, limits, sandboxes: this.sandboxes, snapshots: this.snapshots, lineage };
