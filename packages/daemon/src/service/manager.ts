@@ -20,12 +20,9 @@ import { tablesOf } from "../store/tables.ts";
 import { isolationOf } from "@forkd/runtime/vmm/driver";
 import { adoptAll } from "./adoption.ts";
 import { Branches } from "./branches.ts";
-<<<<<<< HEAD
-=======
 import { EVERY_PROJECT, projectOf, shownName } from "../store/project-names.ts";
 import type { Projects } from "../store/projects.ts";
-import { ownCaller, type Viewer } from "./caller.ts";
->>>>>>> projects
+import type { Viewer } from "./caller.ts";
 import type { Core, Log, Meter, Settings } from "./core.ts";
 import { Files } from "./files.ts";
 import { collectGarbage } from "./gc.ts";
@@ -112,16 +109,9 @@ export class Manager {
       this.#lastUse = Date.now();
       await lineage.collectAfter(id);
     };
-<<<<<<< HEAD
-    const usable = { usable: async (tag: string) => this.snapshots.usable(tag), collectAfter };
-    const wake = async (entry: Entry): Promise<void> => this.suspension.wake(entry);
-=======
     const forkable: Usable["forkable"] = async (reference, viewer) => this.snapshots.forkable(reference, viewer);
     const usable = { forkable, collectAfter };
-    // counts against the limit of the token that created the sandbox: the resuming client may have no token
-    const wake = async ({ row }: Entry): Promise<unknown> =>
-      this.suspension.resume(row.id, { ...ownCaller(row.created_by, row.project), maxSandboxes: core.maxSandboxesOf(row.created_by) });
->>>>>>> projects
+    const wake = async (entry: Entry): Promise<void> => this.suspension.wake(entry);
     this.sandboxes = new Sandboxes(core, { registry, limits: this.#limits, snapshots: usable, wake });
     this.networks = new Networks(core, { registry, sandboxes: this.sandboxes });
     this.execution = new Execution({ sandboxes: this.sandboxes, registry, meter: core.meter });

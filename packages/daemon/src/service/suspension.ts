@@ -73,7 +73,7 @@ export class Suspension {
    * client that uses it may have no token
    */
   async wake({ row }: Entry): Promise<void> {
-    await this.resume(row.id, { ...ownCaller(row.created_by), maxSandboxes: this.#core.maxSandboxesOf(row.created_by) });
+    await this.resume(row.id, { ...ownCaller(row.created_by, row.project), maxSandboxes: this.#core.maxSandboxesOf(row.created_by) });
   }
 
   async #fallAsleep(entry: Entry, caller: Caller, keepMemory: boolean): Promise<void> {
