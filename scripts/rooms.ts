@@ -59,6 +59,7 @@ export const PACKAGES: readonly Package[] = [
     narrow: {
       // schemas and tables do not depend on the code that uses them
       api: [...BASICS, "@forkd/runtime/egress/policy"],
+      cluster: [...BASICS],
       store: [...BASICS, "@forkd/runtime/egress/policy", "@forkd/runtime/host/free-space"],
       // front ends do not depend on VMs: they call the service
       streams: [...BASICS],
@@ -72,6 +73,7 @@ export const PACKAGES: readonly Package[] = [
       "settings.ts",
       "api",
       "config.ts",
+      "cluster",
       "store",
       "observe",
       "service",

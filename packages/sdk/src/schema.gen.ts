@@ -1203,6 +1203,8 @@ export type StartProcess = {
 
 export type Status = {
   version: string;
+  /** Code of this node: the ids of its sandboxes begin with it, behind `sb-` */
+  node: string;
   pid: number;
   uptime_secs: number;
   home: string;
@@ -1245,6 +1247,12 @@ export type Status = {
     committed_mib: number;
     available_mib: number;
   };
+  /** Of FORKD_HOME */
+  disk: {
+    free_mib: number;
+  };
+  /** Work of the processors in the last minute as a share of what they can do; more than 1: work waits */
+  load: number;
 };
 
 export type Stop = {

@@ -1381,8 +1381,16 @@ class StatusMemory(TypedDict):
     available_mib: int
 
 
+class StatusDisk(TypedDict):
+    """Of FORKD_HOME."""
+
+    free_mib: int
+
+
 class Status(TypedDict):
     version: str
+    # Code of this node: the ids of its sandboxes begin with it, behind `sb-`
+    node: str
     pid: int
     uptime_secs: float
     home: str
@@ -1411,6 +1419,10 @@ class Status(TypedDict):
     # Limits that a fork can be given here
     sandbox_limits: "StatusSandboxLimits"
     memory: "StatusMemory"
+    # Of FORKD_HOME
+    disk: "StatusDisk"
+    # Work of the processors in the last minute as a share of what they can do; more than 1: work waits
+    load: float
 
 
 class Stop(TypedDict, total=False):

@@ -11,16 +11,23 @@ const RANK: Record<Scope, number> = { read: 0, exec: 1, admin: 2 };
 /** `unix`: needs no token, because the mode of the socket file controls access */
 export type TransportKind = "unix" | "tcp";
 
-/** `place`: key of a separate failure counter */
-export type Credentials = { kind: TransportKind; remote: string; token: string | undefined; place?: string | undefined };
+/** `place`: key of a separate failure counter; `stated`: identity that a gateway of the cluster vouches for */
+export type Credentials = {
+  kind: TransportKind;
+  remote: string;
+  token: string | undefined;
+  place?: string | undefined;
+  stated?: Identity | null;
+};
 
 /** Bearer token of an Authorization header */
 export function bearerOf(authorization: string | undefined): string | undefined {
   return /^bearer +(\S+) *$/i.exec(authorization ?? "")?.[1];
 }
 
-export function authenticate(given: Credentials, against: { tokens: Tokens; failures: AuthFailures }): Identity {
+export function authenticate(given: Credentials, against: { tokens: Pick<Tokens, "find">; failures: AuthFailures }): Identity {
   if (given.kind === "unix") return LOCAL;
+  if (given.stated) return given.stated;
   refuseBlocked(given.remote, against.failures, given.place);
   if (given.token === undefined) throw new ForkdError("UNAUTHORIZED", "Cannot serve this: a bearer token is required.");
   const identity = against.tokens.find(given.token);

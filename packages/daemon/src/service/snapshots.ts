@@ -262,7 +262,7 @@ export class Snapshots {
 
   newRow(facts: Partial<SnapshotRow> & Pick<SnapshotRow, "tag" | "memory_mib" | "vcpus">, caller: Pick<Caller, "principal">): SnapshotRow {
     return {
-      id: newId("sn"),
+      id: newId("sn", this.#core.node),
       status: "writing",
       error: null,
       ephemeral: 0,

@@ -49,7 +49,7 @@ export class Workspaces {
       const machine = machineOf(await this.#parts.snapshots.usable(snapshot_tag));
       const older = await spawnRequest(request, async (limits) => this.#parts.sandboxes.possibleLimits(limits, machine));
       const row: WorkspaceRow = {
-        id: newId("ws"),
+        id: newId("ws", this.#core.node),
         name,
         source_snapshot_tag: snapshot_tag,
         state_tag: null,
