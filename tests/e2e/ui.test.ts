@@ -302,6 +302,8 @@ describe("the dashboard", { skip: whyNoChromium() }, () => {
     await dialog.waitFor();
     await page.keyboard.type("by-keys");
     await page.keyboard.press("Enter");
+    // The tree can show the branch before its request is answered; until then the open dialog takes the keys.
+    await dialog.waitFor({ state: "detached" });
     await row(page, "by-keys").waitFor();
     assert.equal((await daemon.controller.getSnapshot("by-keys")).branched_from, sandbox.id);
     await page.keyboard.press("/");

@@ -124,11 +124,15 @@ test("each of many captures in a row matches the memory of its moment", async (t
   }
 });
 
-test("an earlier delta of another size, or an invalid one, is refused", async () => {
+test("an earlier delta of another size, an invalid one, or a missing one, is refused", async () => {
   await using scratch = await Scratch.make();
+  const larger = await startTarget(scratch, makeBase(scratch, 2 * RAM, MIB), 2 * RAM);
   const target = await startTarget(scratch, makeBase(scratch, RAM, MIB), RAM);
-  await assert.rejects(take(scratch, target, [target.base]), { code: "BRANCH_FAILED" });
-  await assert.rejects(take(scratch, target, [scratch.path("missing")]), { code: "BRANCH_FAILED" });
+  await larger.tell("fill 0 10 1");
+  const deltaPath = scratch.path("larger");
+  await scratch.warden.capture({ pid: larger.process.pid, ramPath: larger.base, ramBytes: 2 * RAM, deltaPath });
+  for (const earlier of [deltaPath, target.base]) await assert.rejects(take(scratch, target, [earlier]), { code: "SNAPSHOT_INVALID" });
+  await assert.rejects(take(scratch, target, [scratch.path("missing")]), { code: "BRANCH_FAILED", message: /missing/ });
 });
 
 test("a capture in one step, above deltas of the memory with which the process began, counts only its own pages", async () => {

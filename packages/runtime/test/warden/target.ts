@@ -121,6 +121,8 @@ export async function startTarget(scratch: Scratch, base: string, bytes: number)
     if (answer.done === true || answer.value !== "ok") throw new Error(`target did not answer "${command}"`);
   };
   void child.exited.then(() => socket.destroy());
+  // The socket accepts connections before the process has mapped its memory.
+  await tell("read 0 0");
   return { process: child, base, tell };
 }
 

@@ -84,8 +84,8 @@ function replyIn(line: string): { id?: unknown; return?: unknown } | undefined {
   }
 }
 
-function questionsAbout(models: Iterable<string>): { id: string }[] {
-  const ask = (execute: string): { id: string } => ({ execute, id: execute });
+function questionsAbout(models: Iterable<string>): object[] {
+  const ask = (execute: string): object => ({ execute, id: execute });
   return [
     ask("qmp_capabilities"),
     ask("query-cpu-definitions"),
