@@ -19,7 +19,8 @@ export function snapshotFacts(info: SnapshotInfo, holder: Node): SnapshotFacts {
     id,
     base: (parent === null ? undefined : holder.tags.get(parent)) ?? null,
     memoryMiB,
-    diskMiB: deltaBytes === null ? memoryMiB : Math.ceil(deltaBytes / MIB),
+    diskMiB: memoryMiB,
+    deltaMiB: deltaBytes === null ? memoryMiB : Math.ceil(deltaBytes / MIB),
     inRegistry: false,
     engine: { ...engineOf(holder.status), exactVersion: false, accelerator: holder.status?.accelerator ?? "tcg", cpu: null },
   };

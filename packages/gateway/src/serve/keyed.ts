@@ -10,6 +10,12 @@ const MAX_KEPT = 100_000;
 export class KeyedNodes {
   readonly #kept = new Map<string, { node: Node; untilMs: number }>();
 
+  /** The node of an earlier request with this key through this gateway */
+  known(owner: string, key: string): Node | undefined {
+    const kept = this.#kept.get(`${owner}\n${key}`);
+    return kept && kept.untilMs > Date.now() ? kept.node : undefined;
+  }
+
   /** @param owner of the key: keys of different owners are independent */
   nodeOf(owner: string, key: string, among: readonly Node[]): Node | undefined {
     const name = `${owner}\n${key}`;
