@@ -59,6 +59,7 @@ export const PACKAGES: readonly Package[] = [
     narrow: {
       // schemas and tables do not depend on the code that uses them
       api: [...BASICS, "@forkd/runtime/egress/policy"],
+      cluster: [...BASICS],
       store: [...BASICS, "@forkd/runtime/egress/policy", "@forkd/runtime/host/free-space"],
       // front ends do not depend on VMs: they call the service
       streams: [...BASICS],
@@ -72,6 +73,7 @@ export const PACKAGES: readonly Package[] = [
       "settings.ts",
       "api",
       "config.ts",
+      "cluster",
       "store",
       "observe",
       "service",
@@ -86,10 +88,10 @@ export const PACKAGES: readonly Package[] = [
   },
   {
     root: "packages/gateway/src",
-    others: ["@forkd/runtime/"],
+    others: ["@forkd/runtime/", "@forkd/daemon/"],
     // placement runs in the simulation too: data in, decision out
     narrow: { placement: ["@forkd/runtime/errors"] },
-    rooms: ["placement"],
+    rooms: ["placement", "options.ts", "state", "nodes", "serve", "gateway.ts", "index.ts"],
   },
   { root: "packages/sdk/src", others: [] },
   { root: "packages/ui/src", others: ["forkd"] },
@@ -104,6 +106,8 @@ export const PACKAGES: readonly Package[] = [
       "@forkd/bench",
       "@forkd/daemon",
       "@forkd/daemon/settings",
+      "@forkd/daemon/observe/log",
+      "@forkd/gateway",
       "@forkd/runtime",
       "@forkd/runtime/host/confined",
       "@forkd/runtime/paths",

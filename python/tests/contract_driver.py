@@ -29,6 +29,7 @@ METHODS: Dict[str, Callable[[Controller], Callable[..., Any]]] = {
     "getStats": lambda c: c.stats,
     "getHistory": lambda c: c.history,
     "getQuota": lambda c: c.quota,
+    "getCluster": lambda c: c.cluster,
     "getSnapshotDetails": lambda c: c.snapshot_info,
     "createSandboxes": lambda c: c.spawn_sandboxes,
     "deleteSandboxes": lambda c: c.kill_sandboxes,

@@ -104,6 +104,8 @@ export const VERB_GROUPS: { title: string; verbs: Verb[] }[] = [
       verb("token", "tokens for access over the network", async () => (await import("./commands/token.ts")).tokenCommand),
       verb("project", "projects and their quotas", async () => (await import("./commands/project.ts")).projectCommand),
       verb("quota", "limits of the project and their use", async () => (await import("./commands/quota.ts")).quotaCommand),
+      verb("gateway", "serve several daemons as one cluster", async () => (await import("./commands/gateway.ts")).gatewayCommand),
+      verb("cluster", "the nodes of a cluster", async () => (await import("./commands/cluster.ts")).clusterCommand),
       verb("gc", "remove unreferenced files", async () => (await import("./commands/gc.ts")).gcCommand),
     ],
   },

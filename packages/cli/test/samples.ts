@@ -118,6 +118,7 @@ export function status(over: Partial<Status> = {}): Status {
   return {
     ...(sampleOf("Status") as Status),
     version: "0.1.0",
+    node: "nodd",
     pid: 4242,
     uptime_secs: 75,
     home: "/home",
@@ -138,6 +139,8 @@ export function status(over: Partial<Status> = {}): Status {
     limits: { max_sandboxes: 1000, max_memory_mib: null, max_disk_mib: null, min_free_mib: 512, branch_concurrency: 4 },
     sandbox_limits: { applicable: [], reason: "this host does not use cgroup v2 alone" },
     memory: { committed_mib: 0, available_mib: 4000 },
+    disk: { free_mib: 10_000 },
+    load: 0.5,
     ...over,
   };
 }

@@ -38,6 +38,8 @@ export type Config = Readonly<{
   shareRoots: string | null;
   /** file with one token of scope operator */
   tokenFile: string | null;
+  /** file with the key of the cluster, or two during a rotation */
+  clusterKeyFile: string | null;
   auditLog: string | null;
   branchConcurrency: number;
   maxSandboxes: number;
@@ -106,6 +108,7 @@ const RULES: { [K in Key]: Rules<Config[K]> } = {
   proxyDomain: { parse: orNone(proxyDomain), fallback: () => "localhost" },
   shareRoots: { parse: orNone(folders), fallback: () => null },
   tokenFile: { parse: orNone(path), fallback: () => null },
+  clusterKeyFile: { parse: orNone(path), fallback: () => null },
   auditLog: { parse: orNone(path), fallback: (home) => join(home.root, "audit.log") },
   branchConcurrency: { parse: integer(1, 1024), fallback: () => 4 },
   maxSandboxes: { parse: integer(1, 1_000_000), fallback: () => 1000 },

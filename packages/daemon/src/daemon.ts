@@ -5,6 +5,8 @@ import { chmod, open, readFile, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { createSecureContext } from "node:tls";
 import { splitBind } from "./config.ts";
+import { ClaimReader } from "./cluster/identity.ts";
+import { readClusterKeys } from "./cluster/key-file.ts";
 import { E2b } from "./e2b/e2b.ts";
 import { ForkdError, messageOf } from "@forkd/runtime/errors";
 import { prepareHome } from "@forkd/runtime/home";
@@ -26,6 +28,7 @@ import { Metrics } from "./observe/metrics.ts";
 import { AccessTokens } from "./store/access-tokens.ts";
 import { Db } from "./store/db.ts";
 import { IdempotencyStore } from "./store/idempotency.ts";
+import { nodeCodeOf } from "./store/node-code.ts";
 import { Previews } from "./store/previews.ts";
 import { Projects } from "./store/projects.ts";
 import { TOKEN_FILE, Tokens } from "./store/tokens.ts";
@@ -71,6 +74,7 @@ export async function startDaemon(opts: DaemonOptions): Promise<Daemon> {
   const tokens = new Tokens(db);
   const projects = new Projects(db);
   if (config.tokenFile !== null) await tokens.loadFile(config.tokenFile);
+  const cluster = config.clusterKeyFile === null ? null : new ClaimReader(await readClusterKeys(config.clusterKeyFile));
   const tls = await readTls(config);
   const idempotencyStore = new IdempotencyStore(db);
   idempotencyStore.prune();
@@ -81,6 +85,7 @@ export async function startDaemon(opts: DaemonOptions): Promise<Daemon> {
   const { parallelism } = config;
   const manager = await startManager({
     home,
+    node: nodeCodeOf(db),
     db,
     settings: config,
     parallelism,
@@ -93,7 +98,17 @@ export async function startDaemon(opts: DaemonOptions): Promise<Daemon> {
   });
   metrics.collectFrom(() => manager.gauges());
   const store = { id: storeId(home.root), home: home.root };
-  const daemon = new Daemon({ config, log, manager, tokens, audit, store, socket: join(home.run, "forkd.sock"), tls: tls !== null });
+  const daemon = new Daemon({
+    config,
+    log,
+    manager,
+    tokens,
+    cluster,
+    audit,
+    store,
+    socket: join(home.run, "forkd.sock"),
+    tls: tls !== null,
+  });
   stack.defer(() => manager.stop({ killSandboxes: daemon.killsSandboxes }));
 
   const recipes = new Recipes(manager, { home, log });
@@ -109,6 +124,7 @@ export async function startDaemon(opts: DaemonOptions): Promise<Daemon> {
     previews: new Previews(db, tokens),
     uiSessions: new UiSessions(db, tokens),
     accessTokens: new AccessTokens(db, tokens),
+    cluster,
     failures: new AuthFailures(),
     inFlight: daemon.inFlight,
     audit,
@@ -157,6 +173,7 @@ type Parts = {
   log: Logger;
   manager: ManagerApi;
   tokens: Tokens;
+  cluster: ClaimReader | null;
   audit: AuditLog | null;
   store: { id: string; home: string };
   socket: string;
@@ -244,16 +261,17 @@ export class Daemon implements AsyncDisposable {
     void this.stop(opts);
   }
 
-  /** Handles SIGHUP: reopens the audit log and reloads the token file. On an error the old ones stay in use */
+  /** Handles SIGHUP: reopens the audit log and reloads the files of token and cluster key. On an error the old ones stay */
   async reload(): Promise<void> {
-    const { audit, tokens, config, log } = this.#parts;
+    const { audit, tokens, cluster, config, log } = this.#parts;
     await audit?.reopen();
     try {
       if (config.tokenFile !== null && (await tokens.loadFile(config.tokenFile)))
         this.inFlight.abortOf(TOKEN_FILE, new ForkdError("UNAUTHORIZED", "Cannot continue: the token was replaced."));
+      if (cluster && config.clusterKeyFile !== null) cluster.keys = await readClusterKeys(config.clusterKeyFile);
       log.info("reloaded");
     } catch (error) {
-      log.error({ err: error }, "cannot read the token file; the previous token stays");
+      log.error({ err: error }, "cannot read a file of secrets; the previous ones stay");
     }
   }
 

@@ -43,6 +43,12 @@ export const SETTINGS = {
     about: "folders, separated by commas, in which a token of scope `operator` may [share](shares.md) others with guests",
   },
   tokenFile: { name: "token_file", value: "file", fallback: null, about: "file with one token of scope operator" },
+  clusterKeyFile: {
+    name: "cluster_key_file",
+    value: "file",
+    fallback: null,
+    about: "file with the key of the [cluster](cluster.md): requests over TCP that a gateway signed with it need no token here",
+  },
   auditLog: { name: "audit_log", value: "file", fallback: "FORKD_HOME/audit.log", about: "log of all requests; `none`: off" },
   branchConcurrency: { name: "branch_concurrency", value: "count", fallback: "4", about: "branches of a project at a time, at least 1" },
   maxSandboxes: { name: "max_sandboxes", value: "count", fallback: "1000", about: "limit of the sandboxes that live at once" },

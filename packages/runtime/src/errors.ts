@@ -112,6 +112,15 @@ export const ERROR_CODES = {
     status: 421,
     hint: "Leave FORKD_RUN out: each store has a socket of its own. Or name the store of that daemon with FORKD_HOME.",
   },
+  NODE_UNREACHABLE: {
+    status: 503,
+    hint: "Other nodes continue; 'forkd cluster status' shows them. Try again when the node answers, or fork another sandbox.",
+  },
+  CLUSTER_STATE_UNAVAILABLE: {
+    status: 503,
+    hint: "Nothing was changed. Forks, evals and branches without a tag go on; try again when the state can be written.",
+  },
+  AMBIGUOUS_NAME: { status: 409, hint: "Use the id; the details list the ids." },
   DAEMON_UNREACHABLE: { status: 503, hint: "Start it with 'forkd up', or check FORKD_URL." },
   DAEMON_FAILED: { status: 500, hint: "Its log says why; 'forkd doctor' checks the host." },
   STATE_TOO_NEW: { status: 500, hint: "Use the forkd that wrote it, or another FORKD_HOME." },

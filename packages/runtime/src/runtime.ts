@@ -51,6 +51,8 @@ import { durableWorkDirs, endChildrenOf, ownWorkDirs, type WorkDirs } from "./wo
 const MAX_FORK = 1000;
 
 export type RuntimeOptions = {
+  /** code with which the ids of its sandboxes begin; default: they are random throughout */
+  node?: string | undefined;
   /** default: detected on this host */
   host?: HostSupport | undefined;
   home?: Home;
@@ -138,6 +140,7 @@ export type ForkOutcome = { sandbox: Sandbox; error?: undefined } | { sandbox?: 
 
 type RuntimeParts = {
   home: Home;
+  node: string;
   support: HostSupport;
   engine: Engine;
   workDirs: WorkDirs;
@@ -171,6 +174,7 @@ export class Runtime {
   readonly #forget: (sandbox: Sandbox) => void;
   readonly #onWarning: (message: string) => void;
   readonly #hidden: Hidden;
+  readonly #node: string;
   readonly #forking: FairSemaphore;
   readonly #capturing: FairSemaphore;
   /** never invalidated: images are content-addressed */
@@ -188,6 +192,7 @@ export class Runtime {
 
   private constructor(parts: RuntimeParts) {
     this.home = parts.home;
+    this.#node = parts.node;
     const { guestKernel, accelerator, confinement, checkStart } = parts.support;
     this.accelerator = accelerator;
     this.confinement = confinement;
@@ -234,10 +239,10 @@ export class Runtime {
       const check = (isolation: Isolation): void => checkStart(isolation, "any");
       const engine = support.engine.start({ accelerator, confinement, warden: workDirs.warden, check });
       await engine.prepare(opts.signal);
-      const { parallelism = DEFAULT_PARALLELISM, zygotes, onGone = () => undefined } = opts;
+      const { node = "", parallelism = DEFAULT_PARALLELISM, zygotes, onGone = () => undefined } = opts;
       const network = new Network(opts.network);
       const hidden = await hiddenFrom(home);
-      const runtime = new Runtime({ home, support, engine, workDirs, parallelism, network, hidden, zygotes, onWarning, onGone });
+      const runtime = new Runtime({ home, node, support, engine, workDirs, parallelism, network, hidden, zygotes, onWarning, onGone });
       await sweepStaging(home);
       await runtime.snapshots.sweep();
       return runtime;
@@ -481,7 +486,7 @@ export class Runtime {
       this.#rootfs.set(imageId, known);
       return known;
     };
-    return { engine: this.engine, flats, runDir, vmsDir: this.#workDirs.vmsDir, groups, rootfsOf };
+    return { engine: this.engine, flats, runDir, vmsDir: this.#workDirs.vmsDir, groups, rootfsOf, node: this.#node };
   }
 
   async #request<V>(work: () => Promise<V>): Promise<V> {

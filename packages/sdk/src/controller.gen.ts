@@ -191,6 +191,11 @@ export abstract class GeneratedController {
     return await this.client.json("GET", "/v1/quota", opts);
   }
 
+  /** Nodes of the cluster, their load and the snapshots they hold. */
+  async cluster(opts: CallOptions = {}): Promise<wire.Cluster> {
+    return await this.client.json("GET", "/v1/cluster", opts);
+  }
+
   /** A link that opens the dashboard once and logs that browser in. */
   async createUiLink(opts: CreateUiLinkOptions = {}): Promise<wire.UiLink> {
     const { fields, call } = split(opts);

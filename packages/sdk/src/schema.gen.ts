@@ -99,6 +99,42 @@ export type ChownFile = {
   user?: string | undefined;
 };
 
+export type Cluster = {
+  nodes: ClusterNode[];
+  /** Between nodes, by the gateway that answers */
+  moved: {
+    snapshots: number;
+    bytes: number;
+  };
+};
+
+export type ClusterNode = {
+  /** Ids that it makes begin with it; null: it has not answered yet */
+  code: string | null;
+  /** Address by which gateways reach it; null: the daemon that answers */
+  url: string | null;
+  state: "up" | "down";
+  /** Why it is down */
+  problem: string | null;
+  last_seen_unix: number | null;
+  version: string | null;
+  accelerator: "kvm" | "tcg" | null;
+  sandboxes: number;
+  max_sandboxes: number;
+  memory: {
+    committed_mib: number;
+    available_mib: number;
+  };
+  disk_free_mib: number;
+  load: number;
+  /** Snapshots it holds; a copy has the same id on every node */
+  snapshots: Array<{
+    tag: string;
+    id: string;
+    pool: number;
+  }>;
+};
+
 export type CollectGarbage = {
   /** Reports what would be removed, and removes nothing @default false */
   dry_run?: boolean | undefined;
@@ -1306,6 +1342,8 @@ export type StartProcess = {
 
 export type Status = {
   version: string;
+  /** Code of this node: the ids of its sandboxes begin with it, behind `sb-` */
+  node: string;
   pid: number;
   uptime_secs: number;
   home: string;
@@ -1348,6 +1386,12 @@ export type Status = {
     committed_mib: number;
     available_mib: number;
   };
+  /** Of FORKD_HOME */
+  disk: {
+    free_mib: number;
+  };
+  /** Work of the processors in the last minute as a share of what they can do; more than 1: work waits */
+  load: number;
 };
 
 export type Stop = {

@@ -170,6 +170,50 @@ class ChownFile(_ChownFile, total=False):
     user: str
 
 
+class ClusterMoved(TypedDict):
+    """Between nodes, by the gateway that answers."""
+
+    snapshots: int
+    bytes: int
+
+
+class Cluster(TypedDict):
+    nodes: List["ClusterNode"]
+    # Between nodes, by the gateway that answers
+    moved: "ClusterMoved"
+
+
+class ClusterNodeMemory(TypedDict):
+    committed_mib: int
+    available_mib: int
+
+
+class ClusterNodeSnapshots(TypedDict):
+    tag: str
+    id: str
+    pool: int
+
+
+class ClusterNode(TypedDict):
+    # Ids that it makes begin with it; null: it has not answered yet
+    code: Optional[str]
+    # Address by which gateways reach it; null: the daemon that answers
+    url: Optional[str]
+    state: Literal["up", "down"]
+    # Why it is down
+    problem: Optional[str]
+    last_seen_unix: Optional[int]
+    version: Optional[str]
+    accelerator: Optional[Literal["kvm", "tcg"]]
+    sandboxes: int
+    max_sandboxes: int
+    memory: "ClusterNodeMemory"
+    disk_free_mib: int
+    load: float
+    # Snapshots it holds; a copy has the same id on every node
+    snapshots: List["ClusterNodeSnapshots"]
+
+
 class CollectGarbage(TypedDict, total=False):
     # Reports what would be removed, and removes nothing (default False)
     dry_run: bool
@@ -1492,8 +1536,16 @@ class StatusMemory(TypedDict):
     available_mib: int
 
 
+class StatusDisk(TypedDict):
+    """Of FORKD_HOME."""
+
+    free_mib: int
+
+
 class Status(TypedDict):
     version: str
+    # Code of this node: the ids of its sandboxes begin with it, behind `sb-`
+    node: str
     pid: int
     uptime_secs: float
     home: str
@@ -1522,6 +1574,10 @@ class Status(TypedDict):
     # Limits that a fork can be given here
     sandbox_limits: "StatusSandboxLimits"
     memory: "StatusMemory"
+    # Of FORKD_HOME
+    disk: "StatusDisk"
+    # Work of the processors in the last minute as a share of what they can do; more than 1: work waits
+    load: float
 
 
 class Stop(TypedDict, total=False):

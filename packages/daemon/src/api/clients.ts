@@ -72,6 +72,7 @@ export const clients: { readonly [N in RouteName]?: ClientMethod | readonly Clie
   createProject: { throws: { ConflictError: "the name is taken" } },
   updateProject: { needsOptions: true },
   deleteProject: { throws: { ConflictError: "it owns something; `details` lists what" } },
+  getCluster: { name: "cluster" },
   createToken: { throws: { ConflictError: "the name is taken" } },
 
   createImage: {

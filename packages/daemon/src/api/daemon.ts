@@ -17,6 +17,7 @@ const version = z.strictObject({ version: z.string(), api: z.literal("v1") }).me
 const status = z
   .strictObject({
     version: z.string(),
+    node: z.string().meta({ description: "Code of this node: the ids of its sandboxes begin with it, behind `sb-`" }),
     pid: z.int(),
     uptime_secs: z.number(),
     home: z.string(),
@@ -54,6 +55,10 @@ const status = z
       })
       .meta({ description: "Limits that a fork can be given here" }),
     memory: z.strictObject({ committed_mib: z.int(), available_mib: z.int() }),
+    disk: z.strictObject({ free_mib: z.int() }).meta({ description: "Of FORKD_HOME" }),
+    load: z
+      .number()
+      .meta({ description: "Work of the processors in the last minute as a share of what they can do; more than 1: work waits" }),
   })
   .meta({ id: "Status" });
 

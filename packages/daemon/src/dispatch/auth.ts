@@ -5,7 +5,6 @@ import { notFound } from "@forkd/runtime/util/not-found";
 import type { Scope } from "../api/common.ts";
 import type { Identity, Tokens } from "../store/tokens.ts";
 import { DEFAULT_PROJECT, EVERY_PROJECT } from "../store/project-names.ts";
-import type { Projects } from "../store/projects.ts";
 import type { AuthFailures } from "./auth-failures.ts";
 
 const LOCAL: Identity = Object.freeze({ name: "local", project: DEFAULT_PROJECT, scope: "operator", maxSandboxes: null });
@@ -16,16 +15,23 @@ export const PROJECT_HEADER = "x-forkd-project";
 /** `unix`: needs no token, because the mode of the socket file controls access */
 export type TransportKind = "unix" | "tcp";
 
-/** `place`: key of a separate failure counter */
-export type Credentials = { kind: TransportKind; remote: string; token: string | undefined; place?: string | undefined };
+/** `place`: key of a separate failure counter; `stated`: identity that a gateway of the cluster vouches for */
+export type Credentials = {
+  kind: TransportKind;
+  remote: string;
+  token: string | undefined;
+  place?: string | undefined;
+  stated?: Identity | null;
+};
 
 /** Bearer token of an Authorization header */
 export function bearerOf(authorization: string | undefined): string | undefined {
   return /^bearer +(\S+) *$/i.exec(authorization ?? "")?.[1];
 }
 
-export function authenticate(given: Credentials, against: { tokens: Tokens; failures: AuthFailures }): Identity {
+export function authenticate(given: Credentials, against: { tokens: Pick<Tokens, "find">; failures: AuthFailures }): Identity {
   if (given.kind === "unix") return LOCAL;
+  if (given.stated) return given.stated;
   refuseBlocked(given.remote, against.failures, given.place);
   if (given.token === undefined) throw new ForkdError("UNAUTHORIZED", "Cannot serve this: a bearer token is required.");
   const identity = against.tokens.find(given.token);
@@ -63,7 +69,7 @@ export function authorize(identity: Identity, needed: Scope): void {
 export function inProject(
   identity: Identity,
   wanted: string | string[] | undefined,
-  { projects, acrossProjects }: { projects: Projects; acrossProjects: boolean },
+  { projects, acrossProjects }: { projects: { get: (name: string) => { name: string } }; acrossProjects: boolean },
 ): Identity {
   if (wanted === undefined || (identity.via !== undefined && identity.via !== "ui")) return identity;
   const project = String(wanted);

@@ -10,17 +10,26 @@ import { createListener, type Incoming } from "./listener.ts";
 import { describeError } from "./problem.ts";
 import { domainOf } from "./proxy-domain.ts";
 import { respond } from "./respond.ts";
+import { takeStatement } from "./stated.ts";
 import { targetOf, type Target } from "./target.ts";
 import type { Server, ServerResponse } from "node:http";
 import type { Identity } from "../store/tokens.ts";
 import type { FrontEnds, Work } from "./front-end.ts";
-import type { Services } from "./services.ts";
+import type { Pipeline, Services } from "./services.ts";
 
 /** Id of the store that the client expects; sent by clients that have FORKD_HOME */
 const STORE_HEADER = "x-forkd-store";
 
-/** Creates the HTTP server; the caller starts listening */
+/** Creates the HTTP server of a daemon; the caller starts listening */
 export function createApi(services: Services, frontEnds: FrontEnds, transport: Transport): Server {
+  const { manager } = services;
+  const makerOf: Pipeline["makerOf"] = (name, project) => manager.ports.find(name, project)?.created_by ?? null;
+  const countRequest: Pipeline["countRequest"] = (project) => manager.quotas.request(project);
+  return createPipeline({ ...services, makerOf, countRequest }, frontEnds, transport);
+}
+
+/** The same for any front ends */
+export function createPipeline(services: Pipeline, frontEnds: FrontEnds, transport: Transport): Server {
   const { values } = services.config;
   const { limits, inFlight } = services;
   const domain = domainOf(values);
@@ -35,7 +44,8 @@ export function createApi(services: Services, frontEnds: FrontEnds, transport: T
       answerPreflight(response);
       return;
     }
-    checkHost?.(request.headers.host);
+    // no browser can send a gateway's statement, and the gateway has checked the name
+    if (!exchange.isFromGateway) checkHost?.(request.headers.host);
     admit(exchange, work, services);
     await inFlight.run(exchange, () => work.serve());
   };
@@ -51,6 +61,7 @@ export function createApi(services: Services, frontEnds: FrontEnds, transport: T
     if (!server.listening) response.setHeader("connection", "close");
     const handle = async (): Promise<void> => {
       try {
+        takeStatement(exchange, services);
         work = openWork(frontEnds, exchange, target);
         await serve(exchange, work);
       } catch (error) {
@@ -88,7 +99,7 @@ function openWork(frontEnds: FrontEnds, exchange: Exchange, target: Target): Wor
 }
 
 /** Counts the request as in flight until the response closes. Returns a function that ends it earlier */
-function begin(exchange: Exchange, { inFlight, limits }: Services, onEnd: () => void): () => void {
+function begin(exchange: Exchange, { inFlight, limits }: Pipeline, onEnd: () => void): () => void {
   const { request, response } = exchange;
   const { socket } = request;
   const leave = (): void => exchange.leave();
@@ -110,7 +121,7 @@ function begin(exchange: Exchange, { inFlight, limits }: Services, onEnd: () => 
 }
 
 /** Runs before any byte of the body is read */
-function admit(exchange: Exchange, work: Work, services: Services): void {
+function admit(exchange: Exchange, work: Work, services: Pipeline): void {
   const { request } = exchange;
   const { daemon } = services;
   if (request.httpVersion === "1.1" && request.headers.host === undefined)
@@ -125,9 +136,10 @@ function admit(exchange: Exchange, work: Work, services: Services): void {
   // before the project: an unauthorized request must be audited with its principal
   exchange.identity = identity;
   if (identity) exchange.identity = inProject(identity, request.headers[PROJECT_HEADER], across);
-  exchange.maker = makerOf(exchange, work, services);
+  const sandbox = work.sandbox();
+  exchange.maker = sandbox === null ? null : services.makerOf(sandbox, exchange.identity?.project);
   if (identity && scope) authorize(identity, scope);
-  if (exchange.identity && isCounted(exchange.identity)) services.manager.quotas.request(exchange.identity.project);
+  if (exchange.identity && isCounted(exchange.identity)) services.countRequest(exchange.identity.project);
 }
 
 /** Visitors of a guest's server do not use up the project's requests. An operator must be able to raise the limit */
@@ -136,7 +148,7 @@ function isCounted(identity: Identity): boolean {
   return via !== "preview" && via !== "traffic" && via !== "public" && !allows(identity, "operator");
 }
 
-async function fail(error: unknown, exchange: Exchange, work: Work | undefined, services: Services): Promise<void> {
+async function fail(error: unknown, exchange: Exchange, work: Work | undefined, services: Pipeline): Promise<void> {
   const { response } = exchange;
   const asked = { requestId: exchange.id, signal: exchange.signal, statusOf: work?.statusOf };
   const answer = describeError(error, asked, services);
@@ -148,7 +160,7 @@ async function fail(error: unknown, exchange: Exchange, work: Work | undefined, 
   await respond(exchange, work?.refuse(answer) ?? { status, headers, body: problem });
 }
 
-function record(exchange: Exchange, work: Work | undefined, services: Services): void {
+function record(exchange: Exchange, work: Work | undefined, services: Pipeline): void {
   const { request, response, method, identity, maker, remote } = exchange;
   const ms = performance.now() - exchange.startMs;
   const status = response.headersSent || response.statusCode === 101 ? response.statusCode : 499;
@@ -175,13 +187,6 @@ function principalOf({ name, via }: Identity): string {
   if (via === undefined) return name;
   if (via === "ui") return `ui:${name.replace(/^ui:/, "")}`;
   return via === "preview" ? `preview:${name}` : `access:${via}`;
-}
-
-function makerOf({ identity }: Exchange, work: Work, { manager }: Services): string | null {
-  const name = work.sandbox();
-  if (name === null) return null;
-  const entry = manager.ports.find(name, identity?.project);
-  return entry?.created_by ?? null;
 }
 
 /** Reads the body before an error response closes the connection: a client still sending would lose the response */

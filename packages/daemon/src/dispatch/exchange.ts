@@ -20,8 +20,12 @@ export class Exchange {
   readonly id: string;
   readonly method: string;
   readonly startMs: number = performance.now();
-  /** read at the start: a closed socket has no remote address */
-  readonly remote: string;
+  /** read at the start: a closed socket has no remote address. Behind a gateway, the address that the gateway states */
+  remote: string;
+  /** a gateway of the cluster has signed the request */
+  isFromGateway = false;
+  /** identity that a gateway of the cluster vouches for */
+  stated: Identity | null = null;
   /** aborted when the client disconnects, the token is revoked or the daemon stops */
   readonly controller: AbortController = new AbortController();
   identity: Identity | null = null;

@@ -4,7 +4,7 @@ import { ForkdError, isDiskFull, type ErrorCode } from "@forkd/runtime/errors";
 import { problemOf } from "../service/problem.ts";
 import type { Problem } from "../api/common.ts";
 import type { Route } from "../api/route.ts";
-import type { Services } from "./services.ts";
+import type { Pipeline } from "./services.ts";
 
 /** Errors that a guest's server can cause at any rate */
 const OF_A_GUEST = new Set<ForkdError["code"]>(["PORT_CLOSED", "BAD_GATEWAY", "GATEWAY_TIMEOUT"]);
@@ -24,7 +24,7 @@ export function isGone(error: { code: string }): boolean {
 }
 
 /** Counts the error. Logs the cause of an internal error, which the response omits */
-export function describeError(error: unknown, asked: Asked, services: Pick<Services, "metrics" | "log">): ErrorAnswer {
+export function describeError(error: unknown, asked: Asked, services: Pick<Pipeline, "metrics" | "log">): ErrorAnswer {
   const known = toForkdError(error, asked);
   services.metrics.failed(known.code, known.details);
   if (known.status >= 500) {

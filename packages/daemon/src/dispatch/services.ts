@@ -1,6 +1,7 @@
 // Dependencies shared by the front ends: manager, tokens, limits, metrics and logs.
 
-import type { ResolvedConfig } from "../config.ts";
+import type { ClaimReader } from "../cluster/identity.ts";
+import type { Config, ResolvedConfig } from "../config.ts";
 import type { ManagerApi } from "../service/manager.ts";
 import type { Recipes } from "../recipe/recipes.ts";
 import type { AuditLog } from "../observe/audit.ts";
@@ -35,6 +36,20 @@ export type DaemonApi = {
   stopIfIdle(opts: { killSandboxes: boolean }, own: AbortSignal): void;
 };
 
+/** What the request pipeline needs, without the front ends: the gateway of a cluster has other front ends */
+export type Pipeline = Pick<Services, "inFlight" | "audit" | "log" | "limits" | "cluster"> & {
+  config: { values: Pick<Config, "corsOrigins" | "allowedHosts" | "bind" | "proxyDomain"> };
+  daemon: Pick<DaemonApi, "store" | "socket" | "stopping">;
+  metrics: Pick<Metrics, "answered" | "failed">;
+  tokens: Pick<Tokens, "noteOfCluster">;
+  /** throws NOT_FOUND */
+  projects: { get: (name: string) => { name: string } };
+  /** counts against the quota of the project; throws QUOTA_EXCEEDED */
+  countRequest: (project: string) => void;
+  /** creator of a sandbox by its id or name; null: not known */
+  makerOf: (sandbox: string, project: string | undefined) => string | null;
+};
+
 export type Services = {
   manager: ManagerApi;
   recipes: Pick<Recipes, keyof Recipes>;
@@ -47,6 +62,8 @@ export type Services = {
   uiSessions: UiSessions;
   /** access tokens of E2B's protocol */
   accessTokens: AccessTokens;
+  /** checks statements of gateways; null: this daemon is in no cluster */
+  cluster: ClaimReader | null;
   failures: AuthFailures;
   inFlight: InFlight;
   audit: AuditLog | null;

@@ -19,13 +19,13 @@ const NO_TOKEN = "unauthorized access, please provide a valid access token or me
 /** Length limit of an unknown id in a message */
 const MAX_SHOWN = 64;
 
-export type Asked = { request: IncomingMessage; kind: TransportKind; remote: string };
+export type Asked = { request: IncomingMessage; kind: TransportKind; remote: string; stated: Identity | null };
 
 type Admitted = { identity: Identity | null; sandbox: SandboxInfo };
 
-export function admitToControl({ request, kind, remote }: Asked, services: E2bServices): Identity {
+export function admitToControl({ request, kind, remote, stated }: Asked, services: E2bServices): Identity {
   const token = headerOf(request, "x-api-key") ?? bearerOf(request.headers.authorization);
-  return authenticate({ kind, remote, token }, services);
+  return authenticate({ kind, remote, token, stated }, services);
 }
 
 /** Authenticates an upload by the token in its URL */

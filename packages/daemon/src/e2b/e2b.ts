@@ -77,7 +77,8 @@ export class E2b implements FrontEnd<"e2b"> {
       if (!(error instanceof ForkdError)) throw error;
       malformed = error;
     }
-    const asked = { request, kind: exchange.transport.kind, remote: exchange.remote };
+    const { remote, stated, transport } = exchange;
+    const asked = { request, kind: transport.kind, remote, stated };
     return {
       label: LABEL,
       path: call.path,
@@ -110,7 +111,8 @@ export class E2b implements FrontEnd<"e2b"> {
       isProbe: false,
       sandbox: idOf,
       admit: () => {
-        const admitted = admitToSandbox(call, { request, kind: exchange.transport.kind, remote: exchange.remote }, services);
+        const { remote, stated, transport } = exchange;
+        const admitted = admitToSandbox(call, { request, kind: transport.kind, remote, stated }, services);
         ({ sandbox } = admitted);
         return { identity: admitted.identity, scope: null };
       },

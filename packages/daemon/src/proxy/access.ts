@@ -28,7 +28,14 @@ export type Access = {
   isOurs: IsOurs;
 };
 
-type Asked = { address: Address; headers: IncomingHttpHeaders; kind: TransportKind; remote: string; domain: Domain | null };
+type Asked = {
+  address: Address;
+  headers: IncomingHttpHeaders;
+  kind: TransportKind;
+  remote: string;
+  stated: Identity | null;
+  domain: Domain | null;
+};
 type Manager = Services["manager"];
 type Needs = Pick<Services, "failures" | "previews" | "tokens" | "accessTokens"> & {
   manager: { ports: Pick<Manager["ports"], "find"> };
@@ -36,13 +43,14 @@ type Needs = Pick<Services, "failures" | "previews" | "tokens" | "accessTokens">
 type Opened = Pick<Access, "by" | "identity"> & { expiresAtUnix: number };
 
 export function admitToServer(asked: Asked, services: Needs): Access {
-  const { address, headers, kind, remote } = asked;
+  const { address, headers, kind, remote, stated } = asked;
   if (address.isE2b) checkThere(address.id, services);
   const { token: linked, path } = takePreview(address.path);
   const sandbox = sandboxOf(address, services);
   const isOurs = tokenFinder(services, sandbox);
   const rest = { link: null, path: withoutTokens(path, isOurs), isOurs };
   const given = [headers[TOKEN_HEADER]].flat()[0];
+  if (kind === "tcp" && stated) return { ...rest, by: "token", identity: stated };
   const traffic = kind === "tcp" && given === undefined && linked === undefined ? openByTraffic(asked, services) : null;
   if (traffic) return { ...rest, ...traffic };
   if (kind === "tcp" && address.by === "host") {

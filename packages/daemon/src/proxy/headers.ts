@@ -1,21 +1,10 @@
 // Header filter between client and guest.
 
+import { hopsOf, pairsOf } from "../dispatch/hop-headers.ts";
 import { confined, withoutOurs } from "./cookie.ts";
 import type { Address } from "../dispatch/target.ts";
 import type { IsOurs } from "./our-tokens.ts";
 
-/** Connection-level headers, which are not forwarded */
-const HOP_BY_HOP = new Set([
-  "connection",
-  "keep-alive",
-  "proxy-authenticate",
-  "proxy-authorization",
-  "proxy-connection",
-  "te",
-  "trailer",
-  "transfer-encoding",
-  "upgrade",
-]);
 /** Set by the proxy, or untrusted; Node has already handled `expect` */
 const REPLACED = /^(host|expect|forwarded|x-real-ip|x-request-id|x-forwarded-.*|x-forkd-.*|e2b-.*)$/;
 /** Form of an access token. E2B's SDKs send one with every request; the proxy removes it for every sandbox */
@@ -100,21 +89,4 @@ function locationOf(value: string, { address, host, byToken }: Answered): string
   if (!isPath) return url.host === new URL(base).host ? value : null;
   const isGuest = url.protocol === "http:" && LOOPBACK.has(url.hostname) && (url.port || "80") === address.port;
   return isGuest ? address.prefix + url.pathname + url.search + url.hash : null;
-}
-
-/** Hop-by-hop headers: the fixed ones, and those listed in Connection */
-function hopsOf(raw: readonly string[]): ReadonlySet<string> {
-  let hops: Set<string> | undefined;
-  for (const [name, value] of pairsOf(raw)) {
-    if (name.toLowerCase() !== "connection") continue;
-    hops ??= new Set(HOP_BY_HOP);
-    for (const named of value.split(",")) hops.add(named.trim().toLowerCase());
-    // `Connection: content-length` must not strip Content-Length (request smuggling)
-    hops.delete("content-length");
-  }
-  return hops ?? HOP_BY_HOP;
-}
-
-function* pairsOf(raw: readonly string[]): Generator<[name: string, value: string]> {
-  for (let at = 0; at + 1 < raw.length; at += 2) yield [raw[at] ?? "", raw[at + 1] ?? ""];
 }

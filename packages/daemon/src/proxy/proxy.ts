@@ -38,7 +38,7 @@ export class Proxy implements FrontEnd<"port">, Disposable {
   }
 
   open(exchange: Exchange, { address }: Extract<Target, { to: "port" }>): Work {
-    const { request, transport, remote } = exchange;
+    const { request, transport, remote, stated } = exchange;
     let access: Access | undefined;
     return {
       label: LABEL,
@@ -47,7 +47,8 @@ export class Proxy implements FrontEnd<"port">, Disposable {
       isProbe: false,
       sandbox: () => address.id,
       admit: () => {
-        access = admitToServer({ address, headers: request.headers, kind: transport.kind, remote, domain: this.#domain }, this.#services);
+        const asked = { address, headers: request.headers, kind: transport.kind, remote, stated, domain: this.#domain };
+        access = admitToServer(asked, this.#services);
         return { identity: access.identity, scope: SCOPE };
       },
       serve: async () => {

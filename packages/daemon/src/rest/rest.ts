@@ -56,8 +56,9 @@ export class Rest implements FrontEnd<"rest"> {
     const identify = (): ReturnType<typeof authenticate> => {
       const { transport, remote, request } = exchange;
       const token = bearerOf(request.headers.authorization);
-      const ui = transport.kind === "tcp" && token === undefined ? uiIdentity(exchange, this.#services) : null;
-      return ui ?? authenticate({ kind: transport.kind, remote, token }, this.#services);
+      const { stated } = exchange;
+      const ui = transport.kind === "tcp" && token === undefined && !stated ? uiIdentity(exchange, this.#services) : null;
+      return ui ?? authenticate({ kind: transport.kind, remote, token, stated }, this.#services);
     };
     if (!found) {
       return {

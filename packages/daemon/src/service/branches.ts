@@ -58,7 +58,7 @@ export class Branches {
   async branch(id: string, request: BranchRequest, caller: Caller): Promise<{ info: SnapshotInfo; waited: boolean }> {
     refuseReserved(request.tag, caller);
     const warnings = branchWarnings(request, this.#parts.registry.get(id, caller));
-    const row = this.#row(id, { tag: request.tag ?? newTag(), ...labelsOf(request), ...accessOf(request), warnings }, caller);
+    const row = this.#row(id, { tag: request.tag ?? this.#newTag(), ...labelsOf(request), ...accessOf(request), warnings }, caller);
     const { hold } = request;
     if (request.wait) return { info: await this.#capture(id, { row, caller, hold }), waited: true };
     const resumed = Promise.withResolvers<SnapshotInfo>();
@@ -79,7 +79,7 @@ export class Branches {
   async fork(id: string, request: ForkSandbox, caller: Caller): Promise<ForkedSandboxes> {
     refuseReserved(request.tag, caller);
     const { sandboxes, snapshots } = this.#parts;
-    const row = this.#row(id, { tag: request.tag ?? newTag(), ephemeral: request.tag === undefined ? 1 : 0 }, caller);
+    const row = this.#row(id, { tag: request.tag ?? this.#newTag(), ephemeral: request.tag === undefined ? 1 : 0 }, caller);
     const { n } = request;
     // validate everything before the source is paused
     if (request.network) policyOf(request.network, caller, this.#core.runtime.network);
@@ -182,6 +182,10 @@ export class Branches {
     return this.#parts.snapshots.newRow({ memory_mib, vcpus, disk_mib, shares, parent_tag, branched_from: row.id, ...facts }, caller);
   }
 
+  #newTag(): string {
+    return newId("br", this.#core.node);
+  }
+
   async #takeBack(row: SnapshotRow, cause: unknown): Promise<void> {
     const { runtime, tables, log, db, events } = this.#core;
     try {
@@ -194,10 +198,6 @@ export class Branches {
       log.error({ err: error, tag: row.tag, cause: messageOf(cause) }, "the snapshot of a failed fork could not be removed");
     }
   }
-}
-
-function newTag(): string {
-  return newId("br");
 }
 
 function branchWarnings(request: BranchRequest, { row }: Entry): string[] {

@@ -60,6 +60,8 @@ export type Log = {
 
 export type Core = {
   home: Home;
+  /** code of this node: the ids that it makes begin with it */
+  node: string;
   db: Db;
   tables: Tables;
   events: EventLog;

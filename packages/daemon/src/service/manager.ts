@@ -1,12 +1,14 @@
 // The service layer: policy, state and journal on top of the runtime.
 
 import { mkdir } from "node:fs/promises";
+import { availableParallelism, loadavg } from "node:os";
 import { join } from "node:path";
 import type { GcResult, Status } from "../api/daemon.ts";
 import type { SandboxStats } from "../api/sandbox.ts";
 import type { Tree } from "../api/snapshot.ts";
 import { messageOf } from "@forkd/runtime/errors";
 import type { Home } from "@forkd/runtime/home";
+import { freeBytes } from "@forkd/runtime/host/free-space";
 import { Runtime } from "@forkd/runtime/runtime";
 import { splitBind } from "../config.ts";
 import type { NetworkOptions, Owner } from "@forkd/runtime/egress/network";
@@ -22,7 +24,7 @@ import { adoptAll } from "./adoption.ts";
 import { Branches } from "./branches.ts";
 import { EVERY_PROJECT, projectOf, shownName } from "../store/project-names.ts";
 import type { Projects } from "../store/projects.ts";
-import type { Viewer } from "./caller.ts";
+import { ownCaller, type Viewer } from "./caller.ts";
 import type { Core, Log, Meter, Settings } from "./core.ts";
 import { Files } from "./files.ts";
 import { collectGarbage } from "./gc.ts";
@@ -47,8 +49,12 @@ import { treeOf } from "./tree.ts";
 import { Suspension } from "./suspension.ts";
 import { Workspaces } from "./workspaces.ts";
 
+const MIB = 1024 * 1024;
+
 export type ManagerOptions = {
   home: Home;
+  /** code of this node */
+  node: string;
   db: Db;
   settings: Settings;
   parallelism?: number | undefined;
@@ -129,7 +135,7 @@ export class Manager {
 
   /** Starts the runtime and recovers the state of an earlier daemon */
   static async start(opts: ManagerOptions): Promise<Manager> {
-    const { home, db, settings, meter, log, maxSandboxesOf } = opts;
+    const { home, node, db, settings, meter, log, maxSandboxesOf } = opts;
     // the store has its own lock, but two stores can share the run folder
     using lock = new DisposableStack();
     await mkdir(home.run, { recursive: true, mode: 0o700 });
@@ -142,6 +148,7 @@ export class Manager {
     let registry: Registry | undefined;
     const runtime = await Runtime.start({
       home,
+      node,
       life: "durable",
       parallelism: opts.parallelism,
       guestKernel: opts.guestKernel,
@@ -165,7 +172,7 @@ export class Manager {
         "KVM does not work: emulation is not a security boundary",
       );
     try {
-      const core: Core = { home, db, tables, events, runtime, quotas, settings, meter, log, maxSandboxesOf };
+      const core: Core = { home, node, db, tables, events, runtime, quotas, settings, meter, log, maxSandboxesOf };
       registry = new Registry({ db, tables, events, quotas });
       manager = new Manager(core, registry, opts.version);
       const found = await adoptAll(core, registry);
@@ -197,12 +204,13 @@ export class Manager {
   }
 
   async status(viewer: Viewer): Promise<Omit<Status, "pid" | "uptime_secs" | "socket" | "bind" | "tls" | "proxy_url">> {
-    const { home, runtime, settings } = this.#core;
+    const { home, node, runtime, settings } = this.#core;
     const { accelerator, reason } = runtime.accelerator;
     const { limits, reason: limitsReason } = await runtime.groups.applicable();
     const tags = [...(await runtime.snapshots.tags()).keys()];
     return {
       version: this.#version,
+      node,
       home: home.root,
       accelerator,
       accelerator_reason: reason,
@@ -226,6 +234,8 @@ export class Manager {
       },
       sandbox_limits: { applicable: limits.map(limitName), reason: limitsReason },
       memory: { committed_mib: this.#limits.committedMiB(), available_mib: await availableMemoryMiB() },
+      disk: { free_mib: Math.floor((await freeBytes(home.root)) / MIB) },
+      load: (loadavg()[0] ?? 0) / availableParallelism(),
     };
   }
 

@@ -345,7 +345,7 @@ export class Snapshots {
     caller: Pick<Caller, "principal" | "project">,
   ): SnapshotRow {
     return {
-      id: newId("sn"),
+      id: newId("sn", this.#core.node),
       project: caller.project,
       visibility: "private",
       expires_at: null,

@@ -53,7 +53,7 @@ export class Workspaces {
       const machine = machineOf(snapshot);
       const older = await spawnRequest(request, async (limits) => this.#parts.sandboxes.possibleLimits(limits, machine));
       const row: WorkspaceRow = {
-        id: newId("ws"),
+        id: newId("ws", this.#core.node),
         project,
         name,
         source_snapshot_tag: storedName(snapshot_tag, project),

@@ -1,8 +1,8 @@
 // API tokens: only hashes are stored, and comparisons take constant time.
 
 import { createHash, randomBytes, timingSafeEqual } from "node:crypto";
-import { open } from "node:fs/promises";
-import { ForkdError, messageOf } from "@forkd/runtime/errors";
+import { ForkdError } from "@forkd/runtime/errors";
+import { readSecretFile } from "../cluster/secret-file.ts";
 import type { Scope } from "../api/common.ts";
 import type { CreateToken, NewToken, TokenInfo } from "../api/daemon.ts";
 import type { Db, Row } from "./db.ts";
@@ -14,7 +14,6 @@ const PREFIX = "fkd_";
 const E2B_FORM = /^e2b_([0-9a-f]{64})$/;
 const TOKEN_BYTES = 32;
 const MIN_BYTES = 16;
-const MAX_FILE_BYTES = 4096;
 const LAST_USED_STEP_SECS = 60;
 /** Principal names of the Unix socket and of the token file */
 const LOCAL = "local";
@@ -46,12 +45,20 @@ type NewTokenRequest = Pick<CreateToken, "name" | "scope" | "max_sandboxes"> & {
   expires_in_secs?: number | null;
 };
 
+/** A token of the cluster, as the last gateway's statement says; `stamp` null: it was revoked */
+export type ClusterToken = { name: string; stamp: string | null; since: number; max_sandboxes: number | null };
+
+const CLUSTER_KEY = "cluster_token:";
+
 export class Tokens {
   readonly #db: Db;
   readonly #now: () => number;
   /** all tokens by principal, in memory: every request compares with each */
   readonly #stored = new Map<string, Known>();
   #fromFile: Known | null = null;
+  /** tokens of the cluster, by name: their access tokens and preview links end with them */
+  readonly #ofCluster = new Map<string, ClusterToken>();
+  readonly #stamps = new WeakMap<ClusterToken, Buffer>();
 
   constructor(db: Db, opts: { nowMs?: () => number } = {}) {
     this.#db = db;
@@ -61,6 +68,19 @@ export class Tokens {
       const known = fromRow(row);
       this.#stored.set(known.name, known);
     }
+    for (const row of db.all("SELECT value FROM meta WHERE substr(key, 1, ?) = ?", CLUSTER_KEY.length, CLUSTER_KEY)) {
+      const known = JSON.parse(row["value"] as string) as ClusterToken;
+      this.#ofCluster.set(known.name, known);
+    }
+  }
+
+  /** Records a token of the cluster; returns whether an earlier value of it ended. Statements may arrive in any order */
+  noteOfCluster(token: ClusterToken): boolean {
+    const known = this.#ofCluster.get(token.name);
+    if (known && known.since >= token.since) return false;
+    this.#write("INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)", `${CLUSTER_KEY}${token.name}`, JSON.stringify(token));
+    this.#ofCluster.set(token.name, token);
+    return known !== undefined;
   }
 
   create(request: NewTokenRequest): NewToken {
@@ -145,13 +165,19 @@ export class Tokens {
 
   /** Hash of the principal's token; null: it has none, or one that has expired */
   hashOf(principal: string): Buffer | null {
-    const known = principal === TOKEN_FILE ? this.#fromFile : this.#stored.get(principal);
-    return known && !this.#isExpired(known) ? known.hash : null;
+    const own = principal === TOKEN_FILE ? this.#fromFile : this.#stored.get(principal);
+    if (own) return this.#isExpired(own) ? null : own.hash;
+    const known = this.#ofCluster.get(principal);
+    if (!known?.stamp) return null;
+    // the same object each time: access tokens compare it by identity
+    let hash = this.#stamps.get(known);
+    if (!hash) this.#stamps.set(known, (hash = Buffer.from(known.stamp)));
+    return hash;
   }
 
   /** Limit of live sandboxes of the principal's token; null: no limit, or no such token */
   maxSandboxesOf(principal: string): number | null {
-    return this.#stored.get(principal)?.max_sandboxes ?? null;
+    return (this.#stored.get(principal) ?? this.#ofCluster.get(principal))?.max_sandboxes ?? null;
   }
 
   /** Loads the token of the file; returns whether it changed. If the file is invalid, throws and keeps the old token */
@@ -212,22 +238,8 @@ export class Tokens {
   }
 }
 
-async function readTokenFile(path: string): Promise<string> {
-  let text: string;
-  try {
-    await using file = await open(path, "r");
-    const { mode, size } = await file.stat();
-    if ((mode & 0o077) !== 0)
-      throw new ForkdError("BAD_CONFIG", `Cannot use token_file ${path}: others can read it (mode ${(mode & 0o777).toString(8)}).`, {
-        hint: `Run 'chmod 600 ${path}'.`,
-      });
-    if (size > MAX_FILE_BYTES)
-      throw new ForkdError("BAD_CONFIG", `Cannot use token_file ${path}: it is larger than ${MAX_FILE_BYTES} bytes.`);
-    text = await file.readFile("utf8");
-  } catch (error) {
-    if (error instanceof ForkdError) throw error;
-    throw new ForkdError("BAD_CONFIG", `Cannot read token_file ${path}: ${messageOf(error)}.`, { cause: error });
-  }
+export async function readTokenFile(path: string): Promise<string> {
+  const text = await readSecretFile(path, "token_file");
   const token = text.trim();
   const why = weakness(token);
   if (why) throw new ForkdError("WEAK_TOKEN", `Cannot use the token in ${path}: ${why}.`);
@@ -242,11 +254,11 @@ function weakness(token: string): string | null {
   return null;
 }
 
-function newSecret(): string {
+export function newSecret(): string {
   return PREFIX + randomBytes(TOKEN_BYTES).toString("hex");
 }
 
-function hashOf(token: string): Buffer {
+export function hashOf(token: string): Buffer {
   return createHash("sha256")
     .update(token.replace(E2B_FORM, `${PREFIX}$1`))
     .digest();

@@ -8,6 +8,7 @@ import { connect } from "node:net";
 import { join } from "node:path";
 import { test } from "node:test";
 import { routes } from "../../src/api/routes.ts";
+import { ClaimReader, IDENTITY_HEADER, signClaim } from "../../src/cluster/identity.ts";
 import { ENVD_PORT, INTERPRETER_PORT } from "../../src/dispatch/target.ts";
 import { controlRoutes } from "../../src/e2b/control/routes.ts";
 import { envdRoutes } from "../../src/e2b/envd/serve.ts";
@@ -55,10 +56,14 @@ const FILE_TOKEN = "a+token/of-the.file";
 
 const SCOPES = ["read", "exec", "admin", "operator"] as const;
 type Scope = (typeof SCOPES)[number];
-/** `ui`: a dashboard with scope exec; `cookie`: its cookie without the header that only its page has */
-/** `foreign`: an admin of another project, for which nothing of this one exists */
-type Who = "nobody" | Scope | "foreign" | "revoked" | "preview" | "access" | "traffic" | "ui" | "cookie";
-const EVERYBODY: Who[] = ["ui", "cookie", "nobody", ...SCOPES, "foreign", "revoked", "preview", "access", "traffic"];
+/**
+ * `ui`: a dashboard with scope exec; `cookie`: its cookie without the header that only its page has; `foreign`: an admin of
+ * another project, for which nothing of this one exists; `stated`: a gateway of the cluster states a principal of scope
+ * exec; `forged`: the same with another key
+ */
+type Who = "nobody" | Scope | "foreign" | "revoked" | "preview" | "access" | "traffic" | "ui" | "cookie" | "stated" | "forged";
+const EVERYBODY: Who[] = ["ui", "cookie", "nobody", ...SCOPES, "foreign", "revoked", "preview", "access", "traffic", "stated", "forged"];
+const CLUSTER_KEY = Buffer.from("the key of the cluster in this test");
 
 type Asked = { method: string; path: string; headers: Record<string, string>; body: string | undefined };
 
@@ -80,13 +85,14 @@ test("forkd's own routes: by scope, and never with a link or an access token", a
     const method = route.method === "ALL" ? "GET" : route.method;
     const path = matrix.filled(route.path.replace(/\*$/, ""));
     const expected = (who: Who): number => {
+      if (who === "forged") return 401;
       if (scope === "none") return status;
       if (who === "access" && name === "getMetrics") return 413; // with an access token this path is the sandbox's metrics
       if (who === "traffic" && name === "proxyRequest") return status; // traffic tokens are for this route
       if ((who === "ui" || who === "cookie") && name === "proxyRequest") return 401; // a guest's page would have the dashboard's origin
       if (who === "ui" && name === "createUiLink") return 403; // a session does not extend itself
       if (who === "cookie") return 403;
-      if (who === "ui") return byScope("exec", scope as Scope, status);
+      if (who === "ui" || who === "stated") return byScope("exec", scope as Scope, status);
       if (who === "foreign") return foreignStatus(name, scope as Scope, status);
       return byScope(who, scope as Scope, status);
     };
@@ -101,8 +107,10 @@ test("E2B's API: by scope, and never with a link or an access token", async (t) 
     const route = `${method} ${path}`;
     const [scope, status] = declaredOf(CONTROL, route);
     const expected = (who: Who): number => {
+      if (who === "forged") return 401;
       if (scope === "address") return status;
-      return who === "foreign" ? foreignStatus(route, scope as Scope, status) : byScope(who, scope as Scope, status);
+      if (who === "foreign") return foreignStatus(route, scope as Scope, status);
+      return byScope(who === "stated" ? "exec" : who, scope as Scope, status);
     };
     await matrix.ask({ route, method, path: matrix.filled(path), hasBody: method !== "GET" }, expected, (who) => matrix.keyHeaders(who));
   }
@@ -127,7 +135,7 @@ test("servers of E2B in a sandbox: only with its access tokens", async (t) => {
     for (const route of known) {
       const [kind, status] = declaredOf(table, route);
       const [method = "", path = ""] = route.split(" ");
-      const expected = (who: Who): number => (kind === "health" || openTo.includes(who) ? status : 401);
+      const expected = (who: Who): number => (who !== "forged" && (kind === "health" || openTo.includes(who)) ? status : 401);
       await matrix.ask({ route: `${port} ${route}`, method, path: matrix.filled(path), hasBody: method === "POST" }, expected, (who) => ({
         ...matrix.insideHeaders(who),
         "e2b-sandbox-id": THEIRS,
@@ -203,7 +211,8 @@ class Matrix {
     });
     // the matrix sends many wrong tokens from one address
     const failures = new AuthFailures({ max: Infinity });
-    const fixture = await serve(t, { manager: manager(), failures, settings: { "proxy-domain": `http://${DOMAIN}` } });
+    const cluster = new ClaimReader([CLUSTER_KEY]);
+    const fixture = await serve(t, { manager: manager(), failures, cluster, settings: { "proxy-domain": `http://${DOMAIN}` } });
     return new Matrix(fixture, await secretsOf(fixture, port), { port, asked });
   }
 
@@ -256,11 +265,11 @@ class Matrix {
     const askAs = async (who: Who): Promise<void> => {
       const id = `m${this.#callers.size}`;
       this.#callers.set(id, { who, status: 0, route });
-      const headers = { ...type, ...headersOf(who), "x-request-id": id };
+      const headers = { ...type, ...headersOf(who), ...this.#statementOf(who, method, path), "x-request-id": id };
       const { status, shown } = await this.#send({ method, path, headers, body });
       this.#callers.set(id, { who, status, route });
       if (status !== expected(who)) this.#wrong.push(`${route}: ${who} got ${status} instead of ${expected(who)}: ${shown.slice(-200)}`);
-      const mayHave = who === "exec" || who === "admin" || who === "operator" || who === "ui";
+      const mayHave = ["exec", "admin", "operator", "ui", "stated"].includes(who);
       if (who === "foreign") for (const canary of CANARIES) assert.ok(!shown.includes(canary), `${route} shows ${who} ${canary}`);
       if (!mayHave) this.refuseSecrets(shown, `${route} shows ${who}`);
       refuse(this.hidden, shown, `${route} shows ${who}`);
@@ -294,7 +303,14 @@ class Matrix {
 
   #tokenOf(who: Who): string {
     const names: Partial<Record<Who, string>> = { preview: "preview link", access: "access token", traffic: "traffic token" };
-    return who === "nobody" || who === "ui" || who === "cookie" ? "" : (this.secrets[names[who] ?? `${who} token`] ?? "");
+    return ["nobody", "ui", "cookie", "stated", "forged"].includes(who) ? "" : (this.secrets[names[who] ?? `${who} token`] ?? "");
+  }
+
+  #statementOf(who: Who, method: string, url: string): Record<string, string> {
+    if (who !== "stated" && who !== "forged") return {};
+    const keys = [who === "stated" ? CLUSTER_KEY : Buffer.from("another key that is as long as the right one")];
+    const claim = { name: who, scope: "exec", project: null, max_sandboxes: null, stamp: "s", since: 1, remote: "192.0.2.1", revoked: [] };
+    return { [IDENTITY_HEADER]: signClaim({ ...claim, scope: "exec" }, { method, url }, keys) };
   }
 
   /** A new session each time: a route of the matrix ends them all */

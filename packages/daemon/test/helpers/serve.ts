@@ -36,6 +36,7 @@ import { fakeManager } from "./fake-manager.ts";
 import type { IncomingHttpHeaders, IncomingMessage, RequestOptions } from "node:http";
 import type { AddressInfo } from "node:net";
 import type { TestContext } from "node:test";
+import type { ClaimReader } from "../../src/cluster/identity.ts";
 import type { Tls } from "../../src/dispatch/listener.ts";
 import type { Services } from "../../src/dispatch/services.ts";
 import type { ManagerApi } from "../../src/service/manager.ts";
@@ -73,6 +74,7 @@ export async function serve(
     tls?: Tls;
     dbPath?: string;
     failures?: AuthFailures;
+    cluster?: ClaimReader;
     settings?: Record<string, string>;
     /** the built dashboard; without it, the one of this repository */
     uiFolder?: string;
@@ -114,6 +116,7 @@ export async function serve(
     previews: new Previews(db, tokens),
     uiSessions: new UiSessions(db, tokens),
     accessTokens: new AccessTokens(db, tokens),
+    cluster: opts.cluster ?? null,
     failures: opts.failures ?? new AuthFailures(),
     inFlight: new InFlight(),
     audit,

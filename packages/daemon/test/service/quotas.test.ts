@@ -58,13 +58,13 @@ test("a sandbox that resumes on its use counts against the limit of its creator'
   await world.create("py");
   const small = { ...CALLER, principal: "small", maxSandboxes: 1 };
   const first = await world.fork("py", small);
-  world.store.registry.change(world.store.registry.get(first.id), { auto_resume: 1 });
+  world.store.registry.change(world.store.registry.get(first.id, small), { auto_resume: 1 });
   await world.suspension.suspend(first.id, small);
   const second = await world.fork("py", small);
   // the use has no caller: traffic to a public server needs no token
-  const use = async (): Promise<string> => world.sandboxes.use(first.id, async ({ id }) => id);
+  const use = async (): Promise<string> => world.sandboxes.use(first.id, small, async ({ id }) => id);
   await assert.rejects(use(), { code: "LIMIT_REACHED", message: /1 sandboxes of token small are needed and 0 are free/ });
-  assert.equal(world.store.registry.get(first.id).row.state, "suspended");
+  assert.equal(world.store.registry.get(first.id, small).row.state, "suspended");
   await world.sandboxes.remove(second.id, small);
   assert.equal(await use(), first.id);
 });

@@ -45,6 +45,8 @@ export type ForkContext = {
   vmsDir: string;
   rootfsOf: (snapshot: Snapshot) => Promise<string>;
   groups: ControlGroups;
+  /** code of the node, with which the ids of its sandboxes begin */
+  node: string;
 };
 
 /** A VM with its folder and memory, not yet assigned to a sandbox */
@@ -115,7 +117,12 @@ type ChildFiles = { dir: string; memory: string; disk: SandboxDisk | null; group
 async function makeUnclaimedVm(
   context: ForkContext,
   snapshot: Snapshot,
-  { id = newId("sb"), limits = NO_LIMITS, makeDisk, imageOf = snapshot }: StartOptions & { makeDisk: MakeDisk; imageOf?: Snapshot },
+  {
+    id = newId("sb", context.node),
+    limits = NO_LIMITS,
+    makeDisk,
+    imageOf = snapshot,
+  }: StartOptions & { makeDisk: MakeDisk; imageOf?: Snapshot },
   make: (files: ChildFiles) => Promise<Vm>,
 ): Promise<UnclaimedVm> {
   const dir = join(context.runDir, id);

@@ -191,6 +191,7 @@ const WRITTEN: { [N in RouteName]?: readonly [number, unknown] } = {
     200,
     {
       version: "0.1.0",
+      node: "nodd",
       pid: 1,
       uptime_secs: 1,
       home: "/h",
@@ -214,6 +215,8 @@ const WRITTEN: { [N in RouteName]?: readonly [number, unknown] } = {
       limits: { max_sandboxes: 1, max_memory_mib: null, max_disk_mib: null, min_free_mib: 1, branch_concurrency: 1 },
       sandbox_limits: { applicable: ["memory_limit_mib"], reason: "the control group /g lacks cpu, pids, io" },
       memory: { committed_mib: 0, available_mib: 1 },
+      disk: { free_mib: 1 },
+      load: 0.5,
     },
   ],
   getConfig: [200, { bind: { value: "none", source: "default" } }],

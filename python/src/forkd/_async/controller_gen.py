@@ -251,6 +251,11 @@ class GeneratedController:
         call = Call[types.QuotaUse]("GET", "/v1/quota", timeout=request_timeout)
         return await self._client.json(call)
 
+    async def cluster(self, *, request_timeout: Optional[float] = None) -> types.Cluster:
+        """Nodes of the cluster, their load and the snapshots they hold."""
+        call = Call[types.Cluster]("GET", "/v1/cluster", timeout=request_timeout)
+        return await self._client.json(call)
+
     async def create_ui_link(
         self,
         *,

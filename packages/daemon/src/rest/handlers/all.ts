@@ -1,6 +1,7 @@
 // Table of all REST handlers.
 
 import { branchHandlers } from "./branches.ts";
+import { clusterHandlers } from "./cluster.ts";
 import { contextHandlers } from "./contexts.ts";
 import { daemonHandlers } from "./daemon.ts";
 import { execHandlers } from "./exec.ts";
@@ -22,6 +23,7 @@ import type { Handlers } from "../handler.ts";
 export const handlers: Handlers = {
   ...daemonHandlers,
   ...projectHandlers,
+  ...clusterHandlers,
   ...uiHandlers,
   ...imageHandlers,
   ...snapshotHandlers,
