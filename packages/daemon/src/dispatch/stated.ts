@@ -14,16 +14,7 @@ export function takeStatement(exchange: Exchange, { cluster, tokens, inFlight }:
   const header = request.headers[IDENTITY_HEADER];
   if (header === undefined || cluster === null || transport.kind !== "tcp") return;
   if (typeof header !== "string") throw new ForkdError("UNAUTHORIZED", "Cannot trust the gateway's statement: there are several.");
-  const {
-    name,
-    scope,
-    project,
-    max_sandboxes,
-    stamp,
-    since,
-    remote,
-    revoked,
-  } = cluster.read(header, {
+  const { name, scope, project, max_sandboxes, stamp, since, remote, revoked } = cluster.read(header, {
     method,
     url: request.url ?? "",
   });

@@ -495,7 +495,7 @@ function manager(): ManagerApi {
     });
   const whole: Record<string, unknown> = {
     events,
-    status: async () => ({}),
+    status: async () => ({ limits: {}, memory: {}, disk: {} }),
     tree: inOneProject("tree", async () => ({ roots: ["canary"] })),
     stats: inOneProject("stats", async () => ["canary"]),
     gc: nothing,

@@ -128,7 +128,9 @@ function without(...nouns: string[]): Declared {
  * others are 404 for that admin
  */
 export const ANY_PROJECT = new Set([
-  ..."getHealth getReadiness getVersion getMetrics getOpenapi getStatus getEvents getTree getStats getHistory getQuota".split(" "),
+  ..."getHealth getReadiness getVersion getMetrics getOpenapi getStatus getEvents getTree getStats getHistory getQuota getCluster".split(
+    " ",
+  ),
   ..."createUiLink listImages listSnapshots listRecipes listSandboxes listWorkspaces listTokens deleteUiSessions".split(" "),
   ..."unpack listHub streamProcess connectPort".split(" "),
   "GET /sandboxes",

@@ -12,7 +12,10 @@ const MAX_REVOKED = 32;
 export type Asker = { identity: Identity | null; remote: string };
 
 /** The gateway itself, for its own requests to nodes */
-export const GATEWAY: Asker = { identity: { name: "gateway", project: DEFAULT_PROJECT, scope: "operator", maxSandboxes: null }, remote: "gateway" };
+export const GATEWAY: Asker = {
+  identity: { name: "gateway", project: DEFAULT_PROJECT, scope: "operator", maxSandboxes: null },
+  remote: "gateway",
+};
 
 export class Signer {
   keys: readonly Buffer[];

@@ -152,7 +152,15 @@ export class ClusterTokens {
   async #give(info: TokenInfo, replaces: string | null, taken: () => ForkdError): Promise<NewToken> {
     const token = newSecret();
     const { name, scope, max_sandboxes, created_at_unix, expires_at_unix } = info;
-    const value = { name, scope, max_sandboxes, created_at_unix, expires_at_unix, hash: hashOf(token).toString("hex"), since_ms: Date.now() };
+    const value = {
+      name,
+      scope,
+      max_sandboxes,
+      created_at_unix,
+      expires_at_unix,
+      hash: hashOf(token).toString("hex"),
+      since_ms: Date.now(),
+    };
     try {
       await this.#state.put(KIND, name, value, replaces);
     } catch (error) {
