@@ -272,16 +272,16 @@ impl Descriptors {
 fn kind_of(pid: i32, pidfd: &File, fd: RawFd, known: &Known) -> Outcome<Kind> {
     let place = format!("/proc/{pid}/fd/{fd}");
     let link = fs::read_link(&place).during(|| &place)?;
-    let info = fs::read_to_string(format!("/proc/{pid}/fdinfo/{fd}")).during(|| &place)?;
+    let info = || fs::read_to_string(format!("/proc/{pid}/fdinfo/{fd}")).during(|| &place);
     let refuse = |why: &str| Error::new("refused", format!("descriptor {fd} ({}) {why}", link.display()));
     match link.to_str().unwrap_or("") {
         "anon_inode:[eventfd]" | "anon_inode:[signalfd]" | "anon_inode:[eventpoll]" => {
             let what = link.to_str().unwrap_or("");
-            parse_kernel_object(what, &info).ok_or_else(|| refuse("is not as this version of forkd knows it"))
+            parse_kernel_object(what, &info()?).ok_or_else(|| refuse("is not as this version of forkd knows it"))
         }
         name if name.starts_with("socket:") => socket_kind(pidfd, fd, known),
         name if name.starts_with('/') => {
-            let flags = parse_flags(&info).ok_or_else(|| refuse("has no flags"))?;
+            let flags = parse_flags(&info()?).ok_or_else(|| refuse("has no flags"))?;
             file_kind(&place, fd, flags, known)?
                 .ok_or_else(|| refuse("is a file that it may write and that has no copy"))
         }

@@ -1,11 +1,11 @@
 //! Families: processes that share a pid namespace because one was cloned from another. A pid namespace ends with its first
 //! process, so that is none of them but an empty one (`--init`), which the warden ends after the last member.
 
-use crate::descriptors::{self, file_id, Known, Own, Place};
+use crate::descriptors::{self, file_id, Known, Own, Place, LOG};
 use crate::error::{Context, Error, Outcome};
 use crate::passing;
 use crate::sys;
-use crate::zygote::{self, Area, Copy, Forked, Zygote};
+use crate::zygote::{self, Area, Copy, Forked, Readied, Zygote};
 use std::collections::btree_map::{BTreeMap, Entry};
 use std::collections::BTreeSet;
 use std::ffi::CStr;
@@ -30,6 +30,8 @@ struct Member {
     silent: BTreeMap<u32, Place>,
     /// Their other ends
     _others: Vec<File>,
+    /// For the next copy of it while it runs
+    readied: Option<(Readied, Own)>,
 }
 
 struct Family {
@@ -39,7 +41,7 @@ struct Family {
 
 impl Member {
     /// Its clones inherit the area, so it is made once in a family's line.
-    fn ready(&mut self, pid: i32) -> Outcome<Area> {
+    fn area(&mut self, pid: i32) -> Outcome<Area> {
         let area = match self.area {
             Some(area) => area,
             None => zygote::prepare(pid)?,
@@ -78,6 +80,7 @@ impl Families {
             area: None,
             silent: BTreeMap::new(),
             _others: Vec::new(),
+            readied: None,
         };
         self.join(pid, member);
     }
@@ -94,7 +97,7 @@ impl Families {
         let secret = self.secret_of(pid)?;
         let member = self.members.get_mut(&pid).ok_or_else(|| not_clonable(pid))?;
         if let Entry::Vacant(place) = self.held.entry(pid) {
-            let area = member.ready(pid)?;
+            let area = member.area(pid)?;
             let zygote = Zygote::hold(pid, area, &member.known(false), secret)?;
             zygote.expect_clones()?;
             place.insert(zygote);
@@ -102,32 +105,38 @@ impl Families {
         Ok(())
     }
 
-    /// Readies a running member for `fork`.
-    pub fn prepare(&mut self, pid: i32) -> Outcome<()> {
-        let member = self.members.get_mut(&pid).ok_or_else(|| not_clonable(pid))?;
-        member.ready(pid).map(|_| ())
-    }
-
-    /// The pid of a new member, a copy of one that runs on. It has the namespaces of its source, whose state it has as well.
-    pub fn fork(&mut self, pid: i32, copy: Copy, own: Own) -> Outcome<i32> {
-        let copy = &Copy {
+    /// Readies a running member for `fork`. The copy has the namespaces of its source, whose state it has as well.
+    pub fn prepare(&mut self, pid: i32, copy: Copy, own: Own) -> Outcome<()> {
+        if self.held.contains_key(&pid) {
+            return Err(Error::new("EINVAL", format!("process {pid} is held")));
+        }
+        let copy = Copy {
             confined: false,
             threads: None,
             ..copy
         };
         let secret = self.secret_of(pid)?;
-        let member = self.members.get(&pid).ok_or_else(|| not_clonable(pid))?;
+        let member = self.members.get_mut(&pid).ok_or_else(|| not_clonable(pid))?;
+        member.area(pid)?;
+        member.readied = Some((zygote::ready(pid, secret, copy)?, own));
+        Ok(())
+    }
+
+    /// The pid of a new member, a copy of one that runs on, and its log.
+    pub fn fork(&mut self, pid: i32) -> Outcome<(i32, File)> {
+        let secret = self.secret_of(pid)?;
+        let member = self.members.get_mut(&pid).ok_or_else(|| not_clonable(pid))?;
         let unready = || Error::new("EINVAL", format!("process {pid} is not ready for it"));
         let area = member.area.ok_or_else(unready)?;
-        if self.held.contains_key(&pid) {
-            return Err(Error::new("EINVAL", format!("process {pid} is held")));
-        }
-        match zygote::fork(pid, area, &member.known(true), secret, copy) {
+        let (readied, own) = member.readied.take().ok_or_else(unready)?;
+        let log = readied.copy.given.iter().find(|one| one.role == LOG).ok_or_else(unready)?;
+        let log = log.file.try_clone().during(|| own.log.display())?;
+        match zygote::fork(pid, area, &member.known(true), secret, readied) {
             Ok(forked) => {
                 let new = forked.pid;
-                self.join_copy(pid, copy, own, forked);
+                self.join_copy(pid, own, forked);
                 self.passing.insert(new);
-                Ok(new)
+                Ok((new, log))
             }
             Err(error) => {
                 if error.code == "EIO" {
@@ -150,8 +159,9 @@ impl Families {
                     pid: new,
                     numbers: zygote.places(),
                     silent: BTreeMap::new(),
+                    copy,
                 };
-                self.join_copy(pid, &copy, own, forked);
+                self.join_copy(pid, own, forked);
                 Ok(new)
             }
             Err(error) => {
@@ -161,8 +171,9 @@ impl Families {
         }
     }
 
-    fn join_copy(&mut self, original: i32, copy: &Copy, own: Own, forked: Forked) {
-        let file_of = |role: u32| copy.given.iter().find(|one| one.role == role).map(|one| &one.file);
+    fn join_copy(&mut self, original: i32, own: Own, forked: Forked) {
+        let given = &forked.copy.given;
+        let file_of = |role: u32| given.iter().find(|one| one.role == role).map(|one| &one.file);
         let place = |(role, fd): (u32, RawFd)| {
             Some((
                 role,
@@ -187,6 +198,7 @@ impl Families {
                 area: *area,
                 silent,
                 _others: others,
+                readied: None,
             };
             self.join(forked.pid, member);
         }
@@ -253,7 +265,10 @@ impl Families {
     }
 
     /// The client that would clone them is gone: ends what is held, and what only that client knows. Clones run on.
-    pub fn client_left(&self) {
+    pub fn client_left(&mut self) {
+        for member in self.members.values_mut() {
+            member.readied = None;
+        }
         for pid in self.held.keys().chain(&self.passing) {
             let _ = sys::send_signal(*pid, libc::SIGKILL);
         }

@@ -7,7 +7,7 @@ import { messageOf } from "../errors.ts";
 import { newId } from "../util/id.ts";
 import { WardenFault } from "../warden/channel.ts";
 import type { Warden } from "../warden/warden.ts";
-import type { Vm } from "../vmm/driver.ts";
+import type { CloneSpec, Vm } from "../vmm/driver.ts";
 import type { Memory, Method } from "./branch-method.ts";
 import { step } from "./branch-step.ts";
 import type { ForkContext, HeldVm } from "./fork.ts";
@@ -22,7 +22,7 @@ const MAX_DELTAS = 16;
 /** The copy saves while other VMs run, so it has more time than a stopped source */
 const SAVED_WITHIN_MS = 30_000;
 
-export type BranchForkContext = Pick<ForkContext, "engine" | "flats" | "runDir"> & { zygotes: Pick<Zygotes, "adopt"> };
+export type BranchForkContext = Pick<ForkContext, "engine" | "flats" | "runDir"> & { zygotes: Pick<Zygotes, "adopt" | "copyFor"> };
 
 /** The source could not be copied, or the copy not be saved; the source runs, or is about to be resumed */
 export class ForkFailed extends Error {
@@ -61,6 +61,7 @@ async function prepare(context: BranchForkContext, warden: Warden, source: Sandb
   const id = newId("zy");
   const dir = join(runDir, id);
   const image = await flats.acquire(imageOf);
+  const spec: CloneSpec = { dir, memory: image.path, active: null };
   let forking: Promise<Vm> | undefined;
   let isHeld = false;
   let bytes = 0;
@@ -84,7 +85,7 @@ async function prepare(context: BranchForkContext, warden: Warden, source: Sandb
   };
   try {
     await mkdir(dir, { mode: 0o700 });
-    await step("fork", engine.prepareFork(vm, dir));
+    await step("fork", engine.prepareFork(vm, spec));
   } catch (error) {
     await abort();
     throw error;
@@ -93,7 +94,7 @@ async function prepare(context: BranchForkContext, warden: Warden, source: Sandb
     pages: memory.ramBytes / PAGE,
     take: async (limitMs) => {
       try {
-        forking = engine.fork(vm, { dir, memory: image.path, active: null });
+        forking = engine.fork(vm, spec);
         await step("fork", forking, limitMs);
         return 0;
       } catch (error) {
@@ -104,8 +105,10 @@ async function prepare(context: BranchForkContext, warden: Warden, source: Sandb
       try {
         const copy = await forking;
         if (!copy) throw new Error("There is no copy of the source.");
+        // pages that both have in common need not be compared
+        const alike = zygotes.copyFor(memory.isSameAs);
         const [captured] = await Promise.all([
-          warden.capture({ pid: copy.pid, ...memory }),
+          warden.capture({ pid: copy.pid, ...memory, alike: alike?.pid }),
           step("device state", saveState(copy, deviceState), SAVED_WITHIN_MS),
         ]);
         bytes = captured.privatePages * PAGE + VMM_BYTES;

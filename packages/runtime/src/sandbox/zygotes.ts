@@ -5,6 +5,7 @@ import { totalmem } from "node:os";
 import { messageOf } from "../errors.ts";
 import type { Snapshot } from "../snapshot/store.ts";
 import { newId } from "../util/id.ts";
+import type { Vm } from "../vmm/driver.ts";
 import {
   canBeCloned,
   cloneUnclaimedVm,
@@ -37,7 +38,8 @@ const LIMITS: ZygoteLimits = { memoryBytes: totalmem() * MEMORY_SHARE, clones: 2
 /** Looks for idle ones so often in that time */
 const IDLE_CHECKS = 4;
 
-type Zygote = { child: HeldVm; bytes: number; clones: number; madeAt: number; usedAt: number };
+/** `isCopy`: its memory is that of the snapshot, because it was not rehearsed */
+type Zygote = { child: HeldVm; bytes: number; isCopy: boolean; clones: number; madeAt: number; usedAt: number };
 
 export type ZygoteOptions = {
   context: ForkContext;
@@ -154,7 +156,7 @@ export class Zygotes {
       if (child) await discardUnclaimedVm(child);
       return;
     }
-    await this.#add(id, child, await memoryOf(child.vm.pid));
+    await this.#add(id, child, { bytes: await memoryOf(child.vm.pid), isCopy: false });
   }
 
   /**
@@ -162,7 +164,7 @@ export class Zygotes {
    * to have for itself
    */
   async adopt({ manifest: { id } }: Snapshot, held: HeldVm, bytes: number): Promise<void> {
-    await this.#add(id, held, bytes);
+    await this.#add(id, held, { bytes, isCopy: true });
     const expire = setInterval(() => {
       const zygote = this.#ready.get(id);
       if (zygote?.child === held && performance.now() - zygote.usedAt < this.#limits.idleMs) return;
@@ -171,9 +173,15 @@ export class Zygotes {
     }, this.#limits.idleMs / IDLE_CHECKS).unref();
   }
 
-  async #add(id: string, child: HeldVm, bytes: number): Promise<void> {
+  /** The copy of a branch's source, as it was when the snapshot was taken */
+  copyFor(id: string): Vm | undefined {
+    const zygote = this.#ready.get(id);
+    return zygote?.isCopy ? zygote.child.vm : undefined;
+  }
+
+  async #add(id: string, child: HeldVm, { bytes, isCopy }: Pick<Zygote, "bytes" | "isCopy">): Promise<void> {
     const now = performance.now();
-    const zygote = { child, bytes, clones: 0, madeAt: now, usedAt: now };
+    const zygote = { child, bytes, isCopy, clones: 0, madeAt: now, usedAt: now };
     if (this.#closed || this.#ready.has(id)) return discardHeldVm(child);
     this.#ready.set(id, zygote);
     // a zygote that ended by itself must not be used again

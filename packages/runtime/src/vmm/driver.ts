@@ -198,8 +198,8 @@ export interface Engine {
   hold(vm: Vm): Promise<void>;
   /** copies a held VM; the copy is paused, and if the held VM was made by fork(), it waits for a connection to its agent's port */
   clone(zygote: Vm, spec: CloneSpec): Promise<Vm>;
-  /** readies a clonable VM for fork() into a folder, while it runs */
-  prepareFork(vm: Vm, dir: string): Promise<void>;
+  /** readies a clonable VM for fork() with the same spec, while it runs: what can be done before it is paused */
+  prepareFork(vm: Vm, spec: CloneSpec): Promise<void>;
   /**
    * Copies a paused clonable VM, which can be resumed at once. The copy is paused and its memory does not change: nothing
    * reaches its agent's port. It can be saved, and held to be cloned. On error the VM is unchanged

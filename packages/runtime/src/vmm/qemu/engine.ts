@@ -200,15 +200,15 @@ export class QemuEngine implements Engine {
     return this.#copied(warden, await warden.clone(zygote.pid, copySpec(spec)), spec);
   }
 
-  async prepareFork(vm: Vm, dir: string): Promise<void> {
-    await mkdir(ownDir(dir), { mode: 0o700 });
+  async prepareFork(vm: Vm, spec: CloneSpec): Promise<void> {
+    await mkdir(ownDir(spec.dir), { mode: 0o700 });
     const warden = await this.#warden();
-    await warden.prepare(vm.pid);
+    await warden.prepare(vm.pid, { ...copySpec(spec), silent: [FD.agent] });
   }
 
   async fork(vm: Vm, spec: CloneSpec): Promise<Vm> {
     const warden = await this.#warden();
-    return this.#copied(warden, await warden.fork(vm.pid, { ...copySpec(spec), silent: [FD.agent] }), spec);
+    return this.#copied(warden, await warden.fork(vm.pid), spec);
   }
 
   #copied(warden: Warden, process: VmmProcess, { dir, memory }: CloneSpec): Vm {
