@@ -18,6 +18,8 @@ use std::time::{Duration, Instant};
 
 /// The log has the number of standard output
 pub const LOG: u32 = 1;
+/// The file that a process wrote before it began with the next one: its copy can only read it
+pub const FROZEN: u32 = u32::MAX;
 const SIGNAL_SET_BYTES: u64 = 8;
 /// Time for a clone to put its files in place
 const SETTLED_WITHIN: Duration = Duration::from_millis(100);
@@ -26,7 +28,7 @@ const SETTLED_POLL: Duration = Duration::from_micros(200);
 const PLAIN_DEVICES: [u32; 4] = [3, 5, 8, 9];
 
 /// Files that a process of the warden was given and that belong to it alone, by the numbers at which it was given them
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Own {
     pub log: PathBuf,
     pub listeners: Vec<(u32, PathBuf)>,

@@ -1,11 +1,12 @@
 //! Families: processes that share a pid namespace because one was cloned from another. A pid namespace ends with its first
 //! process, so that is none of them but an empty one (`--init`), which the warden ends after the last member.
 
-use crate::descriptors::{self, file_id, Known, Own, Place, LOG};
+use crate::clone_spec::CloneSpec;
+use crate::descriptors::{self, file_id, Known, Own, Place, FROZEN, LOG};
 use crate::error::{Context, Error, Outcome};
 use crate::passing;
 use crate::sys;
-use crate::zygote::{self, Area, Copy, Forked, Readied, Zygote};
+use crate::zygote::{self, Area, Copy, Forked, Given, Readied, Zygote};
 use std::collections::btree_map::{BTreeMap, Entry};
 use std::collections::BTreeSet;
 use std::ffi::CStr;
@@ -31,7 +32,7 @@ struct Member {
     /// Their other ends
     _others: Vec<File>,
     /// For the next copy of it while it runs
-    readied: Option<(Readied, Own)>,
+    readied: Option<(Readied, CloneSpec)>,
 }
 
 struct Family {
@@ -50,12 +51,13 @@ impl Member {
         Ok(area)
     }
 
-    fn known(&self, is_connected: bool) -> Known<'_> {
+    /// Without its client
+    fn known(&self) -> Known<'_> {
         Known {
             own: &self.own,
             places: &self.places,
             silent: &self.silent,
-            is_connected,
+            is_connected: false,
         }
     }
 }
@@ -98,7 +100,7 @@ impl Families {
         let member = self.members.get_mut(&pid).ok_or_else(|| not_clonable(pid))?;
         if let Entry::Vacant(place) = self.held.entry(pid) {
             let area = member.area(pid)?;
-            let zygote = Zygote::hold(pid, area, &member.known(false), secret)?;
+            let zygote = Zygote::hold(pid, area, &member.known(), secret)?;
             zygote.expect_clones()?;
             place.insert(zygote);
         }
@@ -106,19 +108,24 @@ impl Families {
     }
 
     /// Readies a running member for `fork`. The copy has the namespaces of its source, whose state it has as well.
-    pub fn prepare(&mut self, pid: i32, copy: Copy, own: Own) -> Outcome<()> {
+    pub fn prepare(&mut self, pid: i32, copy: Copy, wanted: CloneSpec) -> Outcome<()> {
         if self.held.contains_key(&pid) {
             return Err(Error::new("EINVAL", format!("process {pid} is held")));
         }
-        let copy = Copy {
+        let mut copy = Copy {
             confined: false,
             threads: None,
             ..copy
         };
         let secret = self.secret_of(pid)?;
         let member = self.members.get_mut(&pid).ok_or_else(|| not_clonable(pid))?;
+        if let Some((role, _)) = wanted.next {
+            let path = member.own.written(role)?;
+            let file = File::open(path).during(|| path.display())?;
+            copy.given.push(Given { role: FROZEN, file });
+        }
         member.area(pid)?;
-        member.readied = Some((zygote::ready(pid, secret, copy)?, own));
+        member.readied = Some((zygote::ready(pid, secret, copy)?, wanted));
         Ok(())
     }
 
@@ -128,10 +135,29 @@ impl Families {
         let member = self.members.get_mut(&pid).ok_or_else(|| not_clonable(pid))?;
         let unready = || Error::new("EINVAL", format!("process {pid} is not ready for it"));
         let area = member.area.ok_or_else(unready)?;
-        let (readied, own) = member.readied.take().ok_or_else(unready)?;
-        let log = readied.copy.given.iter().find(|one| one.role == LOG).ok_or_else(unready)?;
+        let (readied, CloneSpec { own, next, .. }) = member.readied.take().ok_or_else(unready)?;
+        let log = readied
+            .copy
+            .given
+            .iter()
+            .find(|one| one.role == LOG)
+            .ok_or_else(unready)?;
         let log = log.file.try_clone().during(|| own.log.display())?;
-        match zygote::fork(pid, area, &member.known(true), secret, readied) {
+        let (mut source, mut places) = (member.own.clone(), member.places.clone());
+        if let Some((role, path)) = next {
+            let frozen = source.written(role)?.to_path_buf();
+            source.set_written(role, path);
+            source.set_written(FROZEN, frozen);
+            // what is there was frozen
+            places.remove(&role);
+        }
+        let known = Known {
+            own: &source,
+            places: &places,
+            silent: &member.silent,
+            is_connected: true,
+        };
+        match zygote::fork(pid, area, &known, secret, readied) {
             Ok(forked) => {
                 let new = forked.pid;
                 self.join_copy(pid, own, forked);
@@ -183,7 +209,8 @@ impl Families {
                 },
             ))
         };
-        let places = forked.numbers.into_iter().filter_map(place).collect();
+        let numbers = forked.numbers.into_iter().filter(|(role, _)| *role != FROZEN);
+        let places = numbers.filter_map(place).collect();
         let mut others = Vec::new();
         let mut silent = BTreeMap::new();
         for (role, (place, other)) in forked.silent {

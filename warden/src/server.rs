@@ -3,7 +3,6 @@
 use crate::capture::Request;
 use crate::children::{start_time, Children, Ended};
 use crate::clone_spec::CloneSpec;
-use crate::descriptors::Own;
 use crate::error::{Error, Outcome};
 use crate::family::Families;
 use crate::fds::Source;
@@ -210,13 +209,13 @@ impl Server {
                 Ok(Answer::Now(Writer::default()))
             }
             op::CLONE => {
-                let (pid, copy, own, log) = self.copy(reader, CloneSpec::read)?;
-                let new = self.families.clone(pid, copy, own)?;
+                let (pid, copy, wanted, log) = self.copy(reader, CloneSpec::read)?;
+                let new = self.families.clone(pid, copy, wanted.own)?;
                 self.copied(new, log)
             }
             op::PREPARE => {
-                let (pid, copy, own, _) = self.copy(reader, CloneSpec::read_fork)?;
-                self.families.prepare(pid, copy, own)?;
+                let (pid, copy, wanted, _) = self.copy(reader, CloneSpec::read_fork)?;
+                self.families.prepare(pid, copy, wanted)?;
                 Ok(Answer::Now(Writer::default()))
             }
             op::FORK => {
@@ -295,18 +294,18 @@ impl Server {
         Ok(Answer::Now(Writer::default().u32(pid as u32).u64(start_time)))
     }
 
-    /// What is asked for a copy of a process: the process, the files, their paths, and the log
+    /// What is asked for a copy of a process: the process, the files, what they are, and the log
     fn copy(
         &self,
         reader: &mut Reader,
         read: fn(&mut Reader) -> Outcome<CloneSpec>,
-    ) -> Outcome<(i32, Copy, Own, File)> {
+    ) -> Outcome<(i32, Copy, CloneSpec, File)> {
         self.children.check_room()?;
         let pid = self.child(reader)?;
         let wanted = read(reader)?;
         let log = Source::log(&wanted.own.log)?;
         let copy = wanted.open(&log, self.families.own(pid)?)?;
-        Ok((pid, copy, wanted.own, log))
+        Ok((pid, copy, wanted, log))
     }
 
     fn copied(&mut self, new: i32, log: File) -> Outcome<Answer> {

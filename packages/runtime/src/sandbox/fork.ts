@@ -81,9 +81,7 @@ export async function startUnclaimedVm(
   const { shape } = snapshot.manifest;
   const { deviceState } = snapshot;
   const kind = opts.isZygote ? "zygote" : "sandbox";
-  // a sandbox with a disk is not copied for its branches, so it opens its layers by their paths
-  const hasPaths = kind === "sandbox" && snapshot.manifest.disk !== null;
-  const clonable = canBeCloned(context.engine, snapshot) && !hasPaths ? kind : undefined;
+  const clonable = canBeCloned(context.engine, snapshot) ? kind : undefined;
   const makeDisk = async (dir: string, sizeMiB: number): Promise<SandboxDisk> => SandboxDisk.above(dir, sizeMiB, snapshot);
   return makeUnclaimedVm(context, snapshot, { ...opts, makeDisk }, async ({ disk, ...files }) =>
     context.engine.restore({ shape, ...files, rootfs, disk: disk?.spec ?? null, deviceState, start, clonable }),

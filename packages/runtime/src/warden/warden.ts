@@ -87,7 +87,11 @@ export type CloneSpec = Pick<SpawnSpec, "log" | "files" | "group">;
  * A copy of a process that runs. In the copy, connections to its listeners at the descriptors `silent` stay open, but nothing
  * comes and nothing can be sent; its other connections are closed
  */
-export type ForkSpec = CloneSpec & { silent: readonly number[] };
+export type ForkSpec = CloneSpec & {
+  silent: readonly number[];
+  /** file that the process will have begun to write for `fd`; its copy can only read the one that it writes now */
+  next?: { fd: number; path: string } | undefined;
+};
 
 export type Exit = { code: number | null; signal: string | null };
 
@@ -218,7 +222,11 @@ export class Warden implements AsyncDisposable {
   /** Readies a running clonable process for fork(), which makes the copy; takes the longer the more memory it has */
   async prepare(pid: number, spec: ForkSpec, failure: ErrorCode = "VMM_FAILED"): Promise<void> {
     const failed = { code: failure, what: `Cannot prepare process ${pid} for a fork` };
-    const payload = copyRequest(pid, spec).list(spec.silent, (writer, fd) => void writer.u32(fd));
+    const { silent, next } = spec;
+    const payload = copyRequest(pid, spec)
+      .list(silent, (writer, fd) => void writer.u32(fd))
+      .u8(next === undefined ? 0 : 1);
+    if (next) payload.u32(next.fd).str(next.path);
     await this.#channel.request(OP.prepare, payload, failed, () => undefined);
   }
 
