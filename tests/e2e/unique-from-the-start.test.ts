@@ -13,7 +13,7 @@ import type { Sandbox, Snapshot } from "@forkd/runtime";
 
 /** `UNIQUE_CHILDREN=1000 make test-e2e FILE=unique-from` */
 const CHILDREN = Number(process.env["UNIQUE_CHILDREN"] ?? rounds(8, 40));
-/** Children of one request and alive at a time; from 8 on they are cloned from a zygote, which is made first */
+/** Children of one request and alive at a time; so many are cloned from a zygote, which is made first */
 const AT_ONCE = 8;
 /** Children of a branch */
 const BRANCHED = 4;
@@ -194,6 +194,7 @@ async function printedBy(
     }
     return parts;
   };
+  if (total >= AT_ONCE) await vm.runtime.zygotes.make(snapshot);
   while (own.length < total) {
     const forkedAt = BigInt(Date.now()) * NS_PER_MS;
     const children = await vm.forkMany(Math.min(AT_ONCE, total - own.length), snapshot);
