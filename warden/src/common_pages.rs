@@ -1,5 +1,5 @@
 //! Pages that two processes have in common since one was forked from the other: they are equal without being compared. The
-//! kernel tells which these are only to a privileged process.
+//! kernel reports frames only to a privileged process.
 
 use crate::sys::PAGE;
 use std::fs::File;

@@ -103,7 +103,7 @@ impl Tracee {
             if new.is_empty() {
                 return Ok(());
             }
-            // all are told to stop before the first is waited for
+            // all get the request before the first is waited for
             let asked: Vec<(i32, Outcome<bool>)> = new.into_iter().map(|tid| (tid, self.ask_to_stop(tid))).collect();
             let mut failed = None;
             for (tid, asked) in asked {

@@ -23,7 +23,9 @@ const MAX_DELTAS = 16;
 /** The copy saves while other VMs run, so it has more time than a stopped source */
 const SAVED_WITHIN_MS = 30_000;
 
-export type BranchForkContext = Pick<ForkContext, "engine" | "flats" | "runDir" | "vmsDir"> & { zygotes: Pick<Zygotes, "adopt" | "copyFor"> };
+export type BranchForkContext = Pick<ForkContext, "engine" | "flats" | "runDir" | "vmsDir"> & {
+  zygotes: Pick<Zygotes, "adopt" | "copyFor">;
+};
 
 /** The source could not be copied, or the copy not be saved; the source runs, or is about to be resumed */
 export class ForkFailed extends Error {

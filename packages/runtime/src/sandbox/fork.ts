@@ -206,11 +206,7 @@ export async function personalize(child: UnclaimedVm, opts: Personality): Promis
  * Makes a sandbox of a waiting VMM, from the pool or a clone. Returns undefined if that VMM ended or does not answer, and
  * reports why: the caller then starts a new one
  */
-export async function activate(
-  pooled: UnclaimedVm,
-  over: Personality,
-  onFailure: (why: string) => void,
-): Promise<Sandbox | undefined> {
+export async function activate(pooled: UnclaimedVm, over: Personality, onFailure: (why: string) => void): Promise<Sandbox | undefined> {
   const ready = personalize(pooled, over);
   try {
     const late = (): Error => new Error(`its VMM did not resume it within ${ACTIVATE_WITHIN_MS} ms`);

@@ -277,7 +277,10 @@ export class Warden implements AsyncDisposable {
   }
 
   /** Writes the private pages of a VM's RAM that does not change meanwhile to a delta file */
-  async capture(spec: WholeCaptureSpec, failure: ErrorCode = "BRANCH_FAILED"): Promise<{ bytes: number; pages: number; privatePages: number }> {
+  async capture(
+    spec: WholeCaptureSpec,
+    failure: ErrorCode = "BRANCH_FAILED",
+  ): Promise<{ bytes: number; pages: number; privatePages: number }> {
     const { alike } = spec;
     const payload = captureRequest(spec).u8(alike === undefined ? 0 : 1);
     if (alike !== undefined) payload.u32(alike);
