@@ -7,7 +7,7 @@ import { after, afterEach, before, describe, it } from "node:test";
 import { Sandbox as Client } from "forkd";
 import { TestDaemon } from "../helpers/daemon.ts";
 import { assertDistinct, sh, value } from "../helpers/guest.ts";
-import { vmmsOf, waitUntilGone, zygotesOf } from "../helpers/host.ts";
+import { vmmsOf, waitUntilGone, writableLayers, zygotesOf } from "../helpers/host.ts";
 import { until } from "../helpers/until.ts";
 import { DISK_WARM, startVm, type TestVm } from "../helpers/vm.ts";
 
@@ -278,16 +278,56 @@ describe("a branch of a sandbox with a disk", () => {
   before(async () => {
     vm = await startVm("branch-fork-disk", { spec: DISK_WARM });
   });
+  afterEach(async () => endAll(vm.runtime.sandboxes));
   after(async () => vm.close());
 
-  it("is taken from the source's own VMM, restored or cloned", async () => {
+  const WRITE = "head -c 3000000 /dev/urandom > /data/own; sync; echo 3 > /proc/sys/vm/drop_caches; sha1sum < /data/own";
+  const READ = "echo 3 > /proc/sys/vm/drop_caches; sha1sum < /data/own; cat /data/kept";
+
+  it("has the disk of that moment in each child, cloned or restored, and all write to layers of their own", async () => {
     await vm.runtime.zygotes.make(vm.snapshot);
-    for (const source of [await vm.runtime.forkOne(vm.snapshot, { restored: true }), await vm.fork()]) {
-      await sh(source, `echo ${source.id} > /data/kept; sync`);
-      const { snapshot, takenFrom } = await vm.runtime.branch(source, `${vm.tag}-${source.id}`);
-      assert.equal(takenFrom, "source");
-      assert.equal(await sh(await vm.fork(snapshot), "cat /data/kept"), source.id);
+    for (const first of [await vm.runtime.forkOne(vm.snapshot, { restored: true }), await vm.fork()]) {
+      let source = first;
+      for (let level = 1; level <= 3; level++) {
+        const sum = await sh(source, WRITE);
+        await sh(source, `echo level ${level} > /data/kept; sync`);
+        const { snapshot } = await branchByFork(vm, source, `${first.id}-${level}`);
+        // what the source writes from now on is not in the branch
+        const after = await sh(source, WRITE);
+        const children = await childrenOf(vm, snapshot);
+        for (const child of children) {
+          assert.equal(await sh(child, READ), `${sum}\nlevel ${level}`);
+          assert.equal(await writableLayers(child), 1);
+        }
+        const own = await Promise.all(children.map(async (child) => sh(child, WRITE)));
+        assert.equal(new Set([sum, after, ...own]).size, 4);
+        assert.deepEqual(await Promise.all(children.map(async (child) => sh(child, "sha1sum < /data/own"))), own);
+        assert.equal(await sh(source, READ), `${after}\nlevel ${level}`);
+        assert.equal(await writableLayers(source), 1, "frozen layers are open for reading only");
+        source = children[level % 2] ?? source;
+      }
     }
+  });
+
+  it("that could not be copied after the freeze is taken from the source, whose next branch is copied", async () => {
+    const source = await vm.fork();
+    const { engine } = vm.runtime;
+    const fork = engine.fork.bind(engine);
+    await sh(source, "echo 1 > /data/kept; sync");
+    engine.fork = async () => Promise.reject(new Error("it is refused"));
+    let snapshots: Snapshot[];
+    try {
+      snapshots = [(await vm.runtime.branch(source, `${vm.tag}-refused`)).snapshot];
+    } finally {
+      engine.fork = fork;
+    }
+    source.forkObstacle = null;
+    await sh(source, "echo 2 > /data/kept; sync");
+    snapshots.push((await branchByFork(vm, source, "after")).snapshot);
+    for (const [at, snapshot] of snapshots.entries()) assert.equal(await sh(await vm.fork(snapshot), "cat /data/kept"), String(at + 1));
+    assert.equal(await writableLayers(source), 1);
+    const own = readdirSync(vm.runtime.runDir).filter((name) => name.startsWith("zy-"));
+    assert.equal(own.length, vm.runtime.zygotes.size, "a folder of a copy is left");
   });
 });
 

@@ -3,13 +3,13 @@
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import { readdirSync, readFileSync, readlinkSync } from "node:fs";
-import { mkdtemp, readdir, readFile, readlink, rm, writeFile } from "node:fs/promises";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, describe, it } from "node:test";
 import { promisify } from "node:util";
 import { TestDaemon } from "../helpers/daemon.ts";
-import { isRunning, vmmsOf, waitUntilGone, zygotesOf } from "../helpers/host.ts";
+import { isRunning, vmmsOf, waitUntilGone, writableLayers, zygotesOf } from "../helpers/host.ts";
 import { patience } from "../helpers/patience.ts";
 import { warmSnapshot } from "../helpers/shared-stores.ts";
 import { until } from "../helpers/until.ts";
@@ -301,7 +301,8 @@ describe("zygotes of a daemon", () => {
     for (const { id } of sandboxes) await sh(id, `echo ${id} > /data/mine; sync`);
     await controller.branchSandbox(first.id, { tag: "before" });
     const zygotes = held();
-    assert.equal(zygotes.length, 1);
+    // one of the snapshot, and the copy of the branch's source, unless a busy host did not let it be copied in time
+    assert.ok(zygotes.length === 1 || zygotes.length === 2);
     const init = initOf(first.pid ?? 0);
     await daemon.kill9();
     assert.deepEqual(await waitUntilGone(zygotes), []);
@@ -321,15 +322,6 @@ describe("zygotes of a daemon", () => {
     for (const tag of ["later", "before"]) await controller.deleteSnapshot(tag);
   });
 });
-
-/** Layer files that the VMM has open for writing */
-async function writableLayers({ vm: { pid } }: Sandbox): Promise<number> {
-  const open = (await readdir(`/proc/${pid}/fd`)).map(async (fd) => {
-    const [path, info] = await Promise.all([readlink(`/proc/${pid}/fd/${fd}`), readFile(`/proc/${pid}/fdinfo/${fd}`, "utf8")]);
-    return path.includes(".qcow2") && Number.parseInt(/^flags:\s+(\d+)$/m.exec(info)?.[1] ?? "0", 8) % 4 !== 0 ? path : undefined;
-  });
-  return new Set((await Promise.all(open)).filter((path) => path !== undefined)).size;
-}
 
 /** Checks the active layers, of VMs that are paused for it */
 async function assertSound(sandboxes: readonly Sandbox[]): Promise<void> {

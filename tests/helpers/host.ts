@@ -1,12 +1,12 @@
 // Host-side view of VMs: processes, memory mappings, mounts and files of the store.
 
 import { readdirSync, readFileSync, readlinkSync, type Dirent } from "node:fs";
-import { readdir, readFile } from "node:fs/promises";
+import { readdir, readFile, readlink } from "node:fs/promises";
 import { basename, dirname } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { patience } from "./patience.ts";
 
-import type { Home } from "@forkd/runtime";
+import type { Home, Sandbox } from "@forkd/runtime";
 
 const POLL_MS = 20;
 
@@ -118,6 +118,15 @@ export function vmOf(pid: number): string | undefined {
 /** Whether the VMM is a zygote, which others are cloned from. The pool starts and ends zygotes at any time */
 export function isZygote(pid: number): boolean {
   return vmOf(pid)?.startsWith("zy-") ?? false;
+}
+
+/** Layer files that the VMM has open for writing */
+export async function writableLayers({ vm: { pid } }: Sandbox): Promise<number> {
+  const open = (await readdir(`/proc/${pid}/fd`)).map(async (fd) => {
+    const [path, info] = await Promise.all([readlink(`/proc/${pid}/fd/${fd}`), readFile(`/proc/${pid}/fdinfo/${fd}`, "utf8")]);
+    return path.includes(".qcow2") && Number.parseInt(/^flags:\s+(\d+)$/m.exec(info)?.[1] ?? "0", 8) % 4 !== 0 ? path : undefined;
+  });
+  return new Set((await Promise.all(open)).filter((path) => path !== undefined)).size;
 }
 
 /** Pid of the next VMM in this run folder, as soon as the process has executed QEMU, long before its guest can answer */

@@ -4,6 +4,7 @@
 //! A capture can follow earlier ones of the same process. It then stores only the pages that differ from the content of
 //! their deltas. They are compared while the VM runs, so the pause is as long as without earlier deltas.
 
+use crate::common_pages::{common_pages, except};
 use crate::delta::{self, append, pages_at, slot_offset, Delta, Run};
 use crate::error::{Context, Error, Outcome};
 use crate::maps;
@@ -16,6 +17,7 @@ use crate::workers::WorkerPool;
 use forkd_wire::Reader;
 use std::fs::File;
 use std::io;
+use std::mem;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicUsize;
@@ -38,6 +40,9 @@ pub struct Request {
     pub earlier: Vec<PathBuf>,
     /// So many of them belong to the memory from which the process began: their pages are not counted
     pub below: usize,
+    /// The page map of a stopped process of which the earlier deltas are the memory: what both have in common is equal, if
+    /// the process does not change either
+    pub alike: Option<File>,
 }
 
 impl Request {
@@ -49,6 +54,7 @@ impl Request {
             delta: reader.path()?,
             earlier: reader.list(Reader::path)?,
             below: reader.u32()? as usize,
+            alike: None,
         };
         if request.below > request.earlier.len() {
             return Err(Error::new("EINVAL", "more deltas are below than there are"));
@@ -149,8 +155,17 @@ impl Capture {
         let own_before = content_of(&chain[request.below..]);
         let mut sources: Vec<Mapping> = chain.into_iter().map(Delta::into_map).collect();
         let file = files.create(&request.delta)?;
-        let reader = PageReader { pid, base };
-        let fresh = copy_changed(&reader, &ranges, &before, &sources, &file.file).during(|| "first copy")?;
+        let memory = match change {
+            Change::Possible => None,
+            Change::None => Some(File::open(format!("/proc/{pid}/mem")).during(|| "memory of the process")?),
+        };
+        let reader = PageReader { pid, base, memory };
+        let equal = match &request.alike {
+            Some(alike) => equal_pages(pid, base, alike, &ranges, &before),
+            None => Vec::new(),
+        };
+        let compared = except(&ranges, &equal);
+        let fresh = copy_changed(&reader, &compared, &before, &sources, &file.file).during(|| "first copy")?;
         let slots = fresh.iter().map(|run| run.count).sum();
         let length = slot_offset(slots) as usize;
         // the file must be as long as the mapping, also when it has no page: access beyond its end would be SIGBUS
@@ -251,6 +266,17 @@ impl Capture {
     }
 }
 
+/// The pages that a stopped process has in common with `alike`, and that are in the earlier deltas. None if it cannot be
+/// known: then all are compared.
+fn equal_pages(pid: i32, base: u64, alike: &File, ranges: &[(u64, u64)], before: &[Part]) -> Vec<(u64, u64)> {
+    let known: Vec<(u64, u64)> = within(before, ranges)
+        .iter()
+        .map(|part| (part.first(), part.end()))
+        .collect();
+    let common = File::open(format!("/proc/{pid}/pagemap")).and_then(|own| common_pages(&own, alike, base, &known));
+    common.unwrap_or_default()
+}
+
 /// Deltas in the order in which they are applied
 fn open_chain(paths: &[PathBuf], ram_bytes: u64) -> Outcome<Vec<Delta>> {
     paths.iter().map(|path| Delta::open(path, ram_bytes)).collect()
@@ -266,11 +292,23 @@ struct PageReader {
     pid: i32,
     /// Address of the first page
     base: u64,
+    /// For a copy of another process. `process_vm_readv` would give it its own copy of each page that it has in common with
+    /// that one; this way is slower where nothing is in common
+    memory: Option<File>,
 }
 
 impl PageReader {
     /// Reads ranges (first, end) into `local`, packed.
     fn read(&self, ranges: &[(u64, u64)], remote: &mut Vec<Remote>, local: &mut [u8]) -> io::Result<()> {
+        if let Some(memory) = &self.memory {
+            let mut rest = local;
+            for (first, end) in ranges {
+                let (part, after) = mem::take(&mut rest).split_at_mut((end - first) as usize * PAGE);
+                memory.read_exact_at(part, self.base + first * PAGE as u64)?;
+                rest = after;
+            }
+            return Ok(());
+        }
         remote.clear();
         remote.extend(ranges.iter().map(|(first, end)| Remote {
             address: self.base as usize + *first as usize * PAGE,

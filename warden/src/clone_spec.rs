@@ -25,6 +25,8 @@ pub struct CloneSpec {
     group: Option<PathBuf>,
     /// Roles of sockets whose connections a copy of a running process keeps, silent
     silent: Vec<u32>,
+    /// The role of a file, and the file that the running process writes for it by then
+    pub next: Option<(u32, PathBuf)>,
 }
 
 impl CloneSpec {
@@ -60,6 +62,7 @@ impl CloneSpec {
             modes,
             group,
             silent: Vec::new(),
+            next: None,
         })
     }
 
@@ -67,6 +70,7 @@ impl CloneSpec {
     pub fn read_fork(reader: &mut Reader) -> Outcome<CloneSpec> {
         let mut spec = CloneSpec::read(reader)?;
         spec.silent = reader.list(|reader| Outcome::Ok(reader.u32()?))?;
+        spec.next = reader.optional(|reader| Outcome::Ok((reader.u32()?, reader.path()?)))?;
         match spec.silent.len() {
             0..=MAX_SILENT => Ok(spec),
             _ => Err(Error::new("EINVAL", "too many connections")),

@@ -18,6 +18,8 @@ use std::time::{Duration, Instant};
 
 /// The log has the number of standard output
 pub const LOG: u32 = 1;
+/// The file that a process wrote before it began with the next one: its copy can only read it
+pub const FROZEN: u32 = u32::MAX;
 const SIGNAL_SET_BYTES: u64 = 8;
 /// Time for a clone to put its files in place
 const SETTLED_WITHIN: Duration = Duration::from_millis(100);
@@ -26,7 +28,7 @@ const SETTLED_POLL: Duration = Duration::from_micros(200);
 const PLAIN_DEVICES: [u32; 4] = [3, 5, 8, 9];
 
 /// Files that a process of the warden was given and that belong to it alone, by the numbers at which it was given them
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Own {
     pub log: PathBuf,
     pub listeners: Vec<(u32, PathBuf)>,
@@ -272,16 +274,16 @@ impl Descriptors {
 fn kind_of(pid: i32, pidfd: &File, fd: RawFd, known: &Known) -> Outcome<Kind> {
     let place = format!("/proc/{pid}/fd/{fd}");
     let link = fs::read_link(&place).during(|| &place)?;
-    let info = fs::read_to_string(format!("/proc/{pid}/fdinfo/{fd}")).during(|| &place)?;
+    let info = || fs::read_to_string(format!("/proc/{pid}/fdinfo/{fd}")).during(|| &place);
     let refuse = |why: &str| Error::new("refused", format!("descriptor {fd} ({}) {why}", link.display()));
     match link.to_str().unwrap_or("") {
         "anon_inode:[eventfd]" | "anon_inode:[signalfd]" | "anon_inode:[eventpoll]" => {
             let what = link.to_str().unwrap_or("");
-            parse_kernel_object(what, &info).ok_or_else(|| refuse("is not as this version of forkd knows it"))
+            parse_kernel_object(what, &info()?).ok_or_else(|| refuse("is not as this version of forkd knows it"))
         }
         name if name.starts_with("socket:") => socket_kind(pidfd, fd, known),
         name if name.starts_with('/') => {
-            let flags = parse_flags(&info).ok_or_else(|| refuse("has no flags"))?;
+            let flags = parse_flags(&info()?).ok_or_else(|| refuse("has no flags"))?;
             file_kind(&place, fd, flags, known)?
                 .ok_or_else(|| refuse("is a file that it may write and that has no copy"))
         }

@@ -1,11 +1,12 @@
 //! Families: processes that share a pid namespace because one was cloned from another. A pid namespace ends with its first
 //! process, so that is none of them but an empty one (`--init`), which the warden ends after the last member.
 
-use crate::descriptors::{self, file_id, Known, Own, Place};
+use crate::clone_spec::CloneSpec;
+use crate::descriptors::{self, file_id, Known, Own, Place, FROZEN, LOG};
 use crate::error::{Context, Error, Outcome};
 use crate::passing;
 use crate::sys;
-use crate::zygote::{self, Area, Copy, Forked, Zygote};
+use crate::zygote::{self, Area, Copy, Forked, Given, Readied, Zygote};
 use std::collections::btree_map::{BTreeMap, Entry};
 use std::collections::BTreeSet;
 use std::ffi::CStr;
@@ -30,6 +31,8 @@ struct Member {
     silent: BTreeMap<u32, Place>,
     /// Their other ends
     _others: Vec<File>,
+    /// For the next copy of it while it runs
+    readied: Option<(Readied, CloneSpec)>,
 }
 
 struct Family {
@@ -39,7 +42,7 @@ struct Family {
 
 impl Member {
     /// Its clones inherit the area, so it is made once in a family's line.
-    fn ready(&mut self, pid: i32) -> Outcome<Area> {
+    fn area(&mut self, pid: i32) -> Outcome<Area> {
         let area = match self.area {
             Some(area) => area,
             None => zygote::prepare(pid)?,
@@ -48,12 +51,13 @@ impl Member {
         Ok(area)
     }
 
-    fn known(&self, is_connected: bool) -> Known<'_> {
+    /// Without its client
+    fn known(&self) -> Known<'_> {
         Known {
             own: &self.own,
             places: &self.places,
             silent: &self.silent,
-            is_connected,
+            is_connected: false,
         }
     }
 }
@@ -78,6 +82,7 @@ impl Families {
             area: None,
             silent: BTreeMap::new(),
             _others: Vec::new(),
+            readied: None,
         };
         self.join(pid, member);
     }
@@ -94,40 +99,70 @@ impl Families {
         let secret = self.secret_of(pid)?;
         let member = self.members.get_mut(&pid).ok_or_else(|| not_clonable(pid))?;
         if let Entry::Vacant(place) = self.held.entry(pid) {
-            let area = member.ready(pid)?;
-            let zygote = Zygote::hold(pid, area, &member.known(false), secret)?;
+            let area = member.area(pid)?;
+            let zygote = Zygote::hold(pid, area, &member.known(), secret)?;
             zygote.expect_clones()?;
             place.insert(zygote);
         }
         Ok(())
     }
 
-    /// Readies a running member for `fork`.
-    pub fn prepare(&mut self, pid: i32) -> Outcome<()> {
-        let member = self.members.get_mut(&pid).ok_or_else(|| not_clonable(pid))?;
-        member.ready(pid).map(|_| ())
-    }
-
-    /// The pid of a new member, a copy of one that runs on. It has the namespaces of its source, whose state it has as well.
-    pub fn fork(&mut self, pid: i32, copy: Copy, own: Own) -> Outcome<i32> {
-        let copy = &Copy {
+    /// Readies a running member for `fork`. The copy has the namespaces of its source, whose state it has as well.
+    pub fn prepare(&mut self, pid: i32, copy: Copy, wanted: CloneSpec) -> Outcome<()> {
+        if self.held.contains_key(&pid) {
+            return Err(Error::new("EINVAL", format!("process {pid} is held")));
+        }
+        let mut copy = Copy {
             confined: false,
             threads: None,
             ..copy
         };
         let secret = self.secret_of(pid)?;
-        let member = self.members.get(&pid).ok_or_else(|| not_clonable(pid))?;
+        let member = self.members.get_mut(&pid).ok_or_else(|| not_clonable(pid))?;
+        if let Some((role, _)) = wanted.next {
+            let path = member.own.written(role)?;
+            let file = File::open(path).during(|| path.display())?;
+            copy.given.push(Given { role: FROZEN, file });
+        }
+        member.area(pid)?;
+        member.readied = Some((zygote::ready(pid, secret, copy)?, wanted));
+        Ok(())
+    }
+
+    /// The pid of a new member, a copy of one that runs on, and its log.
+    pub fn fork(&mut self, pid: i32) -> Outcome<(i32, File)> {
+        let secret = self.secret_of(pid)?;
+        let member = self.members.get_mut(&pid).ok_or_else(|| not_clonable(pid))?;
         let unready = || Error::new("EINVAL", format!("process {pid} is not ready for it"));
         let area = member.area.ok_or_else(unready)?;
-        if self.held.contains_key(&pid) {
-            return Err(Error::new("EINVAL", format!("process {pid} is held")));
+        let (readied, CloneSpec { own, next, .. }) = member.readied.take().ok_or_else(unready)?;
+        let log = readied
+            .copy
+            .given
+            .iter()
+            .find(|one| one.role == LOG)
+            .ok_or_else(unready)?;
+        let log = log.file.try_clone().during(|| own.log.display())?;
+        let (mut source, mut places) = (member.own.clone(), member.places.clone());
+        if let Some((role, path)) = next {
+            let frozen = source.written(role)?.to_path_buf();
+            source.set_written(role, path);
+            source.set_written(FROZEN, frozen);
+            // what is there was frozen
+            places.remove(&role);
         }
-        match zygote::fork(pid, area, &member.known(true), secret, copy) {
+        let known = Known {
+            own: &source,
+            places: &places,
+            silent: &member.silent,
+            is_connected: true,
+        };
+        match zygote::fork(pid, area, &known, secret, readied) {
             Ok(forked) => {
                 let new = forked.pid;
-                self.join_copy(pid, copy, own, forked);
+                self.join_copy(pid, own, forked);
                 self.passing.insert(new);
-                Ok(new)
+                Ok((new, log))
             }
             Err(error) => {
                 if error.code == "EIO" {
@@ -150,8 +185,9 @@ impl Families {
                     pid: new,
                     numbers: zygote.places(),
                     silent: BTreeMap::new(),
+                    copy,
                 };
-                self.join_copy(pid, &copy, own, forked);
+                self.join_copy(pid, own, forked);
                 Ok(new)
             }
             Err(error) => {
@@ -161,8 +197,9 @@ impl Families {
         }
     }
 
-    fn join_copy(&mut self, original: i32, copy: &Copy, own: Own, forked: Forked) {
-        let file_of = |role: u32| copy.given.iter().find(|one| one.role == role).map(|one| &one.file);
+    fn join_copy(&mut self, original: i32, own: Own, forked: Forked) {
+        let given = &forked.copy.given;
+        let file_of = |role: u32| given.iter().find(|one| one.role == role).map(|one| &one.file);
         let place = |(role, fd): (u32, RawFd)| {
             Some((
                 role,
@@ -172,7 +209,8 @@ impl Families {
                 },
             ))
         };
-        let places = forked.numbers.into_iter().filter_map(place).collect();
+        let numbers = forked.numbers.into_iter().filter(|(role, _)| *role != FROZEN);
+        let places = numbers.filter_map(place).collect();
         let mut others = Vec::new();
         let mut silent = BTreeMap::new();
         for (role, (place, other)) in forked.silent {
@@ -187,6 +225,7 @@ impl Families {
                 area: *area,
                 silent,
                 _others: others,
+                readied: None,
             };
             self.join(forked.pid, member);
         }
@@ -253,7 +292,10 @@ impl Families {
     }
 
     /// The client that would clone them is gone: ends what is held, and what only that client knows. Clones run on.
-    pub fn client_left(&self) {
+    pub fn client_left(&mut self) {
+        for member in self.members.values_mut() {
+            member.readied = None;
+        }
         for pid in self.held.keys().chain(&self.passing) {
             let _ = sys::send_signal(*pid, libc::SIGKILL);
         }

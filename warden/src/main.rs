@@ -6,6 +6,7 @@ mod calls;
 mod capture;
 mod children;
 mod clone_spec;
+mod common_pages;
 mod confine;
 mod delta;
 mod descriptors;

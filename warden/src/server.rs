@@ -3,7 +3,6 @@
 use crate::capture::Request;
 use crate::children::{start_time, Children, Ended};
 use crate::clone_spec::CloneSpec;
-use crate::descriptors::Own;
 use crate::error::{Error, Outcome};
 use crate::family::Families;
 use crate::fds::Source;
@@ -68,12 +67,6 @@ pub struct Server {
     /// The request for the end
     end_asked: Option<u32>,
 }
-
-/// Of a held process, or of one that runs on
-type Cloning = fn(&mut Families, i32, Copy, Own) -> Outcome<i32>;
-
-/// Of a process that runs, in steps, or of one that does not change meanwhile
-type Capturing = fn(&Sessions, &Arc<Link>, u32, Request) -> Outcome<()>;
 
 /// Given now, or later by another thread
 enum Answer {
@@ -215,13 +208,22 @@ impl Server {
                 self.families.hold(pid)?;
                 Ok(Answer::Now(Writer::default()))
             }
-            op::CLONE => self.clone(reader, CloneSpec::read, Families::clone),
+            op::CLONE => {
+                let (pid, copy, wanted, log) = self.copy(reader, CloneSpec::read)?;
+                let new = self.families.clone(pid, copy, wanted.own)?;
+                self.copied(new, log)
+            }
             op::PREPARE => {
-                let pid = self.child(reader)?;
-                self.families.prepare(pid)?;
+                let (pid, copy, wanted, _) = self.copy(reader, CloneSpec::read_fork)?;
+                self.families.prepare(pid, copy, wanted)?;
                 Ok(Answer::Now(Writer::default()))
             }
-            op::FORK => self.clone(reader, CloneSpec::read_fork, Families::fork),
+            op::FORK => {
+                self.children.check_room()?;
+                let pid = self.child(reader)?;
+                let (new, log) = self.families.fork(pid)?;
+                self.copied(new, log)
+            }
             op::GIVE => {
                 let pid = self.child(reader)?;
                 let (role, path, mode) = (reader.u32()?, reader.path()?, reader.u8()?);
@@ -236,8 +238,21 @@ impl Server {
                 Ok(Answer::Now(Writer::default()))
             }
             op::SIGNAL => self.signal(reader),
-            op::CAPTURE_BEGIN => self.capture(client, id, reader, Sessions::begin),
-            op::CAPTURE => self.capture(client, id, reader, Sessions::whole),
+            op::CAPTURE_BEGIN => {
+                let request = Request::read(self.child(reader)?, reader)?;
+                self.sessions.begin(client, id, request)?;
+                Ok(Answer::Later)
+            }
+            op::CAPTURE => {
+                let mut request = Request::read(self.child(reader)?, reader)?;
+                let alike = reader.optional(|reader| Outcome::Ok(reader.u32()? as i32))?;
+                // opened now: the number may be another process's after this one was reaped
+                request.alike = alike
+                    .filter(|pid| self.children.contains(*pid))
+                    .and_then(|pid| File::open(format!("/proc/{pid}/pagemap")).ok());
+                self.sessions.whole(client, id, request)?;
+                Ok(Answer::Later)
+            }
             op::CAPTURE_FINISH => self.order(reader, Order::Finish(id)),
             op::CAPTURE_COMMIT => self.order(reader, Order::Commit(id)),
             op::CAPTURE_ABORT => self.order(reader, Order::Abort(id)),
@@ -279,18 +294,21 @@ impl Server {
         Ok(Answer::Now(Writer::default().u32(pid as u32).u64(start_time)))
     }
 
-    fn clone(
-        &mut self,
+    /// What is asked for a copy of a process: the process, the files, what they are, and the log
+    fn copy(
+        &self,
         reader: &mut Reader,
         read: fn(&mut Reader) -> Outcome<CloneSpec>,
-        how: Cloning,
-    ) -> Outcome<Answer> {
+    ) -> Outcome<(i32, Copy, CloneSpec, File)> {
         self.children.check_room()?;
         let pid = self.child(reader)?;
         let wanted = read(reader)?;
         let log = Source::log(&wanted.own.log)?;
         let copy = wanted.open(&log, self.families.own(pid)?)?;
-        let new = how(&mut self.families, pid, copy, wanted.own)?;
+        Ok((pid, copy, wanted, log))
+    }
+
+    fn copied(&mut self, new: i32, log: File) -> Outcome<Answer> {
         let start_time = start_time(new)?;
         self.children.add(new, start_time);
         self.strays.watch_clone(new, log);
@@ -310,12 +328,6 @@ impl Server {
         let signal = reader.u32()? as i32;
         sys::send_signal(pid, signal).map_err(|error| Error::io(&error, "kill"))?;
         Ok(Answer::Now(Writer::default()))
-    }
-
-    fn capture(&self, client: &Arc<Link>, id: u32, reader: &mut Reader, how: Capturing) -> Outcome<Answer> {
-        let request = Request::read(self.child(reader)?, reader)?;
-        how(&self.sessions, client, id, request)?;
-        Ok(Answer::Later)
     }
 
     fn order(&self, reader: &mut Reader, order: Order) -> Outcome<Answer> {

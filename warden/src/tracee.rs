@@ -57,17 +57,18 @@ pub struct Rseq {
 }
 
 impl Tracee {
-    /// Stops every thread. On error all threads continue. The process is killed when this process ends first.
-    pub fn seize(pid: i32) -> Outcome<Tracee> {
-        Tracee::stopped(pid, tasks_of)
+    /// Stops every thread. On error all threads continue. The process is killed when this process ends first. `gadget` is
+    /// the one that was found in it before.
+    pub fn seize(pid: i32, gadget: u64) -> Outcome<Tracee> {
+        Tracee::stopped(pid, Some(gadget), tasks_of)
     }
 
     /// Stops only the main thread, which is enough to make calls.
     pub fn seize_main(pid: i32) -> Outcome<Tracee> {
-        Tracee::stopped(pid, |pid| Ok(vec![pid]))
+        Tracee::stopped(pid, None, |pid| Ok(vec![pid]))
     }
 
-    fn stopped(pid: i32, tasks: fn(i32) -> Outcome<Vec<i32>>) -> Outcome<Tracee> {
+    fn stopped(pid: i32, gadget: Option<u64>, tasks: fn(i32) -> Outcome<Vec<i32>>) -> Outcome<Tracee> {
         let memory = File::options()
             .read(true)
             .write(true)
@@ -79,13 +80,18 @@ impl Tracee {
             memory,
             gadget: 0,
         };
-        match tracee.stop(tasks) {
-            Ok(()) => Ok(tracee),
-            Err(error) => {
-                tracee.release();
-                Err(error)
-            }
-        }
+        // dropped on error, and so released
+        tracee.stop(tasks)?;
+        tracee.gadget = match gadget {
+            Some(known) => known,
+            None => tracee.find_gadget()?,
+        };
+        Ok(tracee)
+    }
+
+    /// Address of a `syscall` instruction, which is the same in copies of the process
+    pub fn gadget(&self) -> u64 {
+        self.gadget
     }
 
     fn stop(&mut self, tasks: fn(i32) -> Outcome<Vec<i32>>) -> Outcome<()> {
@@ -95,26 +101,38 @@ impl Tracee {
                 .filter(|tid| !self.tids.contains(tid))
                 .collect();
             if new.is_empty() {
-                self.gadget = self.find_gadget()?;
                 return Ok(());
             }
-            for tid in new {
-                match request(libc::PTRACE_SEIZE, tid, 0, libc::PTRACE_O_EXITKILL as u64) {
-                    Ok(()) => self.tids.push(tid),
-                    // it ended meanwhile
-                    Err(error) if error.raw_os_error() == Some(libc::ESRCH) && tid != self.pid => continue,
-                    Err(error) => return Err(Error::io(&error, "ptrace")),
+            // all get the request before the first is waited for
+            let asked: Vec<(i32, Outcome<bool>)> = new.into_iter().map(|tid| (tid, self.ask_to_stop(tid))).collect();
+            let mut failed = None;
+            for (tid, asked) in asked {
+                // also after an error: only a thread that has stopped can be let go
+                match asked.and_then(|is_there| Ok(is_there && await_stop(tid)?)) {
+                    Ok(true) => self.tids.push(tid),
+                    Ok(false) => {}
+                    Err(error) => failed = failed.or(Some(error)),
                 }
-                request(libc::PTRACE_INTERRUPT, tid, 0, 0).during(|| "ptrace")?;
-                if !await_stop(tid)? {
-                    self.tids.retain(|other| *other != tid);
-                }
+            }
+            if let Some(error) = failed {
+                return Err(error);
             }
             if self.tids.first() != Some(&self.pid) {
                 return Err(Error::new("ESRCH", "the process has ended"));
             }
         }
         Err(Error::new("EBUSY", "the process makes threads all the time"))
+    }
+
+    /// False: it has ended meanwhile
+    fn ask_to_stop(&self, tid: i32) -> Outcome<bool> {
+        match request(libc::PTRACE_SEIZE, tid, 0, libc::PTRACE_O_EXITKILL as u64) {
+            Ok(()) => {}
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) && tid != self.pid => return Ok(false),
+            Err(error) => return Err(Error::io(&error, "ptrace")),
+        }
+        request(libc::PTRACE_INTERRUPT, tid, 0, 0).during(|| "ptrace")?;
+        Ok(true)
     }
 
     /// Every thread continues where it was stopped, or where its registers were set to.

@@ -21,8 +21,11 @@ use std::time::{Duration, Instant};
 
 /// Where in the thread's own data a C library keeps the number of the thread: below this offset
 const SEARCHED: u64 = 2048;
-/// Calls that a thread can make again after it was interrupted in them, without a trace of the first attempt
-const WAITS: [i64; 16] = [
+/// Calls that a thread can make again after it was interrupted in them, without a trace of the first attempt. A thread that
+/// sleeps, as QEMU's for RCU does, sleeps anew.
+const WAITS: [i64; 18] = [
+    libc::SYS_nanosleep,
+    libc::SYS_clock_nanosleep,
     libc::SYS_futex,
     libc::SYS_poll,
     libc::SYS_ppoll,
@@ -47,6 +50,8 @@ const OTHER_BYTES: usize = 64 * 1024;
 const MORE_THREADS: usize = 72;
 /// A process that has just stopped its work is idle within this time; it runs meanwhile
 const IDLE_WITHIN: Duration = Duration::from_millis(30);
+/// A process whose client has just left closes the connection within this time; the client asks again after that
+const SETTLED_WITHIN: Duration = Duration::from_millis(3);
 const IDLE_POLL: Duration = Duration::from_micros(100);
 const CAPABILITY_VERSION: u64 = 0x2008_0522;
 
@@ -104,6 +109,8 @@ pub struct Forked {
     pub numbers: BTreeMap<u32, RawFd>,
     /// The silent connections of the copy by their roles, and the other ends, which must stay open
     pub silent: BTreeMap<u32, (Place, File)>,
+    /// As which it was made
+    pub copy: Copy,
 }
 
 pub struct Zygote {
@@ -143,6 +150,8 @@ impl Extra {
 pub struct Area {
     base: u64,
     bytes: u64,
+    /// As `Tracee::gadget`
+    gadget: u64,
 }
 
 impl Area {
@@ -187,8 +196,17 @@ pub fn prepare(pid: i32) -> Outcome<Area> {
     })
 }
 
-/// A clone of a process that runs on. After an error with the code EIO its state is not known.
-pub fn fork(pid: i32, area: Area, known: &Known, secret: u64, copy: &Copy) -> Outcome<Forked> {
+/// What is made for a copy while its source still runs, so that the source is stopped for less time
+pub struct Readied {
+    pub copy: Copy,
+    /// By roles: what the copy has, and the other ends
+    silent: BTreeMap<u32, (File, File)>,
+    ended: File,
+}
+
+/// All that `fork` needs besides the process itself.
+pub fn ready(pid: i32, secret: u64, mut copy: Copy) -> Outcome<Readied> {
+    check_shared(pid)?;
     let roles = match &copy.connections {
         Connections::Silent(roles) => roles.as_slice(),
         Connections::Accepted => &[],
@@ -198,13 +216,22 @@ pub fn fork(pid: i32, area: Area, known: &Known, secret: u64, copy: &Copy) -> Ou
         .map(|role| Ok((*role, silent_connection().during(|| "a connection")?)))
         .collect::<Outcome<BTreeMap<u32, (File, File)>>>()?;
     let ended = ended_connection().during(|| "a connection")?;
-    let deadline = Instant::now() + IDLE_WITHIN;
-    let source = loop {
-        match Zygote::hold(pid, area, known, secret) {
-            Err(error) if error.code == "EAGAIN" && Instant::now() < deadline => thread::sleep(IDLE_POLL),
-            stopped => break stopped?,
-        }
-    };
+    let tracee = Tracee::seize_main(pid)?;
+    let stopped = tracee.threads()?;
+    let main = stopped.first().ok_or_else(|| Error::new("ESRCH", "no threads"))?;
+    let pidfd = descriptors::open_pid(pid).during(|| "pidfd")?;
+    for Listener { role, address } in mem::take(&mut copy.listeners) {
+        let (fd, file) = make_listener(&tracee, main, &pidfd, secret, &address)?;
+        tracee.call(main, libc::SYS_close, [fd as u64, 0, 0, 0, 0, 0])?;
+        copy.given.push(Given { role, file: file? });
+    }
+    Ok(Readied { copy, silent, ended })
+}
+
+/// A clone of a process that runs on. After an error with the code EIO its state is not known.
+pub fn fork(pid: i32, area: Area, known: &Known, secret: u64, readied: Readied) -> Outcome<Forked> {
+    let Readied { copy, silent, ended } = readied;
+    let source = Zygote::stop_when_idle(pid, area, known, secret, IDLE_WITHIN)?;
     let mut connections = BTreeMap::new();
     let mut places = BTreeMap::new();
     for (fd, role) in source.descriptors.connections() {
@@ -213,10 +240,12 @@ pub fn fork(pid: i32, area: Area, known: &Known, secret: u64, copy: &Copy) -> Ou
         let file = descriptors::file_id(own).during(|| "a connection")?;
         places.insert(role, Place { fd, file });
     }
-    let cloned = source.clone_connected(copy, &connections);
+    let cloned = source.clone_connected(&copy, &connections);
     let closed = source.close_channel();
     let (pid, numbers) = (cloned?, source.places());
     closed?;
+    // it runs on from here
+    drop(source);
     let others = silent.into_iter().filter_map(|(role, (_, other))| {
         let place = places.get(&role)?;
         Some((role, (*place, other)))
@@ -225,16 +254,32 @@ pub fn fork(pid: i32, area: Area, known: &Known, secret: u64, copy: &Copy) -> Ou
         pid,
         numbers,
         silent: others.collect(),
+        copy,
     })
 }
 
 impl Zygote {
     /// Stops the process for good. With an error it runs on.
     pub fn hold(pid: i32, area: Area, known: &Known, secret: u64) -> Outcome<Zygote> {
-        let tracee = Tracee::seize(pid)?;
+        check_shared(pid)?;
+        Zygote::stop_when_idle(pid, area, known, secret, SETTLED_WITHIN)
+    }
+
+    fn stop_when_idle(pid: i32, area: Area, known: &Known, secret: u64, within: Duration) -> Outcome<Zygote> {
+        let deadline = Instant::now() + within;
+        loop {
+            match Zygote::stop(pid, area, known, secret) {
+                Err(error) if error.code == "EAGAIN" && Instant::now() < deadline => thread::sleep(IDLE_POLL),
+                stopped => return stopped,
+            }
+        }
+    }
+
+    /// Of a process whose mappings were checked
+    fn stop(pid: i32, area: Area, known: &Known, secret: u64) -> Outcome<Zygote> {
+        let tracee = Tracee::seize(pid, area.gadget)?;
         let threads = tracee.threads()?;
         check_threads(&threads)?;
-        check_shared(pid)?;
         let tid_offset = find_tid(&tracee, &threads)?;
         let pidfd = descriptors::open_pid(pid).during(|| "pidfd")?;
         let main = &threads[0];
@@ -424,15 +469,12 @@ impl Zygote {
 
     /// Sockets of the process's own network namespace, bound at paths that it does not see
     fn make_listeners(&self, listeners: &[Listener]) -> Outcome<Vec<(u32, RawFd)>> {
-        let kind = (libc::SOCK_STREAM | libc::SOCK_CLOEXEC) as u64;
         let mut made = Vec::new();
         let mut make = || {
             for Listener { role, address } in listeners {
-                let arguments = [libc::AF_UNIX as u64, kind, 0, 0, 0, self.secret];
-                let fd = self.tracee.call(&self.threads[0], libc::SYS_socket, arguments)? as RawFd;
+                let (fd, socket) = make_listener(&self.tracee, &self.threads[0], &self.pidfd, self.secret, address)?;
                 made.push((*role, fd));
-                let socket = descriptors::take(&self.pidfd, fd).during(|| "a new socket")?;
-                listen(&socket, address).during(|| "listening")?;
+                socket?;
             }
             Ok(())
         };
@@ -727,7 +769,11 @@ fn make_area(tracee: &Tracee, main: &Thread, bytes: u64) -> Outcome<Area> {
     let writable = (libc::PROT_READ | libc::PROT_WRITE) as u64;
     let nothing = u64::MAX;
     let base = tracee.call(main, libc::SYS_mmap, [0, bytes, writable, anonymous, nothing, 0])?;
-    let area = Area { base, bytes };
+    let area = Area {
+        base,
+        bytes,
+        gadget: tracee.gadget(),
+    };
     let page = PAGE as u64;
     let executable = readable | libc::PROT_EXEC as u64;
     let protected = tracee.call(main, libc::SYS_mprotect, [area.code(), page, executable, 0, 0, 0]);
@@ -743,6 +789,21 @@ fn make_area(tracee: &Tracee, main: &Thread, bytes: u64) -> Outcome<Area> {
             Err(error)
         }
     }
+}
+
+/// A socket of the process's own network namespace: its number there, and the socket itself unless it cannot listen
+fn make_listener(
+    tracee: &Tracee,
+    main: &Thread,
+    pidfd: &File,
+    secret: u64,
+    address: &libc::sockaddr_un,
+) -> Outcome<(RawFd, Outcome<File>)> {
+    let kind = (libc::SOCK_STREAM | libc::SOCK_CLOEXEC) as u64;
+    let fd = tracee.call(main, libc::SYS_socket, [libc::AF_UNIX as u64, kind, 0, 0, 0, secret])? as RawFd;
+    let taken = descriptors::take(pidfd, fd).during(|| "a new socket");
+    let listening = taken.and_then(|socket| listen(&socket, address).during(|| "listening").map(|()| socket));
+    Ok((fd, listening))
 }
 
 fn listen(socket: &File, address: &libc::sockaddr_un) -> io::Result<()> {
@@ -1057,7 +1118,7 @@ mod tests {
             .map(|index| {
                 let copy = victim.copy(&format!("fork-{index}"));
                 let known = victim.known(true);
-                let forked = fork(pid, area, &known, 0, &copy).unwrap();
+                let forked = fork(pid, area, &known, 0, ready(pid, 0, copy).unwrap()).unwrap();
                 assert_eq!(forked.numbers[&WRITTEN], WRITTEN as RawFd);
                 assert_eq!(ask(1), 6 + u64::from(index), "the source runs on, with its connection");
                 forked.pid
@@ -1072,9 +1133,9 @@ mod tests {
             end(*copy);
         }
         assert_eq!(ask(1), 9);
-        let error = fork(pid, area, &victim.known(false), 0, &victim.copy("busy"))
-            .err()
-            .unwrap();
+        let readied = ready(pid, 0, victim.copy("busy")).unwrap();
+        assert_eq!(count(pid), open, "it keeps no descriptor of what is made for it");
+        let error = fork(pid, area, &victim.known(false), 0, readied).err().unwrap();
         assert_eq!(error.code, "EAGAIN", "{}", error.message);
         assert_eq!(ask(1), 10, "it runs on after a refusal");
     }
@@ -1091,7 +1152,8 @@ mod tests {
             connections: Connections::Silent(vec![LISTENER]),
             ..victim.copy("copy")
         };
-        let Forked { pid: copy, silent, .. } = fork(pid, area, &victim.known(true), 0, &copy).unwrap();
+        let readied = ready(pid, 0, copy).unwrap();
+        let Forked { pid: copy, silent, .. } = fork(pid, area, &victim.known(true), 0, readied).unwrap();
         let own = Own {
             log: victim.folder.join("copy.log"),
             listeners: vec![(LISTENER, victim.folder.join("copy"))],

@@ -458,7 +458,9 @@ export class Runtime {
         // pooled VMs were started outside of any control group and have a new identity
         const pooled = hasLimits(limits) || as ? undefined : this.pool.take(snapshot);
         const waiting = pooled ?? (as || restored ? undefined : await this.zygotes.clone(snapshot, { limits }));
-        const sandbox = waiting && (await activate(waiting, over));
+        const onFailure = (why: string): void =>
+          this.#onWarning(`A waiting child of ${snapshot.manifest.tag} is replaced by a restored one: ${why}`);
+        const sandbox = waiting && (await activate(waiting, over, onFailure));
         if (sandbox) return sandbox;
         const restore = async (): Promise<Sandbox> =>
           personalize(await startUnclaimedVm(this.#forkContext(), snapshot, "run", { id: as?.id, limits }), over);

@@ -7,9 +7,10 @@ import { messageOf } from "../errors.ts";
 import { newId } from "../util/id.ts";
 import { WardenFault } from "../warden/channel.ts";
 import type { Warden } from "../warden/warden.ts";
-import type { Vm } from "../vmm/driver.ts";
+import type { ForkSpec, Vm } from "../vmm/driver.ts";
 import type { Memory, Method } from "./branch-method.ts";
 import { step } from "./branch-step.ts";
+import type { SandboxDisk } from "./disk.ts";
 import type { ForkContext, HeldVm } from "./fork.ts";
 import type { Sandbox } from "./sandbox.ts";
 import type { Zygotes } from "./zygotes.ts";
@@ -22,7 +23,9 @@ const MAX_DELTAS = 16;
 /** The copy saves while other VMs run, so it has more time than a stopped source */
 const SAVED_WITHIN_MS = 30_000;
 
-export type BranchForkContext = Pick<ForkContext, "engine" | "flats" | "runDir"> & { zygotes: Pick<Zygotes, "adopt"> };
+export type BranchForkContext = Pick<ForkContext, "engine" | "flats" | "runDir" | "vmsDir"> & {
+  zygotes: Pick<Zygotes, "adopt" | "copyFor">;
+};
 
 /** The source could not be copied, or the copy not be saved; the source runs, or is about to be resumed */
 export class ForkFailed extends Error {
@@ -38,13 +41,12 @@ export class ForkFailed extends Error {
 
 /** Whether a copy can be tried */
 export function canFork(source: Sandbox, opts: { hold?: boolean | undefined; stayPaused?: boolean | undefined }): boolean {
-  const { vm, disk, isLimited, forkObstacle, snapshot } = source;
+  const { vm, isLimited, forkObstacle, snapshot } = source;
   // a held branch gets a rehearsed zygote, and a source that stays paused gains nothing
   if (opts.hold || opts.stayPaused) return false;
   // In a control group, pages that source and copy no longer share would count against the source's limit. Huge pages would
   // be split.
-  // The copy would need the layers of a disk in the state of that moment, which is not done yet.
-  return vm.isClonable && disk === null && forkObstacle === null && !isLimited && !snapshot.manifest.shape.hugepages;
+  return vm.isClonable && forkObstacle === null && !isLimited && !snapshot.manifest.shape.hugepages;
 }
 
 export async function byFork(context: BranchForkContext, warden: Warden, source: Sandbox, memory: Memory): Promise<Method> {
@@ -56,11 +58,13 @@ export async function byFork(context: BranchForkContext, warden: Warden, source:
 }
 
 async function prepare(context: BranchForkContext, warden: Warden, source: Sandbox, memory: Memory): Promise<Method> {
-  const { engine, flats, runDir, zygotes } = context;
+  const { engine, flats, runDir, vmsDir, zygotes } = context;
   const { imageOf, vm } = source;
   const id = newId("zy");
   const dir = join(runDir, id);
   const image = await flats.acquire(imageOf);
+  const spec: ForkSpec = { dir, memory: image.path, active: null, next: null };
+  let disk: SandboxDisk | null = null;
   let forking: Promise<Vm> | undefined;
   let isHeld = false;
   let bytes = 0;
@@ -69,6 +73,7 @@ async function prepare(context: BranchForkContext, warden: Warden, source: Sandb
     await made?.kill();
     image.release();
     await rm(dir, { recursive: true, force: true });
+    await disk?.remove();
   };
   const saveState = async (copy: Vm, deviceState: string): Promise<void> => {
     await copy.saveDeviceState();
@@ -84,7 +89,13 @@ async function prepare(context: BranchForkContext, warden: Warden, source: Sandb
   };
   try {
     await mkdir(dir, { mode: 0o700 });
-    await step("fork", engine.prepareFork(vm, dir));
+    if (source.disk) {
+      const copied = await source.disk.forCopy(join(vmsDir, id));
+      disk = copied.disk;
+      spec.next = copied.next;
+      spec.active = disk.spec.active;
+    }
+    await step("fork", engine.prepareFork(vm, spec));
   } catch (error) {
     await abort();
     throw error;
@@ -92,8 +103,9 @@ async function prepare(context: BranchForkContext, warden: Warden, source: Sandb
   return {
     pages: memory.ramBytes / PAGE,
     take: async (limitMs) => {
+      await step("disk", source.disk?.freeze(vm.disk) ?? Promise.resolve(), limitMs);
       try {
-        forking = engine.fork(vm, { dir, memory: image.path, active: null });
+        forking = engine.fork(vm, spec);
         await step("fork", forking, limitMs);
         return 0;
       } catch (error) {
@@ -104,8 +116,10 @@ async function prepare(context: BranchForkContext, warden: Warden, source: Sandb
       try {
         const copy = await forking;
         if (!copy) throw new Error("There is no copy of the source.");
+        // pages that both have in common need not be compared
+        const alike = zygotes.copyFor(memory.isSameAs);
         const [captured] = await Promise.all([
-          warden.capture({ pid: copy.pid, ...memory }),
+          warden.capture({ pid: copy.pid, ...memory, alike: alike?.pid }),
           step("device state", saveState(copy, deviceState), SAVED_WITHIN_MS),
         ]);
         bytes = captured.privatePages * PAGE + VMM_BYTES;
@@ -117,7 +131,7 @@ async function prepare(context: BranchForkContext, warden: Warden, source: Sandb
     complete: async (snapshot) => {
       const copy = await forking;
       if (!copy || !isHeld) return abort();
-      const held: HeldVm = { id, dir, vm: copy, memory: image, imageOf, disk: null, group: undefined };
+      const held: HeldVm = { id, dir, vm: copy, memory: image, imageOf, disk, group: undefined };
       await zygotes.adopt(snapshot, held, bytes);
     },
     abort,

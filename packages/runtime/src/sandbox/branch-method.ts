@@ -6,8 +6,8 @@ import type { CaptureSpec, Warden } from "../warden/warden.ts";
 import type { Snapshot } from "../snapshot/store.ts";
 import type { Sandbox } from "./sandbox.ts";
 
-/** What is captured: all but the process that is read */
-export type Memory = Omit<CaptureSpec, "pid">;
+/** What is captured: all but the process that is read. `isSameAs`: id of the snapshot whose memory `below` and `earlier` are */
+export type Memory = Omit<CaptureSpec, "pid"> & { isSameAs: string };
 
 export type Method = {
   /** pages that take() may have to handle */

@@ -139,6 +139,7 @@ async function attempt(
     deltaPath,
     below,
     earlier: earlier.paths,
+    isSameAs: earlier.id ?? source.manifest.id,
   };
   const method = takenFrom === "fork" ? await byFork(context, warden, sandbox, memory) : await byCopy(warden, sandbox, memory);
   try {
@@ -202,13 +203,13 @@ async function shareEarlier(
   { snapshots }: BranchContext,
   { branches, snapshot: source }: Sandbox,
   dir: string,
-): Promise<{ paths: string[]; sizes: number[] | undefined }> {
+): Promise<{ id?: string; paths: string[]; sizes: number[] | undefined }> {
   let previous: Snapshot | undefined;
   // the newest branch that still exists: ephemeral branches are removed with their forks
   for (const id of branches) if ((previous = await snapshots.shareable(id))) break;
   const sizes = previous && sharedSizes(previous.manifest, source.manifest);
   const paths = previous && sizes && (await linkEarlier(previous.deltas, dir));
-  return paths ? { paths, sizes } : { paths: [], sizes: undefined };
+  return previous && paths ? { id: previous.manifest.id, paths, sizes } : { paths: [], sizes: undefined };
 }
 
 /**

@@ -97,9 +97,23 @@ export class SandboxDisk {
   /** Adds the next layer before the freeze, so that the freeze takes one round trip; settle() removes it again */
   async prepare(control: DiskControl): Promise<void> {
     await this.settle(control);
+    // a branch that failed after the freeze has not done it
+    if (this.#frozen().some((layer) => !this.#isWithdrawn(layer))) await this.#seal(control);
     this.#next = ownLayer(reachOf(this.#dir), this.#stack().active.place + STEP, "qcow2");
     await writeOverlay(this.#next.path, this.sizeMiB);
     await control.add(this.#next);
+  }
+
+  /** The disk of a copy that is made of the VM after the next freeze, and the layer from which the engine makes its active one */
+  async forCopy(dir: string): Promise<{ disk: SandboxDisk; next: Layer }> {
+    const next = this.#next;
+    if (!next) throw new ForkdError("INTERNAL", `The disk in ${this.#dir} is not prepared for a freeze.`);
+    const disk = await make(dir, async () => {
+      const layer = ownLayer(reachOf(dir), 0, next.format, { node: next.node });
+      // what is below is opened already, and belongs to the snapshot that is being made
+      return new SandboxDisk(dir, this.sizeMiB, [], [layer]);
+    });
+    return { disk, next };
   }
 
   /** Freezes the active layer; the VM must be paused */
@@ -124,8 +138,7 @@ export class SandboxDisk {
 
   /** Links all frozen layers into a folder */
   async saveFrozen(control: DiskControl, dir: string): Promise<string[]> {
-    await control.seal(this.#stack().active);
-    await this.#withdraw();
+    await this.#seal(control);
     return linkLayers(this.#stack().below, dir);
   }
 
@@ -138,7 +151,7 @@ export class SandboxDisk {
   /** Replaces all frozen layers by one layer with the same content */
   async restack(control: DiskControl, flat: Layer): Promise<void> {
     const { active } = this.#stack();
-    const old = this.#own.slice(0, -1);
+    const old = this.#frozen();
     const layer = ownLayer(reachOf(this.#dir), active.place - 1, flat.format, { id: flat.id });
     await link(flat.path, layer.path);
     try {
@@ -166,21 +179,34 @@ export class SandboxDisk {
     this.#next = undefined;
   }
 
+  async #seal(control: DiskControl): Promise<void> {
+    await control.seal(this.#stack().active);
+    await this.#withdraw();
+  }
+
   /** Moves frozen layers out of the folder that the VMM can write; the VMM has them open and needs no path */
   async #withdraw(): Promise<void> {
-    for (const [at, layer] of this.#own.slice(0, -1).entries()) {
-      if (dirname(layer.path) === this.#dir) continue;
+    for (const [at, layer] of this.#frozen().entries()) {
+      if (this.#isWithdrawn(layer)) continue;
       const path = join(this.#dir, basename(layer.path));
       await rename(layer.path, path);
       this.#own[at] = { ...layer, path };
     }
   }
 
+  #frozen(): OwnLayer[] {
+    return this.#own.slice(0, -1);
+  }
+
+  #isWithdrawn({ path }: Layer): boolean {
+    return dirname(path) === this.#dir;
+  }
+
   /** The disk starts at the uppermost raw layer, which is complete: layers below it are not needed */
   #stack(): { below: Layer[]; active: OwnLayer } {
     const active = this.#own.at(-1);
     if (!active) throw new ForkdError("INTERNAL", `The disk in ${this.#dir} has no layers.`);
-    const all: Layer[] = [...this.#base, ...this.#own.slice(0, -1)];
+    const all: Layer[] = [...this.#base, ...this.#frozen()];
     const lowest = all.findLastIndex(({ format }) => format === "raw");
     return { below: all.slice(Math.max(0, lowest)), active };
   }

@@ -83,9 +83,7 @@ export async function startUnclaimedVm(
   const { shape } = snapshot.manifest;
   const { deviceState } = snapshot;
   const kind = opts.isZygote ? "zygote" : "sandbox";
-  // a sandbox with a disk is not copied for its branches, so it opens its layers by their paths
-  const hasPaths = kind === "sandbox" && snapshot.manifest.disk !== null;
-  const clonable = canBeCloned(context.engine, snapshot) && !hasPaths ? kind : undefined;
+  const clonable = canBeCloned(context.engine, snapshot) ? kind : undefined;
   const makeDisk = async (dir: string, sizeMiB: number): Promise<SandboxDisk> => SandboxDisk.above(dir, sizeMiB, snapshot);
   return makeUnclaimedVm(context, snapshot, { ...opts, makeDisk }, async ({ disk, ...files }) =>
     context.engine.restore({ shape, ...files, rootfs, disk: disk?.spec ?? null, deviceState, start, clonable }),
@@ -212,17 +210,18 @@ export async function personalize(child: UnclaimedVm, opts: Personality): Promis
 }
 
 /**
- * Makes a sandbox of a waiting VMM, from the pool or a clone. Returns undefined if that VMM ended or does not answer:
- * the caller then starts a new one
+ * Makes a sandbox of a waiting VMM, from the pool or a clone. Returns undefined if that VMM ended or does not answer, and
+ * reports why: the caller then starts a new one
  */
-export async function activate(pooled: UnclaimedVm, over: Personality): Promise<Sandbox | undefined> {
+export async function activate(pooled: UnclaimedVm, over: Personality, onFailure: (why: string) => void): Promise<Sandbox | undefined> {
   const ready = personalize(pooled, over);
   try {
-    const resumed = within(pooled.vm.resume(), ACTIVATE_WITHIN_MS, undefined, () => new Error("it does not answer"));
-    await Promise.all([resumed, ready]);
+    const late = (): Error => new Error(`its VMM did not resume it within ${ACTIVATE_WITHIN_MS} ms`);
+    await Promise.all([within(pooled.vm.resume(), ACTIVATE_WITHIN_MS, undefined, late), ready]);
     return await ready;
-  } catch {
+  } catch (error) {
     over.signal?.throwIfAborted();
+    onFailure(messageOf(error));
     await pooled.vm.kill();
     await ready.catch(() => undefined); // it removes the rest of the VM
     return undefined;

@@ -87,6 +87,9 @@ export type RestoreSpec = VmFiles & {
 /** A clone: same machine, its own folder. The file of its active layer is created as a copy of the original's */
 export type CloneSpec = Pick<RestoreSpec, "dir" | "memory" | "group"> & { active: Layer | null };
 
+/** A copy of a VM that runs on. `next`: layer that is active when it is copied, and empty; the copy's is made from it */
+export type ForkSpec = CloneSpec & { next: Layer | null };
+
 /** How the VMM started: by loading a snapshot, or as a copy of a VMM that had loaded it */
 export type StartedBy = "restore" | "clone";
 
@@ -198,13 +201,13 @@ export interface Engine {
   hold(vm: Vm): Promise<void>;
   /** copies a held VM; the copy is paused, and if the held VM was made by fork(), it waits for a connection to its agent's port */
   clone(zygote: Vm, spec: CloneSpec): Promise<Vm>;
-  /** readies a clonable VM for fork() into a folder, while it runs */
-  prepareFork(vm: Vm, dir: string): Promise<void>;
+  /** readies a clonable VM for fork() with the same spec, while it runs: what can be done before it is paused */
+  prepareFork(vm: Vm, spec: ForkSpec): Promise<void>;
   /**
    * Copies a paused clonable VM, which can be resumed at once. The copy is paused and its memory does not change: nothing
    * reaches its agent's port. It can be saved, and held to be cloned. On error the VM is unchanged
    */
-  fork(vm: Vm, spec: CloneSpec): Promise<Vm>;
+  fork(vm: Vm, spec: ForkSpec): Promise<Vm>;
   /** a VM that an earlier process started; `memory` is a path on the file system of its memory */
   adopt(id: ProcessId, dir: string, memory: string): Promise<Vm>;
 }

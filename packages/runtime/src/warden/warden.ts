@@ -87,7 +87,11 @@ export type CloneSpec = Pick<SpawnSpec, "log" | "files" | "group">;
  * A copy of a process that runs. In the copy, connections to its listeners at the descriptors `silent` stay open, but nothing
  * comes and nothing can be sent; its other connections are closed
  */
-export type ForkSpec = CloneSpec & { silent: readonly number[] };
+export type ForkSpec = CloneSpec & {
+  silent: readonly number[];
+  /** file that the process will have begun to write for `fd`; its copy can only read the one that it writes now */
+  next?: { fd: number; path: string } | undefined;
+};
 
 export type Exit = { code: number | null; signal: string | null };
 
@@ -111,6 +115,9 @@ export type CaptureSpec = {
   /** deltas of earlier captures of the process, oldest first; the new delta has only pages that differ from all of these */
   earlier?: readonly string[];
 };
+
+/** A process whose RAM does not change. `alike`: held process whose RAM is the content of `below` and `earlier` */
+export type WholeCaptureSpec = CaptureSpec & { alike?: number | undefined };
 
 export type Capture = {
   /** Number of private pages at the first copy */
@@ -209,28 +216,26 @@ export class Warden implements AsyncDisposable {
   }
 
   async clone(pid: number, spec: CloneSpec, failure: ErrorCode = "VMM_FAILED"): Promise<VmmProcess> {
-    return this.#copy(OP.clone, pid, spec, failure);
+    return this.#copy(OP.clone, pid, copyRequest(pid, spec), failure);
   }
 
-  /** Readies a running clonable process for fork(); takes the longer the more memory it has */
-  async prepare(pid: number, failure: ErrorCode = "VMM_FAILED"): Promise<void> {
+  /** Readies a running clonable process for fork(), which makes the copy; takes the longer the more memory it has */
+  async prepare(pid: number, spec: ForkSpec, failure: ErrorCode = "VMM_FAILED"): Promise<void> {
     const failed = { code: failure, what: `Cannot prepare process ${pid} for a fork` };
-    await this.#channel.request(OP.prepare, new Writer().u32(pid), failed, () => undefined);
+    const { silent, next } = spec;
+    const payload = copyRequest(pid, spec)
+      .list(silent, (writer, fd) => void writer.u32(fd))
+      .u8(next === undefined ? 0 : 1);
+    if (next) payload.u32(next.fd).str(next.path);
+    await this.#channel.request(OP.prepare, payload, failed, () => undefined);
   }
 
-  /** Copies a process that continues at once. If this client disconnects, the copy is ended */
-  async fork(pid: number, spec: ForkSpec, failure: ErrorCode = "VMM_FAILED"): Promise<VmmProcess> {
-    return this.#copy(OP.fork, pid, spec, failure);
+  /** Copies a prepared process, which continues at once. If this client disconnects, the copy is ended */
+  async fork(pid: number, failure: ErrorCode = "VMM_FAILED"): Promise<VmmProcess> {
+    return this.#copy(OP.fork, pid, new Writer().u32(pid), failure);
   }
 
-  async #copy(op: number, pid: number, spec: CloneSpec & Partial<ForkSpec>, failure: ErrorCode): Promise<VmmProcess> {
-    const payload = new Writer()
-      .u32(pid)
-      .str(spec.log)
-      .list(spec.files ?? [], (writer, file) => void writer.u32(file.fd).str(file.path).u8(FILE_MODE[file.mode]))
-      .u8(spec.group === undefined ? 0 : 1);
-    if (spec.group !== undefined) payload.str(spec.group);
-    if (spec.silent) payload.list(spec.silent, (writer, fd) => void writer.u32(fd));
+  async #copy(op: number, pid: number, payload: Writer, failure: ErrorCode): Promise<VmmProcess> {
     const what = `Cannot clone process ${pid}`;
     return this.#channel.request(op, payload, { code: failure, what }, (reader) => this.#processOf(reader.u32(), String(reader.u64())));
   }
@@ -272,8 +277,14 @@ export class Warden implements AsyncDisposable {
   }
 
   /** Writes the private pages of a VM's RAM that does not change meanwhile to a delta file */
-  async capture(spec: CaptureSpec, failure: ErrorCode = "BRANCH_FAILED"): Promise<{ bytes: number; pages: number; privatePages: number }> {
-    return this.#channel.request(OP.capture, captureRequest(spec), captureFailure(spec, failure), (reader) => ({
+  async capture(
+    spec: WholeCaptureSpec,
+    failure: ErrorCode = "BRANCH_FAILED",
+  ): Promise<{ bytes: number; pages: number; privatePages: number }> {
+    const { alike } = spec;
+    const payload = captureRequest(spec).u8(alike === undefined ? 0 : 1);
+    if (alike !== undefined) payload.u32(alike);
+    return this.#channel.request(OP.capture, payload, captureFailure(spec, failure), (reader) => ({
       bytes: Number(reader.u64()),
       pages: Number(reader.u64()),
       privatePages: Number(reader.u64()),
@@ -420,6 +431,16 @@ async function join(opts: ListenOptions, greet: (transport: Transport, adopted: 
   const started = await dial(opts.socket);
   if (!started) throw new ForkdError("WARDEN_FAILED", `Cannot connect to the warden at ${opts.socket}: it ended at once.`);
   return greet(started, false);
+}
+
+function copyRequest(pid: number, spec: CloneSpec): Writer {
+  const payload = new Writer()
+    .u32(pid)
+    .str(spec.log)
+    .list(spec.files ?? [], (writer, file) => void writer.u32(file.fd).str(file.path).u8(FILE_MODE[file.mode]))
+    .u8(spec.group === undefined ? 0 : 1);
+  if (spec.group !== undefined) payload.str(spec.group);
+  return payload;
 }
 
 function captureFailure({ pid }: CaptureSpec, code: ErrorCode): Failure {

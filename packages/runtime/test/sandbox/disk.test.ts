@@ -199,9 +199,37 @@ test("an unprepared freeze is refused", async () => {
   await assert.rejects(disk.freeze(vmm), { code: "INTERNAL" });
 });
 
+test("a layer that a failed branch froze is sealed before the next freeze", async () => {
+  const { disk, vmm } = await start();
+  const first = disk.spec.active.path;
+  await freeze(disk, vmm);
+  assert.deepEqual([vmm.sealed, existsSync(first)], [0, true]);
+  await disk.prepare(vmm);
+  assert.deepEqual([vmm.sealed, existsSync(first)], [1, false]);
+  assert.ok((await files()).includes(basename(first)));
+});
+
+test("the disk of a copy has an active layer of its own, by the name of the next one", async () => {
+  const { disk, vmm } = await start();
+  await assert.rejects(disk.forCopy(join(dir, "copy")), { code: "INTERNAL" });
+  await disk.prepare(vmm);
+  const { disk: copy, next } = await disk.forCopy(join(dir, "copy"));
+  const { active } = copy.spec;
+  assert.ok(active.path.startsWith(join(dir, "copy")) && active.id !== next.id);
+  await disk.freeze(vmm);
+  assert.equal(disk.spec.active.id, next.id);
+  await copyFile(next.path, active.path);
+  const child = await SandboxDisk.copyOf(join(dir, "child"), copy, snapshot);
+  await copyFile(active.path, child.spec.active.path);
+  assert.equal((await SandboxDisk.found(join(dir, "child"), SIZE_MIB, snapshot, vmm)).spec.active.path, child.spec.active.path);
+  await copy.remove();
+  assert.ok(!existsSync(join(dir, "copy")));
+});
+
 test("after a crash before a freeze the disk is unchanged", async () => {
   const { disk, vmm } = await start();
   await freeze(disk, vmm);
+  await disk.saveFrozen(vmm, join(dir, "saved"));
   const before = { spec: disk.spec, files: await files(), open: [...vmm.open] };
   await disk.prepare(vmm);
   const again = await adopted(vmm);

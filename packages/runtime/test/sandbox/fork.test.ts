@@ -1,9 +1,9 @@
-// Retries of a child whose guest ended before it was ready.
+// Retries of a child whose guest ended before it was ready, and waiting children that cannot be used.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { ForkdError } from "../../src/errors.ts";
-import { despiteEnds, EndedAtStart } from "../../src/sandbox/fork.ts";
+import { activate, despiteEnds, EndedAtStart, type Personality, type UnclaimedVm } from "../../src/sandbox/fork.ts";
 
 /** Fails the given number of times, then returns the number of calls */
 function failing(times: number, error: Error): () => Promise<number> {
@@ -30,4 +30,27 @@ test("another failure is not retried", async () => {
     despiteEnds(failing(1, killed), () => assert.fail("it was retried")),
     killed,
   );
+});
+
+test("a waiting child that cannot be used is ended, and the reason is reported", async () => {
+  const calls: string[] = [];
+  const call = (name: string) => (): void => void calls.push(name);
+  const waiting = {
+    dir: "/nonexistent/child",
+    vm: { exited: new Promise(() => undefined), watch: call("watch"), resume: async () => undefined, kill: async () => call("kill")() },
+    agent: {
+      attach: () => {
+        throw new ForkdError("FORK_FAILED", "The agent cannot be attached.");
+      },
+      close: call("close"),
+    },
+    memory: { release: call("release") },
+    disk: null,
+    group: undefined,
+  } as unknown as UnclaimedVm;
+  const over = { snapshot: { manifest: { agentKey: "" } } } as unknown as Personality;
+  const reported: string[] = [];
+  assert.equal(await activate(waiting, over, (why) => void reported.push(why)), undefined);
+  assert.deepEqual(reported, ["The agent cannot be attached."]);
+  assert.deepEqual(new Set(calls), new Set(["close", "kill", "release"]));
 });

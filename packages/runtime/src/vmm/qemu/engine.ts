@@ -1,6 +1,7 @@
 // The QEMU engine: runs VMs with stock QEMU, under KVM or TCG.
 
-import { access, mkdir, open } from "node:fs/promises";
+import { constants } from "node:fs";
+import { access, copyFile, mkdir, open } from "node:fs/promises";
 import { join } from "node:path";
 import * as z from "zod";
 import { ForkdError } from "../../errors.ts";
@@ -20,6 +21,7 @@ import {
   type CpuChoice,
   type Engine,
   type EngineOptions,
+  type ForkSpec,
   type Isolation,
   type MachineShape,
   type PackNeeds,
@@ -200,15 +202,22 @@ export class QemuEngine implements Engine {
     return this.#copied(warden, await warden.clone(zygote.pid, copySpec(spec)), spec);
   }
 
-  async prepareFork(vm: Vm, dir: string): Promise<void> {
+  async prepareFork(vm: Vm, spec: ForkSpec): Promise<void> {
+    const { dir, active, next } = spec;
     await mkdir(ownDir(dir), { mode: 0o700 });
+    // as QEMU has opened it, and not yet written
+    if (active && next) await copyFile(next.path, active.path, constants.COPYFILE_EXCL);
     const warden = await this.#warden();
-    await warden.prepare(vm.pid);
+    await warden.prepare(vm.pid, {
+      ...copySpec(spec, "read-write"),
+      silent: [FD.agent],
+      next: next ? { fd: FD.disk, path: next.path } : undefined,
+    });
   }
 
-  async fork(vm: Vm, spec: CloneSpec): Promise<Vm> {
+  async fork(vm: Vm, spec: ForkSpec): Promise<Vm> {
     const warden = await this.#warden();
-    return this.#copied(warden, await warden.fork(vm.pid, { ...copySpec(spec), silent: [FD.agent] }), spec);
+    return this.#copied(warden, await warden.fork(vm.pid), spec);
   }
 
   #copied(warden: Warden, process: VmmProcess, { dir, memory }: CloneSpec): Vm {
@@ -267,7 +276,8 @@ function ownFiles({ dir, disk }: RestoreSpec): ChildFile[] {
   return [state, { fd: FD.disk, path: disk.active.path, mode: "read-write" }, { fd: FD.layer, path: spareFile(dir), mode: "create" }];
 }
 
-function copySpec({ dir, group, active }: CloneSpec): WardenCloneSpec {
+/** @param mode of the active layer's file: "copy" creates it */
+function copySpec({ dir, group, active }: CloneSpec, mode: "copy" | "read-write" = "copy"): WardenCloneSpec {
   const { log, qmpSocket, agentSocket } = pathsIn(dir);
   return {
     log,
@@ -275,15 +285,15 @@ function copySpec({ dir, group, active }: CloneSpec): WardenCloneSpec {
       { fd: FD.qmp, path: qmpSocket, mode: "listen" },
       { fd: FD.agent, path: agentSocket, mode: "listen" },
       { fd: FD.savedState, path: openStateFile(dir, "clone"), mode: "create" },
-      ...(active === null ? [] : copiedLayer(active)),
+      ...(active === null ? [] : copiedLayer(active, mode)),
     ],
     group,
   };
 }
 
-function copiedLayer(active: Layer): ChildFile[] {
+function copiedLayer(active: Layer, mode: ChildFile["mode"]): ChildFile[] {
   return [
-    { fd: FD.disk, path: active.path, mode: "copy" },
+    { fd: FD.disk, path: active.path, mode },
     { fd: FD.layer, path: NO_LAYER, mode: "read-write" },
   ];
 }
