@@ -1,6 +1,7 @@
 // A cluster of three daemons and two gateways: locality, movement of a branch, previews, E2B, death of a node and of a gateway.
 
 import assert from "node:assert/strict";
+import { join } from "node:path";
 import { after, before, describe, it } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import { nodeOf, TestCluster, type TestGateway } from "../helpers/cluster.ts";
@@ -18,11 +19,25 @@ describe("a cluster", () => {
 
   const codeOf = async (at: number): Promise<string> => (await (cluster.nodes[at] as { controller: Controller }).controller.status()).node;
 
+  /** A copy on the second node: the same snapshot with the same id */
+  const copyPython = async (): Promise<void> => {
+    const file = join(cluster.dir, "python.pack");
+    const [from, to] = cluster.nodes;
+    for (const [node, args] of [
+      [from, ["pack", "python", "-o", file, "--level", "1"]],
+      [to, ["unpack", file]],
+    ] as const) {
+      const { code, stderr } = (await node?.cli(args)) ?? { code: 1, stderr: "no node" };
+      assert.equal(code, 0, stderr);
+    }
+  };
+
   before(async () => {
     cluster = await TestCluster.make();
     await cluster.addNode([], async (daemon) => daemon.makePython());
-    await cluster.addNode(["--max-sandboxes", String(ROOM_OF_SMALL)], async (daemon) => daemon.makePython());
+    await cluster.addNode(["--max-sandboxes", String(ROOM_OF_SMALL)]);
     await cluster.addNode();
+    await copyPython();
     [a, b, c] = [await codeOf(0), await codeOf(1), await codeOf(2)];
     one = await cluster.addGateway();
     two = await cluster.addGateway();
@@ -113,9 +128,9 @@ describe("a cluster", () => {
   it("loses nothing that was acknowledged when a node and a gateway are killed under load", async () => {
     const acknowledged = new Set<string>();
     const problems: string[] = [];
-    let isOver = false;
+    const over = new AbortController();
     const load = async (gateways: TestGateway[]): Promise<void> => {
-      while (!isOver) {
+      while (!over.signal.aborted) {
         const [gateway, other] = gateways;
         try {
           const [sandbox] = await (gateway as TestGateway).controller.spawnSandboxes("python", { idempotencyKey: null });
@@ -138,7 +153,7 @@ describe("a cluster", () => {
     await one.kill9();
     const before = acknowledged.size;
     await until(() => acknowledged.size >= before + 2);
-    isOver = true;
+    over.abort();
     await Promise.all(running);
     assert.deepEqual(problems, []);
     const elsewhere = [...acknowledged].filter((id) => nodeOf(id) !== b);

@@ -19,10 +19,10 @@ export class TestCluster implements AsyncDisposable {
   readonly nodes: TestDaemon[] = [];
   readonly gateways: TestGateway[] = [];
   readonly token: string = randomBytes(24).toString("hex");
-  readonly #dir: string;
+  readonly dir: string;
 
   private constructor(dir: string) {
-    this.#dir = dir;
+    this.dir = dir;
   }
 
   static async make(): Promise<TestCluster> {
@@ -33,15 +33,15 @@ export class TestCluster implements AsyncDisposable {
   }
 
   get keyFile(): string {
-    return join(this.#dir, "cluster.key");
+    return join(this.dir, "cluster.key");
   }
 
   get stateFolder(): string {
-    return join(this.#dir, "state");
+    return join(this.dir, "state");
   }
 
   get #tokenFile(): string {
-    return join(this.#dir, "admin.token");
+    return join(this.dir, "admin.token");
   }
 
   async addNode(options: string[] = [], prepare: (daemon: TestDaemon) => Promise<unknown> = async () => undefined): Promise<TestDaemon> {
@@ -58,9 +58,13 @@ export class TestCluster implements AsyncDisposable {
       "--disable-warning=ExperimentalWarning",
       CLI,
       "gateway",
-      ...["--nodes", this.nodes.map(({ bind }) => `http://${bind}`).join(",")],
-      ...["--state", this.stateFolder, "--cluster-key-file", this.keyFile, "--token-file", this.#tokenFile],
-      ...["--bind", "127.0.0.1:0", "--drain-secs", "1", "--json"],
+      `--nodes=${this.nodes.map(({ bind }) => `http://${bind}`).join(",")}`,
+      `--state=${this.stateFolder}`,
+      `--cluster-key-file=${this.keyFile}`,
+      `--token-file=${this.#tokenFile}`,
+      "--bind=127.0.0.1:0",
+      "--drain-secs=1",
+      "--json",
     ];
     const child = spawn(process.execPath, args, { env: { ...env, NO_COLOR: "1" }, stdio: ["ignore", "pipe", "pipe"] });
     let log = "";
@@ -88,7 +92,7 @@ export class TestCluster implements AsyncDisposable {
     for (const { kill9 } of this.gateways) await kill9();
     const failures: unknown[] = [];
     for (const node of this.nodes) await node[Symbol.asyncDispose]().catch((error: unknown) => failures.push(error));
-    await rm(this.#dir, { recursive: true, force: true });
+    await rm(this.dir, { recursive: true, force: true });
     if (failures.length > 0) throw failures[0];
   }
 }

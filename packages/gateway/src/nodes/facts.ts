@@ -52,7 +52,7 @@ function isUsable({ status, bootable }: SnapshotInfo): boolean {
   return status === "ready" && bootable;
 }
 
-/** Such as "QEMU 8.2.1": the name, and the first number */
+/** From a description that has a name and a version: the name, and the first number */
 function engineOf(status: Status | null): { name: string; version: string } {
   const [, name = "", version = "0"] = /^(\D*?)[\sv]*(\d[\d.]*)/.exec(status?.engine ?? "") ?? [];
   return { name, version };

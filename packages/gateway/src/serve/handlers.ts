@@ -427,7 +427,9 @@ async function forkBranch(asked: Asked, snapshot: SnapshotInfo, fields: Body, so
   for (const { code } of others) {
     const node = cluster.nodes.byCode(code);
     if (!node) continue;
-    if (key !== undefined && cluster.keyed.nodeOf(ownerOf(asked), key, [node]) !== node) continue;
+    const earlier = key === undefined ? undefined : cluster.keyed.known(ownerOf(asked), key);
+    if (earlier && earlier !== source && earlier !== node) continue;
+    if (key !== undefined) cluster.keyed.keep(ownerOf(asked), key, node);
     await cluster.transfers.move(snapshot.id, source, node);
     const body = bytesOf({ ...fields, snapshot_tag: snapshot.id });
     const headers = key === undefined ? {} : { "idempotency-key": key };
@@ -439,6 +441,7 @@ async function forkBranch(asked: Asked, snapshot: SnapshotInfo, fields: Body, so
       timeoutMs: SLOW_MS,
     });
     if (reply.status < 300) return reply.body;
+    if (key !== undefined) cluster.keyed.forget(ownerOf(asked), key);
     last = new ForkdError("LIMIT_REACHED", (reply.body as { error: string }).error);
   }
   throw last ?? new ForkdError("LIMIT_REACHED", `Cannot fork the sandbox: node ${source.label} is full, and so are the others.`);
@@ -473,7 +476,11 @@ async function nodeOfSandbox({ exchange, cluster, params }: Asked): Promise<Node
 function pick(asked: Pick<Asked, "exchange" | "cluster">, among: readonly Node[]): Node {
   const { cluster } = asked;
   const key = keyIn(asked);
-  if (key !== undefined) return cluster.places.reachable(cluster.keyed.nodeOf(ownerOf(asked), key, among));
+  if (key !== undefined) {
+    const [chosen] = cluster.keyed.order(ownerOf(asked), key, among);
+    if (chosen) cluster.keyed.keep(ownerOf(asked), key, chosen);
+    return cluster.places.reachable(chosen);
+  }
   const facts = factsOf(among);
   const draw = (): (typeof facts)[number] | undefined => facts[Math.floor(cluster.random() * facts.length)];
   const [one, other] = [draw(), draw()];
