@@ -48,6 +48,10 @@ test("scopes and tokens are checked by the gateway", async (t) => {
   assert.equal(await codes("fkd_wrong", `/v1/sandboxes/${A}`), 401);
   assert.equal(await codes(read, `/v1/sandboxes/${A}/eval`, { code: "1" }), 403);
   assert.equal(await codes(exec, "/v1/tokens"), 403);
+  const admin = await make("admin");
+  await make("operator");
+  assert.equal(await codes(admin, "/v1/tokens", { name: "more", scope: "operator" }), 403);
+  assert.equal(await codes(admin, "/v1/tokens/operator/rotate", {}), 403);
   assert.equal(await codes(exec, "/v1/config"), 403);
   assert.equal(await codes(null, "/healthz"), 200);
   assert.equal(await codes(ADMIN, "/v1/nothing"), 404);

@@ -62,6 +62,12 @@ export function authorize(identity: Identity, needed: Scope): void {
   throw new ForkdError("FORBIDDEN", `Cannot do this: it needs the scope ${needed}, and token ${identity.name} has ${identity.scope}.`);
 }
 
+/** A caller gives no token more rights than it has itself: by making it, or by getting the new value of an existing one */
+export function checkGrant(own: Scope | undefined, token: { name: string; scope: Scope }): void {
+  if (allowsScope(own ?? "read", token.scope)) return;
+  throw new ForkdError("FORBIDDEN", `Cannot change token ${token.name}: it has the scope ${token.scope}, the caller ${own ?? "read"}.`);
+}
+
 /**
  * The identity in the project that the header names. Only operators may name another project than their own: for all others
  * it does not exist. An access token or a link is for one sandbox, so the header has no effect on it

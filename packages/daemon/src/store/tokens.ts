@@ -139,6 +139,11 @@ export class Tokens {
     return late.map(({ name }) => name);
   }
 
+  /** Throws NOT_FOUND; for the token of the token file, BAD_REQUEST */
+  get(name: string, project: string = DEFAULT_PROJECT): TokenInfo {
+    return info(this.#get(name, project));
+  }
+
   /** Tokens of a project, or of every one */
   list(project: string = EVERY_PROJECT): TokenInfo[] {
     return this.#all()

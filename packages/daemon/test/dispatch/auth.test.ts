@@ -119,6 +119,21 @@ test("a revoked token and the old value of a rotated one are refused", async (t)
   assert.equal((await fixture.ask("/version", { tcp: true, token: fresh })).status, 401);
 });
 
+test("an admin makes, rotates and revokes no token of an operator", async (t) => {
+  const fixture = await serve(t);
+  const admin = { tcp: true, token: token(fixture, "admin") };
+  const made = await fixture.ask("/v1/tokens", { method: "POST", body: { name: "root", scope: "operator" } });
+  assert.equal(made.status, 201);
+  const attempts = [
+    fixture.ask("/v1/tokens", { ...admin, method: "POST", body: { name: "more", scope: "operator" } }),
+    fixture.ask("/v1/tokens/root/rotate", { ...admin, method: "POST" }),
+    fixture.ask("/v1/tokens/root", { ...admin, method: "DELETE" }),
+  ];
+  for (const { status, json } of await Promise.all(attempts)) assert.deepEqual([status, json()["code"]], [403, "FORBIDDEN"]);
+  const secret = String(made.json()["token"]);
+  assert.equal((await fixture.ask("/version", { tcp: true, token: secret })).status, 200);
+});
+
 test("revoking a token ends its running requests, streams included, and no others", async (t) => {
   const events = new FakeEvents();
   const begun = Promise.withResolvers<void>();

@@ -3,6 +3,7 @@
 import { createHash } from "node:crypto";
 import { buildOpenapi } from "@forkd/daemon/api/openapi";
 import { routes, type RouteName } from "@forkd/daemon/api/routes";
+import { checkGrant } from "@forkd/daemon/dispatch/auth";
 import { parse } from "@forkd/daemon/dispatch/parse";
 import { respond } from "@forkd/daemon/dispatch/respond";
 import { readJson } from "@forkd/daemon/streams/body";
@@ -124,10 +125,16 @@ export const handlers: Record<RestRoute, Handler> = {
   listTokens: own(({ cluster }) => cluster.tokens.list()),
   createToken: async (asked) => {
     const body = parse(routes.createToken.body, await bodyOf(asked), "body");
+    checkGrant(asked.exchange.identity?.scope, body);
     await secret(asked, 201, await asked.cluster.tokens.create(body));
   },
-  rotateToken: async (asked) => secret(asked, 200, await asked.cluster.tokens.rotate(asked.params["name"] ?? "")),
+  rotateToken: async (asked) => {
+    const name = asked.params["name"] ?? "";
+    checkGrant(asked.exchange.identity?.scope, asked.cluster.tokens.get(name));
+    await secret(asked, 200, await asked.cluster.tokens.rotate(name));
+  },
   deleteToken: async ({ exchange, cluster, params }) => {
+    checkGrant(exchange.identity?.scope, cluster.tokens.get(params["name"] ?? ""));
     await cluster.tokens.revoke(params["name"] ?? "");
     await respond(exchange, { status: 204 });
   },

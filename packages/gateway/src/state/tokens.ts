@@ -84,6 +84,11 @@ export class ClusterTokens {
     }
   }
 
+  /** Throws NOT_FOUND; for the token of the token file, BAD_REQUEST */
+  get(name: string): TokenInfo {
+    return this.#get(name).info;
+  }
+
   /** Identity of a token. Always hashes and compares with all tokens: the time must not depend on the guess */
   find(presented: string): Identity | null {
     const found = this.#search(presented);

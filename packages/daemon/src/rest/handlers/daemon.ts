@@ -6,7 +6,7 @@ import { notFound } from "@forkd/runtime/util/not-found";
 import { EVERY_PROJECT } from "../../store/project-names.ts";
 import { openEvents } from "../events.ts";
 import { originOf } from "../../dispatch/proxy-domain.ts";
-import { allowsScope } from "../../dispatch/auth.ts";
+import { checkGrant } from "../../dispatch/auth.ts";
 import type { daemonRoutes } from "../../api/daemon.ts";
 import type { Handlers } from "../handler.ts";
 
@@ -64,20 +64,20 @@ export const daemonHandlers: Pick<Handlers, keyof typeof daemonRoutes> = {
 
   listTokens: (_input, { services, caller }) => ({ status: 200, body: services.tokens.list(caller.project) }),
   createToken: ({ body }, { services, caller }) => {
-    const own = caller.scope ?? "read";
-    if (!allowsScope(own, body.scope))
-      throw new ForkdError("FORBIDDEN", `Cannot make a token with the scope ${body.scope}: the caller has ${own}.`);
+    checkGrant(caller.scope, body);
     const project = body.project ?? caller.project;
     if (project !== caller.project && !caller.isOperator) throw notFound("project", project, []);
     services.projects.get(project);
     return { status: 201, body: services.tokens.create({ ...body, project }), headers: { "cache-control": "no-store" } };
   },
   rotateToken: ({ params }, { services, caller }) => {
+    checkGrant(caller.scope, services.tokens.get(params.name, caller.project));
     const { principal, ...body } = services.tokens.rotate(params.name, caller.project);
     services.inFlight.abortOf(principal, new ForkdError("UNAUTHORIZED", "Cannot continue: the token was replaced."));
     return { status: 200, body, headers: { "cache-control": "no-store" } };
   },
   deleteToken: ({ params }, { services, caller }) => {
+    checkGrant(caller.scope, services.tokens.get(params.name, caller.project));
     const principal = services.tokens.revoke(params.name, caller.project);
     services.inFlight.abortOf(principal, new ForkdError("UNAUTHORIZED", "Cannot continue: the token was revoked."));
     return { status: 204 };
