@@ -101,6 +101,7 @@ export class World implements AsyncDisposable {
         flats: { unused: async () => [], evict: async () => undefined },
         guestKernel: { id: "k" },
         sandboxes: [],
+        zygotes: { make: async () => undefined },
         network: {},
         fork: async (from: Snapshot) => [{ sandbox: new FakeSandbox(from) }],
         forkOne: async (from: Snapshot, { as }: { as: { id: string } }) => new FakeSandbox(from, as.id),
