@@ -94,6 +94,8 @@ class FolderState implements ClusterState {
   }
 
   async #write(kind: Kind, name: string, value: Record<string, unknown> | null, replaces: string | null): Promise<void> {
+    if (!FILE.test(`${name}@1.json`))
+      throw new ForkdError("BAD_NAME", `Cannot store ${JSON.stringify(name.slice(0, 100))} in the state of the cluster.`);
     const known = this.#known[kind].get(name);
     const current = known?.value ? String(known.number) : null;
     if (current !== replaces) throw new Conflict(`${kind}/${name} has version ${current}, not ${replaces}`);
