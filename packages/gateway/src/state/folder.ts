@@ -123,6 +123,14 @@ class FolderState implements ClusterState {
     } finally {
       await rm(staged, { force: true }).catch(() => undefined); // the folder is away; the write has failed with its reason
     }
+    // another gateway may have written several versions and removed the one with this number
+    await this.#scan(kind).catch((error: unknown) => {
+      throw unavailable(error);
+    });
+    if ((this.#known[kind].get(name)?.number ?? 0) > number) {
+      await rm(path, { force: true });
+      throw new Conflict(`${kind}/${name} was changed by another gateway`);
+    }
     this.#take(kind, name, version);
     // a gateway that reads the folder now takes the highest version; the older one is of no use
     if (known) await rm(join(folder, `${name}@${known.number}.json`), { force: true }).catch(() => undefined);
