@@ -427,7 +427,7 @@ function manager(): ManagerApi {
     new Proxy(parts[name] ?? {}, { get: (part, method: string) => part[method as never] ?? nothing });
   const whole: Record<string, unknown> = {
     events,
-    status: async () => ({}),
+    status: async () => ({ limits: {}, disk: {} }),
     tree: async () => ({}),
     stats: async () => [],
     gc: nothing,
