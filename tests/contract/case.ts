@@ -5,7 +5,7 @@ import { patience } from "../helpers/patience.ts";
 import type { RouteName } from "../../packages/daemon/src/api/routes.ts";
 import type { ErrorCode } from "@forkd/runtime";
 
-export type DriverName = "rest" | "sdk" | "python" | "cli" | "mcp";
+export type DriverName = "rest" | "sdk" | "python" | "cli" | "mcp" | "gateway";
 
 /** A request in the names of the wire protocol */
 export type Args = {

@@ -110,6 +110,7 @@ const LINES: Lines = {
         .map((line) => JSON.parse(line) as unknown),
   }),
   getTree: () => ({ argv: ["tree"] }),
+  getCluster: () => ({ argv: ["cluster", "status"] }),
   getStats: () => ({ argv: ["stats"] }),
   createUiLink: ({ body }) => ({ argv: ["ui", "--no-open", ...options(body, { scope: "--scope", session_secs: "--session" })] }),
   deleteUiSessions: () => ({ argv: ["ui", "--log-out"], value: NOTHING }),

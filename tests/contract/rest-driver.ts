@@ -9,7 +9,7 @@ import type { TestDaemon } from "../helpers/daemon.ts";
 import type { Args, Driver, Outcome } from "./case.ts";
 
 export function restDriver(daemon: TestDaemon): Driver {
-  return { name: "rest", call: async (route, args) => call(clientFor(daemon, args), route, args) };
+  return { name: "rest", call: async (route, args) => callBy(clientFor(daemon, args), route, args) };
 }
 
 function clientFor(daemon: TestDaemon, { token }: Args): SpecClient {
@@ -18,12 +18,12 @@ function clientFor(daemon: TestDaemon, { token }: Args): SpecClient {
   return new SpecClient({ host, port: Number(port) }, token === "" ? {} : { token });
 }
 
-async function call(client: SpecClient, route: RouteName, args: Args): Promise<Outcome> {
+export async function callBy(client: SpecClient, route: RouteName, args: Args): Promise<Outcome> {
   if (route === "getEvents") return takeEvents(client.events(queryOf(args), args.headers), args);
   if (route === "watchFiles") return watch(client, args);
   if (route === "connectPort") return client.upgrade(pathOf(route, args), { upgrade: "tcp", bytes: args.bytes ?? Buffer.alloc(0) });
   // the REST API takes a recipe as an archive
-  if (route === "buildRecipe" && args.bytes === undefined) return call(client, route, archived(args));
+  if (route === "buildRecipe" && args.bytes === undefined) return callBy(client, route, archived(args));
   const { method: declared } = routes[route];
   const method = declared === "ALL" ? (args.bytes === undefined ? "GET" : "POST") : declared;
   const { status, body, bytes, headers } = await client.send(method, pathOf(route, args), {

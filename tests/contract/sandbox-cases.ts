@@ -37,7 +37,13 @@ export const sandboxCases: Case[] = [
         pid: above(1),
         fork_ms: above(0),
       };
-      const life = { expires_at_unix: within(3600), idle_timeout_secs: 1800, created_by: "local", memory_limit_mib: 256, cpu_limit: null };
+      const life = {
+        expires_at_unix: within(3600),
+        idle_timeout_secs: 1800,
+        created_by: c.driver === "gateway" ? "token-file" : "local",
+        memory_limit_mib: 256,
+        cpu_limit: null,
+      };
       const older = { netns: null, guest_addr: "", has_branched: false, branch_count: 0, last_branch_memory_path: null };
       const certificate = {
         clock_measured: /^(snapshot|sandbox)$/,

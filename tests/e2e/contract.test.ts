@@ -1,5 +1,5 @@
 // Parts of the API beside its routes: OpenAPI document, progress, metrics, audit log and token file. The routes are
-// tested in contract-*.test.ts, one file for each of the five drivers.
+// tested in contract-*.test.ts, one file for each of the six drivers.
 
 import assert from "node:assert/strict";
 import { chmod, readFile, writeFile } from "node:fs/promises";

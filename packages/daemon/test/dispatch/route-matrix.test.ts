@@ -495,7 +495,7 @@ function manager(): ManagerApi {
     });
   const whole: Record<string, unknown> = {
     events,
-    status: async () => ({ limits: {}, memory: {}, disk: {} }),
+    status: async () => ({ limits: {}, disk: {} }),
     tree: inOneProject("tree", async () => ({ roots: ["canary"] })),
     stats: inOneProject("stats", async () => ["canary"]),
     gc: nothing,

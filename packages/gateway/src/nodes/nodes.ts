@@ -60,7 +60,12 @@ export class Nodes implements Disposable {
   }
 
   /** Asks all nodes at once. Nodes that do not answer in time are missing; throws NODE_UNREACHABLE if all are */
-  async askAll(method: string, path: string, as: Asker, opts: { signal?: AbortSignal; body?: Buffer } = {}): Promise<Answers<Reply>> {
+  async askAll(
+    method: string,
+    path: string,
+    as: Asker,
+    opts: { signal?: AbortSignal; body?: Buffer; headers?: Record<string, string> } = {},
+  ): Promise<Answers<Reply>> {
     const results = await Promise.all(
       this.all.map(async (node) => {
         if (!node.isUp) return { node, value: null };

@@ -3,6 +3,7 @@
 import { createHash } from "node:crypto";
 import { buildOpenapi } from "@forkd/daemon/api/openapi";
 import { routes, type RouteName } from "@forkd/daemon/api/routes";
+import { name } from "@forkd/daemon/api/common";
 import { checkGrant } from "@forkd/daemon/dispatch/auth";
 import { parse } from "@forkd/daemon/dispatch/parse";
 import { respond } from "@forkd/daemon/dispatch/respond";
@@ -63,13 +64,6 @@ const byTag: Handler = async ({ exchange, cluster, params }) => {
 };
 
 const anywhere: Handler = async ({ exchange, cluster }) => pass(exchange, cluster, pick({ exchange, cluster }, cluster.nodes.up));
-
-/** Keys belong to the whole cluster: each is on one node, chosen by its name */
-const byKey: Handler = async ({ exchange, cluster, params }) => {
-  const name = params["name"] ?? "";
-  const node = (await cluster.places.find("keys", name, askerOf(exchange))) ?? rendezvous(name, cluster.nodes.up);
-  await pass(exchange, cluster, cluster.places.reachable(node));
-};
 
 function unsupported(what: string): Handler {
   return async () => {
@@ -222,14 +216,10 @@ export const handlers: Record<RestRoute, Handler> = {
     const [holder] = tag === undefined ? [] : await holdersOf(cluster, tag, askerOf(exchange));
     await pass(exchange, cluster, holder ?? pick(asked, cluster.nodes.up));
   },
-  listKeys: async (asked) => merged(asked, unique("id")),
-  createKey: async (asked) => {
-    const body = await bodyOf(asked);
-    const { exchange, cluster } = asked;
-    await pass(exchange, cluster, cluster.places.reachable(rendezvous(String(body["name"]), cluster.nodes.up)), { body: bytesOf(body) });
-  },
-  getKey: byKey,
-  deleteKey: byKey,
+  listKeys: unsupported("use keys"),
+  createKey: unsupported("use keys"),
+  getKey: unsupported("use keys"),
+  deleteKey: unsupported("use keys"),
   pushSnapshot: byTag,
   pullSnapshot: async (asked) => {
     const body = await bodyOf(asked);
@@ -259,13 +249,15 @@ export const handlers: Record<RestRoute, Handler> = {
     }),
   createSandboxes: async (asked) => {
     const body = await bodyOf(asked);
+    // the node's own check, before nodes are chosen by these fields
+    parse(routes.createSandboxes.body, body, "body");
     const tag = tagIn(body["snapshot_tag"]);
     if (tag === undefined) {
       await pass(asked.exchange, asked.cluster, asked.cluster.places.any(), { body: bytesOf(body) });
       return;
     }
-    const name = tagIn(body["name"]);
-    if (name !== undefined) await refuseTaken(asked, "sandboxes", name);
+    const wanted = tagIn(body["name"]);
+    if (wanted !== undefined) await refuseTaken(asked, "sandboxes", wanted);
     const isPerItem = body["per_item"] === true;
     const bodyFor = (count: number): Buffer => bytesOf({ ...body, n: count });
     await placeFork(asked, {
@@ -288,10 +280,10 @@ export const handlers: Record<RestRoute, Handler> = {
     const { exchange, cluster, params } = asked;
     const as = askerOf(exchange);
     const node = await cluster.places.ofSandbox(params["id"] ?? "", as);
-    const name = tagIn(body["name"]);
-    if (name !== undefined) {
-      const other = await cluster.places.find("sandboxes", name, as);
-      if (other && other !== node) throw taken("sandbox", name);
+    const wanted = tagIn(body["name"]);
+    if (wanted !== undefined) {
+      const other = await cluster.places.find("sandboxes", wanted, as);
+      if (other && other !== node) throw taken("sandbox", wanted);
     }
     await pass(exchange, cluster, node, { body: bytesOf(body) });
   },
@@ -349,14 +341,14 @@ export const handlers: Record<RestRoute, Handler> = {
   createWorkspace: async (asked) => {
     const body = await bodyOf(asked);
     const tag = tagIn(body["snapshot_tag"]);
-    const name = tagIn(body["name"]);
+    const wanted = tagIn(body["name"]);
     const { exchange, cluster } = asked;
-    if (tag === undefined || name === undefined) {
+    if (tag === undefined || wanted === undefined) {
       await pass(exchange, cluster, cluster.places.any(), { body: bytesOf(body) });
       return;
     }
     // the node that has the name says that it is taken, or repeats its answer
-    const owner = await cluster.places.find("workspaces", name, askerOf(exchange));
+    const owner = await cluster.places.find("workspaces", wanted, askerOf(exchange));
     if (owner) await pass(exchange, cluster, owner, { body: bytesOf(body) });
     else await placeFork(asked, { tag, count: 1, isolation: "any", body: bytesOf(body), key: keyIn(asked) });
   },
@@ -495,14 +487,14 @@ function pick(asked: Pick<Asked, "exchange" | "cluster">, among: readonly Node[]
   return cluster.places.reachable(cluster.nodes.byCode(fullness(other) < fullness(one) ? other.code : one.code));
 }
 
-async function refuseTaken({ cluster, exchange }: Asked, noun: "sandboxes", name: string): Promise<void> {
+async function refuseTaken({ cluster, exchange }: Asked, noun: "sandboxes", wanted: string): Promise<void> {
   // a repetition with an idempotency key gets the answer of the first request instead
   if (exchange.request.headers["idempotency-key"] !== undefined) return;
-  if (await cluster.places.find(noun, name, askerOf(exchange))) throw taken("sandbox", name);
+  if (await cluster.places.find(noun, wanted, askerOf(exchange))) throw taken("sandbox", wanted);
 }
 
-function taken(what: string, name: string): ForkdError {
-  return new ForkdError("EXISTS", `Cannot name the ${what} ${name}: another one of the cluster has this name.`);
+function taken(what: string, wanted: string): ForkdError {
+  return new ForkdError("EXISTS", `Cannot name the ${what} ${wanted}: another one of the cluster has this name.`);
 }
 
 function keyIn({ exchange }: Pick<Asked, "exchange">): string | undefined {
@@ -543,6 +535,7 @@ function bytesOf(body: Body): Buffer {
   return Buffer.from(JSON.stringify(body));
 }
 
+/** undefined: absent, or not a name: then the node refuses it */
 function tagIn(value: unknown): string | undefined {
-  return typeof value === "string" && value !== "" ? value : undefined;
+  return name.safeParse(value).data;
 }

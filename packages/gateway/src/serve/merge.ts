@@ -26,7 +26,11 @@ export async function askAndJoin<V>(
   opts: { body?: Buffer } = {},
 ): Promise<Answer> {
   const method = exchange.method === "HEAD" ? "GET" : exchange.method;
-  const { answers, missing } = await cluster.nodes.askAll(method, path, askerOf(exchange), { signal: exchange.signal, ...opts });
+  const { answers, missing } = await cluster.nodes.askAll(method, path, askerOf(exchange), {
+    signal: exchange.signal,
+    headers: { "x-request-id": exchange.id },
+    ...opts,
+  });
   const headers: Record<string, string> = missing.length === 0 ? {} : { [MISSING]: missing.map(({ label }) => label).join(",") };
   const refused = answers.find(({ value }) => value.status >= 400);
   if (refused) return { status: refused.value.status, headers, body: refused.value.body };
@@ -48,6 +52,7 @@ export async function mergedPage<T>(
   const { exchange, cluster } = asked;
   const { answers, missing } = await cluster.nodes.askAll("GET", exchange.request.url ?? "/", askerOf(exchange), {
     signal: exchange.signal,
+    headers: { "x-request-id": exchange.id },
   });
   const headers: Record<string, string> = missing.length === 0 ? {} : { [MISSING]: missing.map(({ label }) => label).join(",") };
   const refused = answers.find(({ value }) => value.status >= 400);

@@ -10,7 +10,7 @@ import type { Asker } from "../nodes/signer.ts";
 const KEEP_MS = 3000;
 const MAX_KEPT = 10_000;
 
-type Noun = "sandboxes" | "workspaces" | "images" | "keys" | "snapshots";
+type Noun = "sandboxes" | "workspaces" | "images" | "snapshots";
 
 export class Places {
   readonly #nodes: Nodes;

@@ -94,6 +94,8 @@ class FolderState implements ClusterState {
   }
 
   async #write(kind: Kind, name: string, value: Record<string, unknown> | null, replaces: string | null): Promise<void> {
+    if (!FILE.test(`${name}@1.json`))
+      throw new ForkdError("BAD_NAME", `Cannot store ${JSON.stringify(name.slice(0, 100))} in the state of the cluster.`);
     const known = this.#known[kind].get(name);
     const current = known?.value ? String(known.number) : null;
     if (current !== replaces) throw new Conflict(`${kind}/${name} has version ${current}, not ${replaces}`);
@@ -120,6 +122,14 @@ class FolderState implements ClusterState {
       throw unavailable(error);
     } finally {
       await rm(staged, { force: true }).catch(() => undefined); // the folder is away; the write has failed with its reason
+    }
+    // another gateway may have written several versions and removed the one with this number
+    await this.#scan(kind).catch((error: unknown) => {
+      throw unavailable(error);
+    });
+    if ((this.#known[kind].get(name)?.number ?? 0) > number) {
+      await rm(path, { force: true });
+      throw new Conflict(`${kind}/${name} was changed by another gateway`);
     }
     this.#take(kind, name, version);
     // a gateway that reads the folder now takes the highest version; the older one is of no use
