@@ -88,10 +88,10 @@ export const PACKAGES: readonly Package[] = [
   },
   {
     root: "packages/gateway/src",
-    others: ["@forkd/runtime/"],
+    others: ["@forkd/runtime/", "@forkd/daemon/"],
     // placement runs in the simulation too: data in, decision out
     narrow: { placement: ["@forkd/runtime/errors"] },
-    rooms: ["placement"],
+    rooms: ["placement", "options.ts", "state", "nodes", "serve", "gateway.ts", "index.ts"],
   },
   { root: "packages/sdk/src", others: [] },
   { root: "packages/ui/src", others: ["forkd"] },
@@ -106,6 +106,8 @@ export const PACKAGES: readonly Package[] = [
       "@forkd/bench",
       "@forkd/daemon",
       "@forkd/daemon/settings",
+      "@forkd/daemon/observe/log",
+      "@forkd/gateway",
       "@forkd/runtime",
       "@forkd/runtime/host/confined",
       "@forkd/runtime/paths",

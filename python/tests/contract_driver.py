@@ -28,6 +28,7 @@ METHODS: Dict[str, Callable[[Controller], Callable[..., Any]]] = {
     "getTree": lambda c: c.tree,
     "getStats": lambda c: c.stats,
     "getHistory": lambda c: c.history,
+    "getCluster": lambda c: c.cluster,
     "getSnapshotDetails": lambda c: c.snapshot_info,
     "createSandboxes": lambda c: c.spawn_sandboxes,
     "deleteSandboxes": lambda c: c.kill_sandboxes,

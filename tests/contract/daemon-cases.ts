@@ -30,6 +30,12 @@ export const daemonCases: Case[] = [
     expect: gives({ step_secs: 10, bounds_ms: including(1, 5000), samples: Array.isArray }),
     not: NO_VERB,
   },
+  {
+    what: "a cluster of one node, which holds the snapshot",
+    route: "getCluster",
+    expect: gives({ nodes: including({ code: /^[a-z2-7]{4}$/, state: "up", url: null, snapshots: including({ tag: "python" }) }) }),
+    not: { mcp: "for who runs the daemon" },
+  },
   { what: "its OpenAPI document", route: "getOpenapi", expect: gives({ openapi: /^3\.1/ }), not: NO_VERB },
   {
     what: "its status",

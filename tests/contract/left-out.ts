@@ -41,6 +41,7 @@ export const WITHOUT_TOOL: { readonly [N in RouteName]?: string } = {
   getStats: "for who runs the daemon",
   getSandboxStats: "for who runs the daemon",
   getHistory: "for who runs the daemon",
+  getCluster: "for who runs the daemon",
   createUiLink: "a model has no browser",
   deleteUiSessions: "a model has no browser",
   listTokens: "a model has no business with tokens",

@@ -102,6 +102,8 @@ export const VERB_GROUPS: { title: string; verbs: Verb[] }[] = [
       verb("status", "state and limits of the daemon and its host", async () => (await import("./commands/status.ts")).statusCommand),
       verb("config", "settings, and the source of each", async () => (await import("./commands/config.ts")).configCommand),
       verb("token", "tokens for access over the network", async () => (await import("./commands/token.ts")).tokenCommand),
+      verb("gateway", "serve several daemons as one cluster", async () => (await import("./commands/gateway.ts")).gatewayCommand),
+      verb("cluster", "the nodes of a cluster", async () => (await import("./commands/cluster.ts")).clusterCommand),
       verb("gc", "remove unreferenced files", async () => (await import("./commands/gc.ts")).gcCommand),
     ],
   },

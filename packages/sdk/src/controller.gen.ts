@@ -152,6 +152,11 @@ export abstract class GeneratedController {
     await this.client.empty("DELETE", path`/v1/tokens/${name}`, opts);
   }
 
+  /** Nodes of the cluster, their load and the snapshots they hold. */
+  async cluster(opts: CallOptions = {}): Promise<wire.Cluster> {
+    return await this.client.json("GET", "/v1/cluster", opts);
+  }
+
   /** A link that opens the dashboard once and logs that browser in. */
   async createUiLink(opts: CreateUiLinkOptions = {}): Promise<wire.UiLink> {
     const { fields, call } = split(opts);

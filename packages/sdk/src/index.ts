@@ -66,6 +66,8 @@ export type {
   ForkOutcome,
   GarbageCollected,
   Health,
+  Cluster,
+  ClusterNode,
   History,
   HistorySample,
   HubListing,

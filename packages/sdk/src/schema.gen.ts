@@ -95,6 +95,42 @@ export type ChownFile = {
   user?: string | undefined;
 };
 
+export type Cluster = {
+  nodes: ClusterNode[];
+  /** Between nodes, by the gateway that answers */
+  moved: {
+    snapshots: number;
+    bytes: number;
+  };
+};
+
+export type ClusterNode = {
+  /** Ids that it makes begin with it; null: it has not answered yet */
+  code: string | null;
+  /** Address by which gateways reach it; null: the daemon that answers */
+  url: string | null;
+  state: "up" | "down";
+  /** Why it is down */
+  problem: string | null;
+  last_seen_unix: number | null;
+  version: string | null;
+  accelerator: "kvm" | "tcg" | null;
+  sandboxes: number;
+  max_sandboxes: number;
+  memory: {
+    committed_mib: number;
+    available_mib: number;
+  };
+  disk_free_mib: number;
+  load: number;
+  /** Snapshots it holds; a copy has the same id on every node */
+  snapshots: Array<{
+    tag: string;
+    id: string;
+    pool: number;
+  }>;
+};
+
 export type CollectGarbage = {
   /** Reports what would be removed, and removes nothing @default false */
   dry_run?: boolean | undefined;

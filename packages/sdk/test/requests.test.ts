@@ -31,6 +31,7 @@ const cases: Case[] = [
   { route: "getTree", call: (c) => c.tree() },
   { route: "getStats", call: (c) => c.stats() },
   { route: "getHistory", call: (c) => c.history() },
+  { route: "getCluster", call: (c) => c.cluster() },
   {
     route: "createUiLink",
     call: (c) => c.createUiLink({ scope: "read", sessionSecs: 600 }),

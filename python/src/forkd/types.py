@@ -160,6 +160,50 @@ class ChownFile(_ChownFile, total=False):
     user: str
 
 
+class ClusterMoved(TypedDict):
+    """Between nodes, by the gateway that answers."""
+
+    snapshots: int
+    bytes: int
+
+
+class Cluster(TypedDict):
+    nodes: List["ClusterNode"]
+    # Between nodes, by the gateway that answers
+    moved: "ClusterMoved"
+
+
+class ClusterNodeMemory(TypedDict):
+    committed_mib: int
+    available_mib: int
+
+
+class ClusterNodeSnapshots(TypedDict):
+    tag: str
+    id: str
+    pool: int
+
+
+class ClusterNode(TypedDict):
+    # Ids that it makes begin with it; null: it has not answered yet
+    code: Optional[str]
+    # Address by which gateways reach it; null: the daemon that answers
+    url: Optional[str]
+    state: Literal["up", "down"]
+    # Why it is down
+    problem: Optional[str]
+    last_seen_unix: Optional[int]
+    version: Optional[str]
+    accelerator: Optional[Literal["kvm", "tcg"]]
+    sandboxes: int
+    max_sandboxes: int
+    memory: "ClusterNodeMemory"
+    disk_free_mib: int
+    load: float
+    # Snapshots it holds; a copy has the same id on every node
+    snapshots: List["ClusterNodeSnapshots"]
+
+
 class CollectGarbage(TypedDict, total=False):
     # Reports what would be removed, and removes nothing (default False)
     dry_run: bool

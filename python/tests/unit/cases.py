@@ -36,6 +36,7 @@ CASES: List[Case] = [
     Case("getTree", lambda c: c.tree()),
     Case("getStats", lambda c: c.stats()),
     Case("getHistory", lambda c: c.history()),
+    Case("getCluster", lambda c: c.cluster()),
     Case("createUiLink", lambda c: c.create_ui_link(scope="read", session_secs=600), body={"scope": "read", "session_secs": 600}),
     Case("deleteUiSessions", lambda c: c.delete_ui_sessions()),
     Case("listTokens", lambda c: c.list_tokens()),

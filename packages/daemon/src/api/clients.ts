@@ -68,6 +68,7 @@ export const clients: { readonly [N in RouteName]?: ClientMethod | readonly Clie
   getTree: { name: "tree" },
   getStats: { name: "stats" },
   getHistory: { name: "history" },
+  getCluster: { name: "cluster" },
   createToken: { throws: { ConflictError: "the name is taken" } },
 
   createImage: {

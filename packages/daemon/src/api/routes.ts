@@ -2,6 +2,7 @@
 
 import type * as z from "zod";
 import { branchRoutes } from "./branch.ts";
+import { clusterRoutes } from "./cluster.ts";
 import { contextRoutes } from "./contexts.ts";
 import { daemonRoutes } from "./daemon.ts";
 import { execRoutes } from "./exec.ts";
@@ -20,6 +21,7 @@ import { workspaceRoutes } from "./workspace.ts";
 
 export const routes = {
   ...daemonRoutes,
+  ...clusterRoutes,
   ...uiRoutes,
   ...imageRoutes,
   ...snapshotRoutes,

@@ -14,7 +14,7 @@ const NONCE_BYTES = 12;
 /** Nonces remembered at once; a node that is asked more often refuses for a moment */
 const MAX_NONCES = 500_000;
 /** Names that only the daemon gives */
-const OWN_NAMES = new Set(["local", "daemon", "token-file"]);
+const OWN_NAMES = new Set(["local", "daemon"]);
 
 const claim = z.strictObject({
   /** null: the request's own credentials count, such as an access token */

@@ -118,7 +118,7 @@ function pipe(response: IncomingMessage, to: ServerResponse): Promise<void> {
         breakOff();
         return;
       }
-      if (response.rawTrailers.length > 0 && to.hasHeader("trailer")) to.addTrailers(response.trailers as Record<string, string>);
+      if (response.rawTrailers.length > 0 && to.hasHeader("trailer")) to.addTrailers(response.trailers);
       to.end();
     });
     response.once("error", breakOff);

@@ -10,7 +10,7 @@ type Declared = Record<string, string>;
  */
 export const NATIVE: Declared = {
   ...all("none 200", "getHealth getReadiness"),
-  ...all("read 200", "getVersion getMetrics getOpenapi getStatus getEvents getTree getStats getHistory"),
+  ...all("read 200", "getVersion getMetrics getOpenapi getStatus getEvents getTree getStats getHistory getCluster"),
   ...all("read 201", "createUiLink"),
   ...all("read 200", "listImages getImage listSnapshots getSnapshot getSnapshotDetails listKeys getKey"),
   ...all("read 200", "listRecipes"),

@@ -138,6 +138,11 @@ class GeneratedController:
         call = Call[None]("DELETE", path("/v1/tokens/{}", name), timeout=request_timeout)
         self._client.empty(call)
 
+    def cluster(self, *, request_timeout: Optional[float] = None) -> types.Cluster:
+        """Nodes of the cluster, their load and the snapshots they hold."""
+        call = Call[types.Cluster]("GET", "/v1/cluster", timeout=request_timeout)
+        return self._client.json(call)
+
     def create_ui_link(
         self,
         *,

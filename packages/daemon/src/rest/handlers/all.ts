@@ -1,6 +1,7 @@
 // Table of all REST handlers.
 
 import { branchHandlers } from "./branches.ts";
+import { clusterHandlers } from "./cluster.ts";
 import { contextHandlers } from "./contexts.ts";
 import { daemonHandlers } from "./daemon.ts";
 import { execHandlers } from "./exec.ts";
@@ -20,6 +21,7 @@ import type { Handlers } from "../handler.ts";
 
 export const handlers: Handlers = {
   ...daemonHandlers,
+  ...clusterHandlers,
   ...uiHandlers,
   ...imageHandlers,
   ...snapshotHandlers,

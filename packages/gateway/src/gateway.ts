@@ -1,0 +1,196 @@
+// A gateway: reads its keys and state, follows the nodes, and serves the API of a daemon for the whole cluster.
+
+import { once } from "node:events";
+import { readFile } from "node:fs/promises";
+import { ForkdError, messageOf } from "@forkd/runtime/errors";
+import { VERSION } from "@forkd/runtime/version";
+import { readClusterKeys } from "@forkd/daemon/cluster/key-file";
+import { splitBind } from "@forkd/daemon/config";
+import { AuthFailures } from "@forkd/daemon/dispatch/auth-failures";
+import { createPipeline } from "@forkd/daemon/dispatch/dispatch";
+import { InFlight } from "@forkd/daemon/dispatch/in-flight";
+import { domainOf, proxyOrigin } from "@forkd/daemon/dispatch/proxy-domain";
+import { AuditLog } from "@forkd/daemon/observe/audit";
+import { Metrics } from "@forkd/daemon/observe/metrics";
+import { LIMITS, type Limits } from "@forkd/daemon/streams/limits";
+import { Nodes } from "./nodes/nodes.ts";
+import { Signer } from "./nodes/signer.ts";
+import { Transfers } from "./nodes/transfers.ts";
+import { e2bFrontEnd } from "./serve/e2b.ts";
+import { KeyedNodes } from "./serve/keyed.ts";
+import { Places } from "./serve/places.ts";
+import { portFrontEnd, uiFrontEnd } from "./serve/port.ts";
+import { restFrontEnd } from "./serve/rest.ts";
+import { openFolderState } from "./state/folder.ts";
+import { ClusterTokens } from "./state/tokens.ts";
+import type { Server } from "node:http";
+import type { AddressInfo } from "node:net";
+import type { Logger } from "@forkd/daemon/observe/log";
+import type { Random } from "./placement/facts.ts";
+import type { Cluster } from "./serve/cluster.ts";
+import type { GatewayOptions } from "./options.ts";
+
+const ABORT_MS = 5000;
+/** Files of secrets are replaced without a signal, such as those of a mounted volume */
+const RELOAD_MS = 10_000;
+
+type Parts = { log: Logger; limits?: Partial<Limits>; random?: Random };
+
+export async function startGateway(options: GatewayOptions, parts: Parts): Promise<Gateway> {
+  const { log } = parts;
+  await using stack = new AsyncDisposableStack();
+  const state = await openFolderState(options.state, { onError: (problem) => log.warn({ problem }, "the cluster's state") });
+  stack.use(state);
+  const tokens = new ClusterTokens(state);
+  if (options.tokenFile !== null) await tokens.loadFile(options.tokenFile);
+  const signer = new Signer(await readClusterKeys(options.clusterKeyFile), tokens);
+  const tls = options.tlsCert === null || options.tlsKey === null ? null : await readTls(options.tlsCert, options.tlsKey);
+  const audit = options.auditLog === null ? null : stack.use(await AuditLog.open(options.auditLog, log));
+  const nodes = stack.use(new Nodes(options.nodes, signer, log));
+  const gateway = new Gateway(options, { tokens, signer, log });
+  const values = { corsOrigins: null, allowedHosts: options.allowedHosts, bind: options.bind, proxyDomain: options.proxyDomain };
+  const self = {
+    version: VERSION,
+    startedAtMs: Date.now(),
+    bind: options.bind,
+    tls: tls !== null,
+    proxyUrl: null as string | null,
+    settings: { nodes: options.nodes.join(","), bind: options.bind, state: options.state },
+  };
+  const cluster: Cluster = {
+    nodes,
+    transfers: new Transfers(nodes, log),
+    state,
+    tokens,
+    failures: new AuthFailures(),
+    metrics: new Metrics({ version: VERSION, branchConcurrency: 0 }),
+    places: new Places(nodes),
+    keyed: new KeyedNodes(),
+    limits: { ...LIMITS, ...parts.limits },
+    log,
+    random: parts.random ?? Math.random,
+    stopping: gateway.stopping,
+    self,
+  };
+  const endRevoked = state.subscribe((kind, name) => {
+    // a change ends the requests of the old value, on this gateway and on all others
+    if (kind === "tokens")
+      gateway.inFlight.abortOf(name, new ForkdError("UNAUTHORIZED", "Cannot continue: the token was revoked or replaced."));
+  });
+  stack.defer(() => endRevoked());
+  await nodes.start();
+  const services = {
+    inFlight: gateway.inFlight,
+    audit,
+    log,
+    limits: cluster.limits,
+    cluster: null,
+    config: { values },
+    daemon: { store: { id: "", home: "a cluster" }, socket: "", stopping: gateway.stopping },
+    metrics: cluster.metrics,
+    tokens: { noteOfCluster: () => false },
+    makerOf: () => null,
+  };
+  const frontEnds = { rest: restFrontEnd(cluster), e2b: e2bFrontEnd(cluster), port: portFrontEnd(cluster), ui: uiFrontEnd() };
+  const server = createPipeline(services, frontEnds, { kind: "tcp", tls });
+  stack.defer(async () => close(server));
+  self.bind = await listen(server, options.bind);
+  self.proxyUrl = proxyOrigin(domainOf(values), self);
+  const reload = setInterval(() => void gateway.reload(), RELOAD_MS);
+  stack.defer(() => clearInterval(reload));
+  gateway.own(stack.move(), self.bind);
+  log.info({ version: VERSION, pid: process.pid, bind: self.bind, nodes: nodes.all.map(({ label }) => label) }, "ready");
+  return gateway;
+}
+
+type Own = { tokens: ClusterTokens; signer: Signer; log: Logger };
+
+export class Gateway implements AsyncDisposable {
+  readonly inFlight: InFlight = new InFlight();
+  /** actual HOST:PORT */
+  bind = "";
+  readonly #options: GatewayOptions;
+  readonly #parts: Own;
+  readonly #stopping = new AbortController();
+  readonly #ended = Promise.withResolvers<void>();
+  #stack: AsyncDisposableStack | null = null;
+
+  constructor(options: GatewayOptions, parts: Own) {
+    this.#options = options;
+    this.#parts = parts;
+  }
+
+  get stopping(): AbortSignal {
+    return this.#stopping.signal;
+  }
+
+  /** Resolves when the gateway has stopped */
+  get done(): Promise<void> {
+    return this.#ended.promise;
+  }
+
+  own(stack: AsyncDisposableStack, bind: string): void {
+    this.#stack = stack;
+    this.bind = bind;
+  }
+
+  /** Completes requests in progress within `drainSecs` */
+  stop(): Promise<void> {
+    if (!this.#stopping.signal.aborted) {
+      this.#stopping.abort();
+      this.#drainAndClose().then(this.#ended.resolve, this.#ended.reject);
+    }
+    return this.done;
+  }
+
+  /** Reads the files of secrets again. On an error the old ones stay in use */
+  async reload(): Promise<void> {
+    const { tokens, signer, log } = this.#parts;
+    try {
+      if (this.#options.tokenFile !== null) await tokens.loadFile(this.#options.tokenFile);
+      signer.keys = await readClusterKeys(this.#options.clusterKeyFile);
+    } catch (error) {
+      log.error({ err: error }, "cannot read a file of secrets; the previous ones stay");
+    }
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.stop();
+  }
+
+  async #drainAndClose(): Promise<void> {
+    if (!(await this.inFlight.idle(this.#options.drainSecs * 1000))) {
+      this.inFlight.abortAll(new ForkdError("STOPPING", "Cannot finish this: the gateway is stopping."));
+      await this.inFlight.idle(ABORT_MS);
+    }
+    await this.#stack?.disposeAsync();
+    this.#parts.log.info("stopped");
+  }
+}
+
+async function readTls(cert: string, key: string): Promise<{ cert: Buffer; key: Buffer }> {
+  try {
+    return { cert: await readFile(cert), key: await readFile(key) };
+  } catch (error) {
+    throw new ForkdError("BAD_CONFIG", `Cannot serve TLS: ${messageOf(error)}.`, { cause: error });
+  }
+}
+
+async function listen(server: Server, bind: string): Promise<string> {
+  const { host, port } = splitBind(bind);
+  try {
+    server.listen({ host, port });
+    await once(server, "listening");
+  } catch (error) {
+    throw new ForkdError("DAEMON_FAILED", `Cannot listen on ${bind}: ${messageOf(error)}.`, { cause: error });
+  }
+  const { port: actual } = server.address() as AddressInfo;
+  return `${host.includes(":") ? `[${host}]` : host}:${actual}`;
+}
+
+async function close(server: Server): Promise<void> {
+  const closed = once(server, "close");
+  server.close();
+  server.closeAllConnections();
+  await closed;
+}

@@ -1,0 +1,176 @@
+// All nodes: their reports, and an inventory of their snapshots that follows their events.
+
+import { setTimeout as sleep } from "node:timers/promises";
+import { ForkdError, messageOf } from "@forkd/runtime/errors";
+import { NODE_CODE_LENGTH } from "@forkd/runtime/util/id";
+import { Node, type Reply } from "./node.ts";
+import { GATEWAY, type Asker, type Signer } from "./signer.ts";
+import { readEvents } from "./sse.ts";
+import type { Status } from "@forkd/daemon/api/daemon";
+import type { ImageInfo } from "@forkd/daemon/api/image";
+import type { SnapshotInfo } from "@forkd/daemon/api/snapshot";
+
+const REPORT_MS = 1000;
+const REPORT_WITHIN_MS = 3000;
+const RETRY_MS = 1000;
+/** Events arrive in bursts: one list serves a burst */
+const SETTLE_MS = 50;
+const ASK_WITHIN_MS = 15_000;
+/** The id of a sandbox, snapshot, workspace or automatic tag begins with the code of the node that made it */
+const WITH_CODE = /^(?:sb|sn|br|ws)-?([a-z2-7]{16})$/;
+
+export type Log = { info: (facts: object, message: string) => void; warn: (facts: object, message: string) => void };
+
+export type Answers<V> = { answers: { node: Node; value: V }[]; missing: Node[] };
+
+export class Nodes implements Disposable {
+  readonly all: readonly Node[];
+  readonly #signer: Signer;
+  readonly #log: Log;
+  readonly #closing = new AbortController();
+  readonly #listed = new Map<Node, Promise<void>>();
+
+  constructor(urls: readonly string[], signer: Signer, log: Log) {
+    this.all = urls.map((url) => new Node(url, signer));
+    this.#signer = signer;
+    this.#log = log;
+  }
+
+  /** Resolves when each node has answered once or has failed to */
+  async start(): Promise<void> {
+    await Promise.all(this.all.map(async (node) => this.#report(node)));
+    for (const node of this.all) {
+      void this.#keepReporting(node);
+      void this.#follow(node);
+    }
+  }
+
+  get up(): Node[] {
+    return this.all.filter(({ isUp }) => isUp);
+  }
+
+  byCode(code: string): Node | undefined {
+    return this.all.find((node) => node.code === code);
+  }
+
+  /** Node of an id that contains its code; undefined: the text is a name, or of a node that is not known */
+  ofId(id: string): Node | undefined {
+    const [, text] = WITH_CODE.exec(id) ?? [];
+    return text === undefined ? undefined : this.byCode(text.slice(0, NODE_CODE_LENGTH));
+  }
+
+  /** Asks all nodes at once. Nodes that do not answer in time are missing; throws NODE_UNREACHABLE if all are */
+  async askAll(method: string, path: string, as: Asker, opts: { signal?: AbortSignal; body?: Buffer } = {}): Promise<Answers<Reply>> {
+    const results = await Promise.all(
+      this.all.map(async (node) => {
+        if (!node.isUp) return { node, value: null };
+        try {
+          return { node, value: await node.ask(method, path, { as, timeoutMs: ASK_WITHIN_MS, ...opts }) };
+        } catch (error) {
+          if (!(error instanceof ForkdError)) throw error;
+          return { node, value: null };
+        }
+      }),
+    );
+    const answers = results.flatMap(({ node, value }) => (value ? [{ node, value }] : []));
+    if (answers.length === 0) throw this.noneAnswers();
+    return { answers, missing: results.flatMap(({ node, value }) => (value ? [] : [node])) };
+  }
+
+  noneAnswers(): ForkdError {
+    const why = this.all.map(({ label, problem }) => `${label}: ${problem ?? "it did not answer in time"}`).join("; ");
+    return new ForkdError("NODE_UNREACHABLE", `Cannot reach any node of the cluster: ${why}.`);
+  }
+
+  /** Reads the lists of a node again; calls during a read share the next one */
+  async refresh(node: Node): Promise<void> {
+    const running = this.#listed.get(node);
+    if (running) {
+      await running;
+      return;
+    }
+    const work = this.#list(node).finally(() => this.#listed.delete(node));
+    this.#listed.set(node, work);
+    await work;
+  }
+
+  close(): void {
+    this.#closing.abort();
+    for (const node of this.all) node.close();
+  }
+
+  [Symbol.dispose](): void {
+    this.close();
+  }
+
+  async #keepReporting(node: Node): Promise<void> {
+    const { signal } = this.#closing;
+    while (!signal.aborted) {
+      await sleep(REPORT_MS, undefined, { signal }).catch(() => undefined);
+      if (!signal.aborted) await this.#report(node);
+    }
+  }
+
+  async #report(node: Node): Promise<void> {
+    const wasUp = node.isUp;
+    try {
+      const revoked = this.#signer.pending(node);
+      const { status, body } = await node.ask("GET", "/v1/status", { as: GATEWAY, timeoutMs: REPORT_WITHIN_MS });
+      if (status !== 200) throw new Error(`it answers ${status}: ${(body as { error?: string }).error ?? ""}`);
+      this.#signer.heard(node, revoked);
+      const report = body as Status;
+      const twin = this.all.find((other) => other !== node && other.code === report.node);
+      if (twin) throw new Error(`it has the code ${report.node} of ${twin.url}: each node needs a store of its own`);
+      node.code = report.node;
+      node.sent = { count: 0, memoryMiB: 0 };
+      if (!wasUp) await this.#list(node);
+      node.status = report;
+      node.lastSeenMs = Date.now();
+      node.problem = null;
+      if (!wasUp) this.#log.info({ node: node.code, url: node.url }, "a node answers");
+    } catch (error) {
+      if (this.#closing.signal.aborted) return;
+      node.status = null;
+      const problem = messageOf(error);
+      if (wasUp || node.problem === null) this.#log.warn({ node: node.label, url: node.url, problem }, "a node does not answer");
+      node.problem = problem;
+    }
+  }
+
+  async #list(node: Node): Promise<void> {
+    const [snapshots, images] = await Promise.all([
+      node.ask("GET", "/v1/snapshots", { as: GATEWAY }),
+      node.ask("GET", "/v1/images", { as: GATEWAY }),
+    ]);
+    if (snapshots.status !== 200 || images.status !== 200) throw new Error(`its lists answer ${snapshots.status} and ${images.status}`);
+    const infos = snapshots.body as SnapshotInfo[];
+    node.snapshots = new Map(infos.map((info) => [info.id, info]));
+    node.tags = new Map(infos.map((info) => [info.tag, info.id]));
+    node.images = new Set((images.body as ImageInfo[]).flatMap(({ id, names }) => [id, ...names]));
+  }
+
+  /** Reads the lists again after events about snapshots and images */
+  async #follow(node: Node): Promise<void> {
+    const { signal } = this.#closing;
+    while (!signal.aborted) {
+      try {
+        if (node.isUp) {
+          let pending: NodeJS.Timeout | undefined;
+          const changed = (): void => {
+            pending ??= setTimeout(() => {
+              pending = undefined;
+              this.refresh(node).catch((error: unknown) => this.#log.warn({ node: node.label, problem: messageOf(error) }, "no lists"));
+            }, SETTLE_MS);
+          };
+          const path = "/v1/events";
+          await readEvents(node, { path, as: GATEWAY, signal, onOpen: changed }, ({ event }) => {
+            if (event.startsWith("snapshot.") || event.startsWith("image.")) changed();
+          });
+        }
+      } catch (error) {
+        if (!signal.aborted) this.#log.info({ node: node.label, problem: messageOf(error) }, "the events of a node ended");
+      }
+      await sleep(RETRY_MS, undefined, { signal }).catch(() => undefined);
+    }
+  }
+}

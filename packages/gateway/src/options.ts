@@ -1,0 +1,79 @@
+// Options of a gateway, checked.
+
+import { isIP } from "node:net";
+import { resolve } from "node:path";
+import { ForkdError } from "@forkd/runtime/errors";
+import { splitBind } from "@forkd/daemon/config";
+
+const MAX_NODES = 1000;
+
+export type GatewayOptions = {
+  /** addresses of the daemons */
+  nodes: string[];
+  bind: string;
+  /** folder with tokens, projects and tags */
+  state: string;
+  clusterKeyFile: string;
+  tokenFile: string | null;
+  tlsCert: string | null;
+  tlsKey: string | null;
+  proxyDomain: string | null;
+  allowedHosts: string | null;
+  auditLog: string | null;
+  drainSecs: number;
+};
+
+export type GivenOptions = {
+  nodes?: string | undefined;
+  bind?: string | undefined;
+  state?: string | undefined;
+  clusterKeyFile?: string | undefined;
+  tokenFile?: string | undefined;
+  tlsCert?: string | undefined;
+  tlsKey?: string | undefined;
+  insecure?: boolean | undefined;
+  proxyDomain?: string | undefined;
+  allowedHosts?: string | undefined;
+  auditLog?: string | undefined;
+  drainSecs?: number | undefined;
+};
+
+/** Throws BAD_CONFIG */
+export function gatewayOptions(given: GivenOptions): GatewayOptions {
+  const { nodes, state, clusterKeyFile, bind = "127.0.0.1:8890" } = given;
+  if (nodes === undefined || nodes === "") throw wrong("nodes", "name at least one daemon, such as http://10.0.0.1:8889");
+  if (state === undefined) throw wrong("state", "name a folder");
+  if (clusterKeyFile === undefined) throw wrong("cluster-key-file", "name the file with the key of the cluster");
+  const urls = nodes.split(",").map((url) => url.trim());
+  for (const url of urls)
+    if (!/^https?:\/\/[^/?#@\s]+\/?$/.test(url) || !URL.canParse(url))
+      throw wrong("nodes", `${JSON.stringify(url)} is not an address such as http://10.0.0.1:8889`);
+  const origins = [...new Set(urls.map((url) => new URL(url).origin))];
+  if (origins.length > MAX_NODES) throw wrong("nodes", `at most ${MAX_NODES} nodes`);
+  const { host, port } = splitBind(bind);
+  if (host === "" || port > 65_535) throw wrong("bind", "must be HOST:PORT such as 127.0.0.1:8890");
+  if ((given.tlsCert === undefined) !== (given.tlsKey === undefined)) throw wrong("tls-cert", "it and --tls-key go together");
+  const isLoopback = host === "localhost" || host === "::1" || (isIP(host) === 4 && host.startsWith("127."));
+  if (!isLoopback && given.tlsCert === undefined && !given.insecure)
+    throw new ForkdError("BAD_CONFIG", `Cannot serve ${bind} without TLS: others could read the tokens in transit.`, {
+      hint: "Give --tls-cert and --tls-key, bind to 127.0.0.1, or use --insecure if you control the whole network.",
+    });
+  const path = (text: string | undefined): string | null => (text === undefined || text === "none" ? null : resolve(text));
+  return {
+    nodes: origins,
+    bind,
+    state: resolve(state),
+    clusterKeyFile: resolve(clusterKeyFile),
+    tokenFile: path(given.tokenFile),
+    tlsCert: path(given.tlsCert),
+    tlsKey: path(given.tlsKey),
+    proxyDomain: given.proxyDomain === "none" ? null : (given.proxyDomain ?? "localhost").toLowerCase(),
+    allowedHosts: given.allowedHosts ?? null,
+    auditLog: path(given.auditLog),
+    drainSecs: given.drainSecs ?? 30,
+  };
+}
+
+function wrong(option: string, why: string): ForkdError {
+  return new ForkdError("BAD_CONFIG", `Cannot start a gateway: --${option}: ${why}.`);
+}

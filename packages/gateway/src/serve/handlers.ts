@@ -1,0 +1,485 @@
+// How the gateway answers each route of the API: by itself, by one node, or by all.
+
+import { buildOpenapi } from "@forkd/daemon/api/openapi";
+import { routes, type RouteName } from "@forkd/daemon/api/routes";
+import { parse } from "@forkd/daemon/dispatch/parse";
+import { respond } from "@forkd/daemon/dispatch/respond";
+import { readJson } from "@forkd/daemon/streams/body";
+import { ForkdError } from "@forkd/runtime/errors";
+import { fullness } from "../placement/fullness.ts";
+import { factsOf } from "../nodes/facts.ts";
+import { askerOf, type Asked } from "./cluster.ts";
+import { openEvents } from "./events.ts";
+import { placeFork } from "./fork.ts";
+import { attempt, pass, refuseWith } from "./forward.ts";
+import { rendezvous } from "./keyed.ts";
+import {
+  askAndJoin,
+  concatenated,
+  distinct,
+  joinGarbage,
+  joinHistories,
+  joinMetrics,
+  joinStatuses,
+  joinTrees,
+  merged,
+  mergedPage,
+  sandboxKey,
+} from "./merge.ts";
+import { overview } from "./overview.ts";
+import { exists, holdersOf, registeredNode, registerTag, unregisterTag } from "./tags.ts";
+import type { Node } from "../nodes/node.ts";
+import type { SandboxInfo } from "@forkd/daemon/api/sandbox";
+import type { SnapshotInfo } from "@forkd/daemon/api/snapshot";
+
+export type RestRoute = Exclude<RouteName, "proxyRequest">;
+type Handler = (asked: Asked) => Promise<void>;
+type Body = Record<string, unknown>;
+
+/** Codes of a node's refusal after which the tag stays registered: it is taken, or the request is under way */
+const TAG_STAYS = new Set(["EXISTS", "IDEMPOTENCY_MISMATCH", "OUTCOME_UNKNOWN"]);
+
+const bySandbox: Handler = async (asked) => {
+  const { exchange, cluster, params } = asked;
+  await pass(exchange, cluster, await cluster.places.ofSandbox(params["id"] ?? "", askerOf(exchange)));
+};
+
+const byWorkspace: Handler = async ({ exchange, cluster, params }) =>
+  pass(exchange, cluster, await cluster.places.named("workspaces", params["name"] ?? "", askerOf(exchange)));
+
+const byImage: Handler = async ({ exchange, cluster, params }) =>
+  pass(exchange, cluster, await cluster.places.named("images", params["name"] ?? "", askerOf(exchange)));
+
+const byTag: Handler = async ({ exchange, cluster, params }) => {
+  const [holder] = await holdersOf(cluster, params["tag"] ?? "", askerOf(exchange));
+  await pass(exchange, cluster, holder ?? cluster.places.any());
+};
+
+const anywhere: Handler = async ({ exchange, cluster }) => pass(exchange, cluster, pick({ exchange, cluster }, cluster.nodes.up));
+
+/** Keys belong to the whole cluster: each is on one node, chosen by its name */
+const byKey: Handler = async ({ exchange, cluster, params }) => {
+  const name = params["name"] ?? "";
+  const node = (await cluster.places.find("keys", name, askerOf(exchange))) ?? rendezvous(name, cluster.nodes.up);
+  await pass(exchange, cluster, cluster.places.reachable(node));
+};
+
+function unsupported(what: string): Handler {
+  return async () => {
+    throw new ForkdError("UNSUPPORTED", `Cannot ${what} through a gateway: it belongs to one node.`, {
+      hint: "Ask the node itself; docs/cluster.md lists what gateways do not serve.",
+    });
+  };
+}
+
+/** Total map: a route without an entry is a type error */
+export const handlers: Record<RestRoute, Handler> = {
+  getHealth: own(() => ({ ok: true })),
+  getReadiness: async ({ exchange, cluster }) => {
+    const reason = cluster.stopping.aborted ? "stopping" : cluster.nodes.up.length === 0 ? "no node answers" : null;
+    await respond(exchange, { status: reason === null ? 200 : 503, body: { ready: reason === null, reason } });
+  },
+  getVersion: own(({ cluster }) => ({ version: cluster.self.version, api: "v1" })),
+  getMetrics: async (asked) => {
+    const { cluster, exchange } = asked;
+    const { metrics, transfers } = cluster;
+    const own = { node: "gateway", text: await metrics.text() };
+    const moved = `# HELP forkd_gateway_moved_bytes_total Bytes of packs moved between nodes\n# TYPE forkd_gateway_moved_bytes_total counter\nforkd_gateway_moved_bytes_total ${transfers.bytes}\n`;
+    const answer = await askAndJoin<string>(asked, "/metrics", (given) =>
+      joinMetrics([...given.map(({ node, body }) => ({ node: node.label, text: body })), own, { node: "gateway", text: moved }]),
+    );
+    await respond(exchange, { ...answer, headers: { ...answer.headers, "content-type": metrics.contentType } });
+  },
+  getOpenapi: own(() => buildOpenapi()),
+  getStatus: async (asked) => merged(asked, (given) => joinStatuses(asked, given as Parameters<typeof joinStatuses>[1])),
+  getCluster: own((asked) => overview(asked.cluster)),
+  getConfig: own(({ cluster }) =>
+    Object.fromEntries(Object.entries(cluster.self.settings).map(([name, value]) => [name, { value, source: "option" }])),
+  ),
+  stopDaemon: unsupported("stop a daemon"),
+  collectGarbage: async (asked) => {
+    const body = await bodyOf(asked);
+    await merged(asked, joinGarbage as (given: unknown[]) => unknown, { body: bytesOf(body) });
+  },
+  getEvents: async (asked) => {
+    const headers = { "content-type": "text/event-stream", "cache-control": "no-store" };
+    await respond(asked.exchange, { status: 200, headers, body: openEvents(asked), flush: true });
+  },
+  getTree: async (asked) => merged(asked, joinTrees as (given: unknown[]) => unknown),
+  getStats: async (asked) => merged(asked, concatenated as (given: unknown[]) => unknown),
+  getHistory: async (asked) => merged(asked, joinHistories as (given: unknown[]) => unknown),
+
+  listTokens: own(({ cluster }) => cluster.tokens.list()),
+  createToken: async (asked) => {
+    const body = parse(routes.createToken.body, await bodyOf(asked), "body");
+    await secret(asked, 201, await asked.cluster.tokens.create(body));
+  },
+  rotateToken: async (asked) => secret(asked, 200, await asked.cluster.tokens.rotate(asked.params["name"] ?? "")),
+  deleteToken: async ({ exchange, cluster, params }) => {
+    await cluster.tokens.revoke(params["name"] ?? "");
+    await respond(exchange, { status: 204 });
+  },
+  createUiLink: unsupported("open the dashboard"),
+  deleteUiSessions: unsupported("end sessions of the dashboard"),
+
+  listImages: async (asked) => merged(asked, unique("id")),
+  createImage: async ({ exchange, cluster }) => pass(exchange, cluster, pick({ exchange, cluster }, cluster.nodes.up)),
+  getImage: byImage,
+  deleteImage: byImage,
+
+  listSnapshots: async (asked) =>
+    mergedPage<SnapshotInfo>(asked, {
+      limit: new URLSearchParams(asked.search).get("limit"),
+      header: "x-next-cursor",
+      keyOf: ({ tag }) => tag,
+      idOf: ({ id }) => id,
+    }),
+  createSnapshot: async (asked) => {
+    const body = await bodyOf(asked);
+    const image = typeof body["image"] === "string" ? body["image"] : undefined;
+    const { nodes } = asked.cluster;
+    const holders =
+      image === undefined ? nodes.up.filter(({ images }) => images.size > 0) : nodes.up.filter(({ images }) => images.has(image));
+    await makeTagged(asked, tagIn(body["tag"]), pick(asked, holders.length > 0 ? holders : nodes.up), body);
+  },
+  getSnapshot: byTag,
+  updateSnapshot: async (asked) => {
+    const { cluster, exchange, params } = asked;
+    const body = await bodyOf(asked);
+    const tag = params["tag"] ?? "";
+    const as = askerOf(exchange);
+    const [first, ...others] = await holdersOf(cluster, tag, as);
+    if (!first) {
+      await pass(exchange, cluster, cluster.places.any(), { body: bytesOf(body) });
+      return;
+    }
+    const to = tagIn(body["tag"]);
+    const isRenamed = to !== undefined && to !== tag;
+    if (isRenamed && (await registerTag(cluster, to, first, as))) throw exists(to);
+    const refusal = await attempt(exchange, cluster, first, { body: bytesOf(body) });
+    if (refusal) {
+      if (isRenamed && !TAG_STAYS.has(refusal.problem.code)) await unregisterTag(cluster, to);
+      await refuseWith(exchange, refusal);
+      return;
+    }
+    if (isRenamed) await unregisterTag(cluster, tag);
+    // copies get the same labels; one that fails keeps its old ones, and its next list shows it
+    for (const node of others) await node.ask("PATCH", `/v1/snapshots/${encodeURIComponent(tag)}`, { as, body: bytesOf(body) });
+  },
+  deleteSnapshot: async (asked) => {
+    const { cluster, exchange, params } = asked;
+    const tag = params["tag"] ?? "";
+    const as = askerOf(exchange);
+    const [first, ...others] = await holdersOf(cluster, tag, as);
+    const path = exchange.request.url ?? "/";
+    for (const node of others) {
+      const { status, body } = await node.ask("DELETE", path, { as });
+      if (status >= 400 && status !== 404) {
+        await respond(exchange, { status, body });
+        return;
+      }
+    }
+    const refusal = await attempt(exchange, cluster, first ?? cluster.places.any(), {});
+    if (refusal) await refuseWith(exchange, refusal);
+    else await unregisterTag(cluster, tag);
+  },
+  getSnapshotDetails: byTag,
+  compactSnapshot: async (asked) => {
+    const body = await bodyOf(asked);
+    const { cluster, exchange, params } = asked;
+    const [holder] = await holdersOf(cluster, params["tag"] ?? "", askerOf(exchange));
+    await makeTagged(asked, tagIn(body["to"]), holder ?? cluster.places.any(), body);
+  },
+  preparePack: byTag,
+  readPack: byTag,
+  unpack: async (asked) => {
+    const { cluster, exchange } = asked;
+    const tag = tagIn(new URLSearchParams(asked.search).get("tag") ?? undefined);
+    const [holder] = tag === undefined ? [] : await holdersOf(cluster, tag, askerOf(exchange));
+    await pass(exchange, cluster, holder ?? pick(asked, cluster.nodes.up));
+  },
+  listKeys: async (asked) => merged(asked, unique("id")),
+  createKey: async (asked) => {
+    const body = await bodyOf(asked);
+    const { exchange, cluster } = asked;
+    await pass(exchange, cluster, cluster.places.reachable(rendezvous(String(body["name"]), cluster.nodes.up)), { body: bytesOf(body) });
+  },
+  getKey: byKey,
+  deleteKey: byKey,
+  pushSnapshot: byTag,
+  pullSnapshot: async (asked) => {
+    const body = await bodyOf(asked);
+    const tag = tagIn(body["tag"]);
+    const { cluster, exchange } = asked;
+    const [holder] = tag === undefined ? [] : await holdersOf(cluster, tag, askerOf(exchange));
+    await pass(exchange, cluster, holder ?? pick(asked, cluster.nodes.up), { body: bytesOf(body) });
+  },
+  listHub: anywhere,
+  listRecipes: async (asked) => merged(asked, unique("name")),
+  checkRecipe: anywhere,
+  buildRecipe: async (asked) => {
+    const { cluster, exchange, search } = asked;
+    const query = new URLSearchParams(search);
+    const tag = query.get("tag") ?? query.get("name") ?? "";
+    const [holder] = tag === "" ? [] : await holdersOf(cluster, tag, askerOf(exchange));
+    // by name, so that a build finds the layers of an earlier one
+    await pass(exchange, cluster, holder ?? cluster.places.reachable(rendezvous(tag, cluster.nodes.up)));
+  },
+
+  listSandboxes: async (asked) =>
+    mergedPage<SandboxInfo>(asked, {
+      limit: new URLSearchParams(asked.search).get("limit"),
+      header: "x-next-cursor",
+      keyOf: sandboxKey,
+      idOf: ({ id }) => id,
+    }),
+  createSandboxes: async (asked) => {
+    const body = await bodyOf(asked);
+    const tag = tagIn(body["snapshot_tag"]);
+    if (tag === undefined) {
+      await pass(asked.exchange, asked.cluster, asked.cluster.places.any(), { body: bytesOf(body) });
+      return;
+    }
+    const name = tagIn(body["name"]);
+    if (name !== undefined) await refuseTaken(asked, "sandboxes", name);
+    const isPerItem = body["per_item"] === true;
+    const bodyFor = (count: number): Buffer => bytesOf({ ...body, n: count });
+    await placeFork(asked, {
+      tag,
+      count: typeof body["n"] === "number" ? body["n"] : 1,
+      isolation: body["isolation"] === "kvm" ? "kvm" : "any",
+      body: bytesOf(body),
+      bodyFor: keyIn(asked) === undefined ? bodyFor : undefined,
+      join: (parts) =>
+        isPerItem
+          ? { status: 207, body: { results: parts.flatMap((part) => (part as { results: unknown[] }).results) } }
+          : { status: 201, body: parts.flat() },
+      key: keyIn(asked),
+    });
+  },
+  deleteSandboxes: async (asked) => merged(asked, concatenated as (given: unknown[]) => unknown),
+  getSandbox: bySandbox,
+  updateSandbox: async (asked) => {
+    const body = await bodyOf(asked);
+    const { exchange, cluster, params } = asked;
+    const as = askerOf(exchange);
+    const node = await cluster.places.ofSandbox(params["id"] ?? "", as);
+    const name = tagIn(body["name"]);
+    if (name !== undefined) {
+      const other = await cluster.places.find("sandboxes", name, as);
+      if (other && other !== node) throw taken("sandbox", name);
+    }
+    await pass(exchange, cluster, node, { body: bytesOf(body) });
+  },
+  deleteSandbox: bySandbox,
+  pauseSandbox: bySandbox,
+  suspendSandbox: bySandbox,
+  resumeSandbox: bySandbox,
+  getSandboxStats: bySandbox,
+  getSandboxLogs: bySandbox,
+  pingSandbox: bySandbox,
+  execCommand: bySandbox,
+  evalCode: bySandbox,
+  evalStream: bySandbox,
+  branchSandbox: async (asked) => {
+    const body = await bodyOf(asked);
+    await makeTagged(asked, tagIn(body["tag"]), await nodeOfSandbox(asked), body);
+  },
+  forkSandbox: async (asked) => forkLive(asked, await bodyOf(asked)),
+  getNetwork: bySandbox,
+  setNetwork: bySandbox,
+  listContexts: bySandbox,
+  createContext: bySandbox,
+  deleteContext: bySandbox,
+  restartContext: bySandbox,
+  interruptContext: bySandbox,
+  readFile: bySandbox,
+  writeFile: bySandbox,
+  removeFile: bySandbox,
+  statFile: bySandbox,
+  diskUsage: bySandbox,
+  listFiles: bySandbox,
+  makeDirectory: bySandbox,
+  moveFile: bySandbox,
+  copyFile: bySandbox,
+  chmodFile: bySandbox,
+  chownFile: bySandbox,
+  makeSymlink: bySandbox,
+  watchFiles: bySandbox,
+  readTar: bySandbox,
+  writeTar: bySandbox,
+  startProcess: bySandbox,
+  listProcesses: bySandbox,
+  streamProcess: bySandbox,
+  getProcess: bySandbox,
+  killProcess: bySandbox,
+  watchProcess: bySandbox,
+  writeStdin: bySandbox,
+  signalProcess: bySandbox,
+  resizeProcess: bySandbox,
+  listPorts: bySandbox,
+  createPreview: bySandbox,
+  connectPort: bySandbox,
+
+  listWorkspaces: async (asked) => merged(asked, concatenated as (given: unknown[]) => unknown),
+  createWorkspace: async (asked) => {
+    const body = await bodyOf(asked);
+    const tag = tagIn(body["snapshot_tag"]);
+    const name = tagIn(body["name"]);
+    const { exchange, cluster } = asked;
+    if (tag === undefined || name === undefined) {
+      await pass(exchange, cluster, cluster.places.any(), { body: bytesOf(body) });
+      return;
+    }
+    // the node that has the name says that it is taken, or repeats its answer
+    const owner = await cluster.places.find("workspaces", name, askerOf(exchange));
+    if (owner) await pass(exchange, cluster, owner, { body: bytesOf(body) });
+    else await placeFork(asked, { tag, count: 1, isolation: "any", body: bytesOf(body), key: keyIn(asked) });
+  },
+  getWorkspace: byWorkspace,
+  deleteWorkspace: byWorkspace,
+  suspendWorkspace: byWorkspace,
+  resumeWorkspace: byWorkspace,
+};
+
+/** Fork of a live sandbox: on its node while there is room, else its branch moves to another node */
+async function forkLive(asked: Asked, body: Body): Promise<void> {
+  const { exchange, cluster } = asked;
+  const node = await nodeOfSandbox(asked);
+  const tag = tagIn(body["tag"]);
+  const as = askerOf(exchange);
+  if (tag !== undefined && (await registerTag(cluster, tag, node, as))) throw exists(tag);
+  const refusal = await attempt(exchange, cluster, node, { body: bytesOf(body) });
+  if (!refusal) return;
+  const isFull = refusal.problem.code === "LIMIT_REACHED" && keyIn(asked) === undefined && cluster.nodes.up.length > 1;
+  if (!isFull) {
+    if (tag !== undefined && !TAG_STAYS.has(refusal.problem.code)) await unregisterTag(cluster, tag);
+    await refuseWith(exchange, refusal);
+    return;
+  }
+  const { tag: _tag, ...forkFields } = body;
+  const id = encodeURIComponent(asked.params["id"] ?? "");
+  const branched = await node.ask("POST", `/v1/sandboxes/${id}/branch`, {
+    as,
+    body: bytesOf(tag === undefined ? {} : { tag }),
+    signal: exchange.signal,
+    timeoutMs: 600_000,
+  });
+  if (branched.status >= 300) {
+    await respond(exchange, { status: branched.status, body: branched.body });
+    return;
+  }
+  const snapshot = branched.body as SnapshotInfo;
+  await cluster.nodes.refresh(node);
+  const sandboxes = await forkElsewhere(asked, snapshot, forkFields, node).catch(async (error: unknown) => {
+    // a failed request leaves no branch behind
+    await node.ask("DELETE", `/v1/snapshots/${snapshot.id}?force=true`, { as });
+    if (tag !== undefined) await unregisterTag(cluster, tag);
+    throw error;
+  });
+  await respond(exchange, { status: 201, body: { snapshot, sandboxes } });
+}
+
+async function forkElsewhere(asked: Asked, snapshot: SnapshotInfo, fields: Body, source: Node): Promise<unknown> {
+  const { cluster, exchange } = asked;
+  const others = factsOf(cluster.nodes.up.filter((node) => node !== source))
+    .filter(({ memory, places }) => memory.freeMiB >= snapshot.memory_mib && places.used < places.max)
+    .toSorted((a, b) => fullness(a) - fullness(b));
+  let last: ForkdError | undefined;
+  for (const { code } of others) {
+    const node = cluster.nodes.byCode(code);
+    if (!node) continue;
+    await cluster.transfers.move(snapshot.id, source, node);
+    const body = bytesOf({ ...fields, snapshot_tag: snapshot.id });
+    const reply = await node.ask("POST", "/v1/sandboxes", { as: askerOf(exchange), body, signal: exchange.signal, timeoutMs: 600_000 });
+    if (reply.status < 300) return reply.body;
+    const problem = reply.body as { error: string };
+    last = new ForkdError("LIMIT_REACHED", problem.error);
+  }
+  throw last ?? new ForkdError("LIMIT_REACHED", `Cannot fork the sandbox: node ${source.label} is full, and so are the others.`);
+}
+
+/** Forwards a request that makes a snapshot under a tag, which the cluster has once */
+async function makeTagged(asked: Asked, tag: string | undefined, wanted: Node, body: Body): Promise<void> {
+  const { exchange, cluster, params } = asked;
+  if (tag === undefined) {
+    await pass(exchange, cluster, wanted, { body: bytesOf(body) });
+    return;
+  }
+  const isNew = registeredNode(cluster.state, tag) === null;
+  const owner = await registerTag(cluster, tag, wanted, askerOf(exchange));
+  // of a live sandbox the snapshot can only be made on its node; else the owner says that it exists, or repeats its answer
+  if (owner && params["id"] !== undefined) throw exists(tag);
+  const refusal = await attempt(exchange, cluster, owner ?? wanted, { body: bytesOf(body) });
+  if (!refusal) return;
+  if (!owner && isNew && !TAG_STAYS.has(refusal.problem.code)) await unregisterTag(cluster, tag);
+  await refuseWith(exchange, refusal);
+}
+
+async function nodeOfSandbox({ exchange, cluster, params }: Asked): Promise<Node> {
+  return cluster.places.ofSandbox(params["id"] ?? "", askerOf(exchange));
+}
+
+/** Of several nodes, that of the idempotency key, or the emptier of two random ones */
+function pick(asked: Pick<Asked, "exchange" | "cluster">, among: readonly Node[]): Node {
+  const { cluster, exchange } = asked;
+  const key = keyIn(asked);
+  if (key !== undefined) return cluster.places.reachable(cluster.keyed.nodeOf(exchange.identity?.name ?? "", key, among));
+  const facts = factsOf(among);
+  const draw = (): (typeof facts)[number] | undefined => facts[Math.floor(cluster.random() * facts.length)];
+  const [one, other] = [draw(), draw()];
+  if (!one || !other) throw cluster.nodes.noneAnswers();
+  return cluster.places.reachable(cluster.nodes.byCode(fullness(other) < fullness(one) ? other.code : one.code));
+}
+
+async function refuseTaken({ cluster, exchange }: Asked, noun: "sandboxes", name: string): Promise<void> {
+  // a repetition with an idempotency key gets the answer of the first request instead
+  if (exchange.request.headers["idempotency-key"] !== undefined) return;
+  if (await cluster.places.find(noun, name, askerOf(exchange))) throw taken("sandbox", name);
+}
+
+function taken(what: string, name: string): ForkdError {
+  return new ForkdError("EXISTS", `Cannot name the ${what} ${name}: another one of the cluster has this name.`);
+}
+
+function keyIn({ exchange }: Pick<Asked, "exchange">): string | undefined {
+  const key = exchange.request.headers["idempotency-key"];
+  return typeof key === "string" ? key : undefined;
+}
+
+function own(make: (asked: Asked) => unknown): Handler {
+  return async (asked) => respond(asked.exchange, { status: 200, body: make(asked) });
+}
+
+async function secret({ exchange }: Asked, status: number, body: unknown): Promise<void> {
+  await respond(exchange, { status, body, headers: { "cache-control": "no-store" } });
+}
+
+function unique(key: string): (given: { body: unknown }[]) => unknown {
+  return (given) =>
+    distinct(
+      given.flatMap(({ body }) => body as Body[]),
+      (item) => String(item[key]),
+    );
+}
+
+/** JSON object; the node validates its fields */
+async function bodyOf({ exchange, cluster }: Asked): Promise<Body> {
+  const { request } = exchange;
+  const type = request.headers["content-type"];
+  if (type !== undefined && !/^\s*application\/json\s*(;|$)/i.test(type))
+    throw new ForkdError("UNSUPPORTED_MEDIA_TYPE", "Cannot read the body: its Content-Type is not application/json.");
+  const value = await readJson(request, cluster.limits);
+  if (value === undefined) return {};
+  if (typeof value !== "object" || value === null || Array.isArray(value))
+    throw new ForkdError("BAD_REQUEST", "Cannot accept the request: body: expected object.");
+  return value as Body;
+}
+
+function bytesOf(body: Body): Buffer {
+  return Buffer.from(JSON.stringify(body));
+}
+
+function tagIn(value: unknown): string | undefined {
+  return typeof value === "string" && value !== "" ? value : undefined;
+}

@@ -1,0 +1,25 @@
+// The nodes of the cluster: load, and which holds which snapshot.
+
+import type { ClusterInfo } from "@forkd/daemon/api/cluster";
+import type { Cluster } from "./cluster.ts";
+
+export function overview({ nodes, transfers }: Pick<Cluster, "nodes" | "transfers">): ClusterInfo {
+  return {
+    nodes: nodes.all.map(({ code, url, status, problem, lastSeenMs, snapshots }) => ({
+      code,
+      url,
+      state: status ? "up" : "down",
+      problem: status ? null : problem,
+      last_seen_unix: lastSeenMs === null ? null : Math.floor(lastSeenMs / 1000),
+      version: status?.version ?? null,
+      accelerator: status?.accelerator ?? null,
+      sandboxes: status?.sandboxes ?? 0,
+      max_sandboxes: status?.limits.max_sandboxes ?? 0,
+      memory: status?.memory ?? { committed_mib: 0, available_mib: 0 },
+      disk_free_mib: status?.disk.free_mib ?? 0,
+      load: status?.load ?? 0,
+      snapshots: [...snapshots.values()].map(({ tag, id, pool }) => ({ tag, id, pool })),
+    })),
+    moved: { snapshots: transfers.count, bytes: transfers.bytes },
+  };
+}
