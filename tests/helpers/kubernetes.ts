@@ -98,6 +98,11 @@ export class TestKubernetes implements AsyncDisposable {
         throw new Error(`${component} ${hasEnded ? "ended" : "is not ready"}: ${await this.logTail(component)}`);
       await sleep(READY_POLL_MS);
     }
+    // With a leader lock it ends when the API server is away, and is started again. Without, its caches may wait for minutes.
+    if (component === "kube-apiserver" && this.#running.has("kube-controller-manager")) {
+      await this.kill9("kube-controller-manager");
+      await this.up("kube-controller-manager");
+    }
   }
 
   async kill9(component: Component): Promise<void> {
