@@ -32,6 +32,7 @@ function examples(folder: string): Record<string, Value> {
     proxy_domain: "preview.example.org",
     share_roots: folder,
     token_file: join(folder, "token"),
+    cluster_key_file: join(folder, "cluster.key"),
     audit_log: join(folder, "audit"),
     branch_concurrency: 2,
     max_sandboxes: 7,

@@ -76,7 +76,7 @@ test("a revoked token is refused at once, on every gateway, and ends its streams
   assert.equal((await one.ask(`/v1/sandboxes/${A}`, { token })).status, 401);
   await ended;
   await until(async () => (await two.ask(`/v1/sandboxes/${A}`, { token })).status === 401);
-  // nodes hear of it, to end access tokens and preview links
+  // nodes get it, to end access tokens and preview links
   await until(() => node.revoked.has("ann"));
 });
 
@@ -131,7 +131,7 @@ test("an ambiguous length is refused and never reaches a node", async (t) => {
   assert.ok(node.seen.every(({ body }) => body === ""));
 });
 
-test("a node that is gone is a code that names it, and the others go on", async (t) => {
+test("a node that is gone is a code that names it, and the others continue", async (t) => {
   const [a, b] = [await FakeNode.start(t, "aaaa"), await FakeNode.start(t, "bbbb")];
   const { ask } = await serve(t, [a, b]);
   b.routes.set(`GET /v1/sandboxes/${B}`, () => ({ body: { id: B } }));

@@ -114,7 +114,7 @@ export const ERROR_CODES = {
   },
   CLUSTER_STATE_UNAVAILABLE: {
     status: 503,
-    hint: "Nothing was changed. Forks, evals and branches without a tag go on; try again when the state can be written.",
+    hint: "Nothing was changed. Forks, evals and branches without a tag continue; try again when the state can be written.",
   },
   AMBIGUOUS_NAME: { status: 409, hint: "Use the id; the details list the ids." },
   DAEMON_UNREACHABLE: { status: 503, hint: "Start it with 'forkd up', or check FORKD_URL." },

@@ -8,6 +8,7 @@ import { printJson } from "../terminal/output.ts";
 import { acceptLegacyOptions, noteLegacyOptions } from "../legacy-options.ts";
 import { working } from "../terminal/progress.ts";
 import { benchBranchCommand } from "./bench/branch.ts";
+import { benchClusterCommand } from "./bench/cluster.ts";
 import { benchDaemonCommand } from "./bench/daemon.ts";
 import { benchE2bCommand } from "./bench/e2b.ts";
 import { benchEvalCommand } from "./bench/eval.ts";
@@ -35,6 +36,7 @@ export function benchCommand(cli: Cli): Command {
     .addCommand(benchE2bCommand(cli))
     .addCommand(benchRecipeCommand(cli))
     .addCommand(benchPackCommand(cli))
+    .addCommand(benchClusterCommand(cli))
     .addCommand(benchKvmCommand(cli))
     .option("--tag <tag>", "measure spawn, exec, branch, fan-out and clean-up of this snapshot")
     .option("-n, --n <count>", "how many sandboxes", forkCount, 5)

@@ -27,7 +27,7 @@ export function gatewayCommand(cli: Cli): Command {
     .action(async (opts: GivenOptions) => {
       const { gatewayOptions, startGateway } = await import("@forkd/gateway");
       const { createLog } = await import("@forkd/daemon/observe/log");
-      await using gateway = await startGateway(gatewayOptions(opts), { log: createLog("info") });
+      await using gateway = await startGateway(gatewayOptions(opts), { log: createLog("info", process.stderr) });
       if (cli.json) printJson({ bind: gateway.bind });
       else printLine(`The gateway serves ${opts.tlsCert === undefined ? "http" : "https"}://${gateway.bind}; Ctrl-C ends it.`);
       cli.isViewer = true;

@@ -19,7 +19,8 @@ export function snapshotFacts(info: SnapshotInfo, holder: Node): SnapshotFacts {
     id,
     base: (parent === null ? undefined : holder.tags.get(parent)) ?? null,
     memoryMiB,
-    diskMiB: deltaBytes === null ? memoryMiB : Math.ceil(deltaBytes / MIB),
+    diskMiB: memoryMiB,
+    deltaMiB: deltaBytes === null ? memoryMiB : Math.ceil(deltaBytes / MIB),
     inRegistry: false,
     engine: { ...engineOf(holder.status), exactVersion: false, accelerator: holder.status?.accelerator ?? "tcg", cpu: null },
   };
@@ -51,7 +52,7 @@ function isUsable({ status, bootable }: SnapshotInfo): boolean {
   return status === "ready" && bootable;
 }
 
-/** Such as "QEMU 8.2.1": the name, and the first number */
+/** From a description that has a name and a version: the name, and the first number */
 function engineOf(status: Status | null): { name: string; version: string } {
   const [, name = "", version = "0"] = /^(\D*?)[\sv]*(\d[\d.]*)/.exec(status?.engine ?? "") ?? [];
   return { name, version };

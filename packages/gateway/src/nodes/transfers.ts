@@ -54,7 +54,7 @@ export class Transfers {
     const info = from.snapshots.get(id);
     await this.#nodes.refresh(to);
     if (to.snapshots.has(id)) return;
-    // the receiver may only be told of what the sender knows too
+    // ids that the sender does not know would be refused
     const common = [...to.snapshots.keys()].filter((other) => from.snapshots.has(other)).slice(-MAX_WITHOUT);
     const query = new URLSearchParams({ level: String(LEVEL), ...(common.length > 0 ? { without: common.join(",") } : {}) });
     const reading = from.open({ method: "GET", path: `/v1/snapshots/${id}/pack?${query.toString()}`, headers: [] }, GATEWAY);

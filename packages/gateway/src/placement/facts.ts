@@ -49,8 +49,9 @@ export type SnapshotFacts = {
   base: string | null;
   /** memory of each child */
   memoryMiB: number;
-  /** bytes of it that a node without its base has to store */
+  /** disk space it needs on a node that holds nothing of it, and on one that holds its base */
   diskMiB: number;
+  deltaMiB: number;
   /** a registry has it, so that it can be fetched when no node holds it */
   inRegistry: boolean;
   engine: EngineNeeds;

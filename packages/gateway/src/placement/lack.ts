@@ -5,7 +5,7 @@ import type { EngineNeeds, ForkRequest, NodeFacts } from "./facts.ts";
 /** "room" and "cordon" pass with time; the others need another node or another request */
 export type Lack = { kind: "room" | "cordon" | "engine" | "isolation" | "policy" | "snapshot"; what: string };
 
-/** undefined: the node can take at least one child. The cheap and frequent reasons come first */
+/** undefined: the node can take at least one child */
 export function lackOf(request: ForkRequest, node: NodeFacts, canFetch: boolean): Lack | undefined {
   const { snapshot, isolation, allowedNodes } = request;
   if (allowedNodes && !allowedNodes.has(node.code)) return { kind: "policy", what: "not allowed for this project" };
@@ -17,8 +17,9 @@ export function lackOf(request: ForkRequest, node: NodeFacts, canFetch: boolean)
   if (node.holds.has(snapshot.id) || node.code === request.sourceNode)
     return node.disk.freeMiB > 0 ? undefined : { kind: "room", what: "no disk space for another sandbox" };
   if (!canFetch) return { kind: "snapshot", what: "does not have the snapshot, and it cannot be fetched" };
-  if (node.disk.freeMiB < snapshot.diskMiB && !node.fetching.has(snapshot.id))
-    return { kind: "room", what: `less than ${snapshot.diskMiB} MiB of disk space for the snapshot` };
+  if (node.fetching.has(snapshot.id)) return undefined;
+  const neededMiB = snapshot.base !== null && node.holds.has(snapshot.base) ? snapshot.deltaMiB : snapshot.diskMiB;
+  if (node.disk.freeMiB < neededMiB) return { kind: "room", what: `less than ${neededMiB} MiB of disk space for the snapshot` };
   return undefined;
 }
 
@@ -49,8 +50,10 @@ function isolationLack(needs: EngineNeeds, isolation: ForkRequest["isolation"], 
 
 /** By major and minor version: patch releases load each other's snapshots */
 function isOlder(version: string, than: string): boolean {
-  if (version === than) return false;
-  const [major = 0, minor = 0] = version.split(".").map(Number);
-  const [thanMajor = 0, thanMinor = 0] = than.split(".").map(Number);
-  return major < thanMajor || (major === thanMajor && minor < thanMinor);
+  return version !== than && numberOf(version) < numberOf(than);
+}
+
+function numberOf(version: string): number {
+  const dot = version.indexOf(".");
+  return Number.parseInt(version, 10) * 1000 + (dot < 0 ? 0 : Number.parseInt(version.slice(dot + 1), 10));
 }

@@ -27,6 +27,9 @@ const ELSEWHERE = new Set([
   "NODE_UNREACHABLE",
 ]);
 
+/** Nodes that are asked for a request with a key */
+const MAX_KEYED = 4;
+
 export type Fork = {
   tag: string;
   count: number;
@@ -57,7 +60,7 @@ export async function placeFork(asked: Asked, fork: Fork): Promise<void> {
   const { count, isolation } = fork;
   const request: ForkRequest = { snapshot, count, isolation, allowedNodes: null, sourceNode: null };
   if (fork.key !== undefined) {
-    await forkByKey(asked, fork, request, found);
+    await forkByKey(asked, fork, fork.key, request, found);
     return;
   }
   const placement = place(request, factsOf(cluster.nodes.up), cluster.random);
@@ -90,18 +93,29 @@ async function tryEach(asked: Asked, fork: Fork, candidates: readonly Candidate[
   await refuse(asked, fork, refusal);
 }
 
-/** A repetition must reach the same node: when that one cannot serve it, no other is tried */
-async function forkByKey(asked: Asked, fork: Fork, request: ForkRequest, found: Found): Promise<void> {
+/**
+ * A repetition must reach the node of the first request. A node that refuses has stored nothing, so the next in the order
+ * of the key is asked; one whose answer is missing may have, so no other is
+ */
+async function forkByKey(asked: Asked, fork: Fork, key: string, request: ForkRequest, found: Found): Promise<void> {
   const { cluster, exchange } = asked;
   const { id } = request.snapshot;
+  const owner = exchange.identity?.name ?? "";
   const fitting = factsOf(cluster.nodes.up).filter((facts) => lackOf(request, facts, true) === undefined);
   const holders = fitting.filter(({ holds }) => holds.has(id));
   const among = (holders.length > 0 ? holders : fitting).flatMap(({ code }) => cluster.nodes.byCode(code) ?? []);
-  const node = cluster.keyed.nodeOf(exchange.identity?.name ?? "", fork.key ?? "", among.length > 0 ? among : [found.holder]);
-  if (!node) throw cluster.nodes.noneAnswers();
-  await ensure(cluster, cluster.places.reachable(node), found);
-  reserve(node, fork.count, found.info);
-  await pass(exchange, cluster, node, { body: fork.body });
+  let refusal: Refusal | undefined;
+  for (const node of cluster.keyed.order(owner, key, among.length > 0 ? among : [found.holder]).slice(0, MAX_KEYED)) {
+    await ensure(cluster, cluster.places.reachable(node), found);
+    reserve(node, fork.count, found.info);
+    cluster.keyed.keep(owner, key, node);
+    const refused = await attempt(exchange, cluster, node, { body: fork.body });
+    if (!refused) return;
+    cluster.keyed.forget(owner, key);
+    refusal = refused;
+    if (!ELSEWHERE.has(refused.problem.code)) break;
+  }
+  await refuse(asked, fork, refusal);
 }
 
 /** Children on several nodes, all or none */

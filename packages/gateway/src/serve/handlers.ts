@@ -1,5 +1,6 @@
 // How the gateway answers each route of the API: by itself, by one node, or by all.
 
+import { createHash } from "node:crypto";
 import { buildOpenapi } from "@forkd/daemon/api/openapi";
 import { routes, type RouteName } from "@forkd/daemon/api/routes";
 import { parse } from "@forkd/daemon/dispatch/parse";
@@ -8,6 +9,7 @@ import { readJson } from "@forkd/daemon/streams/body";
 import { ForkdError } from "@forkd/runtime/errors";
 import { fullness } from "../placement/fullness.ts";
 import { factsOf } from "../nodes/facts.ts";
+import { GATEWAY } from "../nodes/signer.ts";
 import { askerOf, type Asked } from "./cluster.ts";
 import { openEvents } from "./events.ts";
 import { placeFork } from "./fork.ts";
@@ -28,6 +30,7 @@ import {
 } from "./merge.ts";
 import { overview } from "./overview.ts";
 import { exists, holdersOf, registeredNode, registerTag, unregisterTag } from "./tags.ts";
+import type { NodeFacts } from "../placement/facts.ts";
 import type { Node } from "../nodes/node.ts";
 import type { SandboxInfo } from "@forkd/daemon/api/sandbox";
 import type { SnapshotInfo } from "@forkd/daemon/api/snapshot";
@@ -35,6 +38,9 @@ import type { SnapshotInfo } from "@forkd/daemon/api/snapshot";
 export type RestRoute = Exclude<RouteName, "proxyRequest">;
 type Handler = (asked: Asked) => Promise<void>;
 type Body = Record<string, unknown>;
+
+/** Branches, transfers and forks of many children take long */
+const SLOW_MS = 600_000;
 
 /** Codes of a node's refusal after which the tag stays registered: it is taken, or the request is under way */
 const TAG_STAYS = new Set(["EXISTS", "IDEMPOTENCY_MISMATCH", "OUTCOME_UNKNOWN"]);
@@ -347,56 +353,91 @@ async function forkLive(asked: Asked, body: Body): Promise<void> {
   const { exchange, cluster } = asked;
   const node = await nodeOfSandbox(asked);
   const tag = tagIn(body["tag"]);
+  const key = keyIn(asked);
   const as = askerOf(exchange);
   if (tag !== undefined && (await registerTag(cluster, tag, node, as))) throw exists(tag);
-  const refusal = await attempt(exchange, cluster, node, { body: bytesOf(body) });
-  if (!refusal) return;
-  const isFull = refusal.problem.code === "LIMIT_REACHED" && keyIn(asked) === undefined && cluster.nodes.up.length > 1;
-  if (!isFull) {
-    if (tag !== undefined && !TAG_STAYS.has(refusal.problem.code)) await unregisterTag(cluster, tag);
-    await refuseWith(exchange, refusal);
-    return;
+  // a repetition goes where the first request went
+  const earlier = key === undefined ? undefined : cluster.keyed.known(ownerOf(asked), key);
+  if (!earlier || earlier === node) {
+    const refusal = await attempt(exchange, cluster, node, { body: bytesOf(body) });
+    if (!refusal) return;
+    if (refusal.problem.code !== "LIMIT_REACHED" || cluster.nodes.up.length < 2) {
+      if (tag !== undefined && !TAG_STAYS.has(refusal.problem.code)) await unregisterTag(cluster, tag);
+      await refuseWith(exchange, refusal);
+      return;
+    }
   }
-  const { tag: _tag, ...forkFields } = body;
-  const id = encodeURIComponent(asked.params["id"] ?? "");
-  const branched = await node.ask("POST", `/v1/sandboxes/${id}/branch`, {
+  await forkElsewhere(asked, node, body, tag);
+}
+
+/** Branches on the full node, and forks the branch on another, to which it moves */
+async function forkElsewhere(asked: Asked, source: Node, { tag: _tag, ...fields }: Body, tag: string | undefined): Promise<void> {
+  const { exchange, cluster, params } = asked;
+  const as = askerOf(exchange);
+  const { signal } = exchange;
+  const key = keyIn(asked);
+  const headers = key === undefined ? {} : { "idempotency-key": `branch-${createHash("sha256").update(key).digest("hex")}` };
+  const path = `/v1/sandboxes/${encodeURIComponent(params["id"] ?? "")}/branch`;
+  const branched = await source.ask("POST", path, {
     as,
     body: bytesOf(tag === undefined ? {} : { tag }),
-    signal: exchange.signal,
-    timeoutMs: 600_000,
+    headers,
+    signal,
+    timeoutMs: SLOW_MS,
   });
   if (branched.status >= 300) {
     await respond(exchange, { status: branched.status, body: branched.body });
     return;
   }
   const snapshot = branched.body as SnapshotInfo;
-  await cluster.nodes.refresh(node);
-  const sandboxes = await forkElsewhere(asked, snapshot, forkFields, node).catch(async (error: unknown) => {
+  try {
+    await cluster.nodes.refresh(source);
+    const sandboxes = await forkBranch(asked, snapshot, fields, source);
+    await respond(exchange, { status: 201, body: { snapshot, sandboxes } });
+  } catch (error) {
     // a failed request leaves no branch behind
-    await node.ask("DELETE", `/v1/snapshots/${snapshot.id}?force=true`, { as });
+    await source.ask("DELETE", `/v1/snapshots/${snapshot.id}?force=true`, { as: GATEWAY });
     if (tag !== undefined) await unregisterTag(cluster, tag);
     throw error;
-  });
-  await respond(exchange, { status: 201, body: { snapshot, sandboxes } });
+  }
 }
 
-async function forkElsewhere(asked: Asked, snapshot: SnapshotInfo, fields: Body, source: Node): Promise<unknown> {
+/** Tries the other nodes, those that have the base first and then the emptiest */
+async function forkBranch(asked: Asked, snapshot: SnapshotInfo, fields: Body, source: Node): Promise<unknown> {
   const { cluster, exchange } = asked;
+  const key = keyIn(asked);
+  const count = typeof fields["n"] === "number" ? fields["n"] : 1;
+  const base = snapshot.parent_tag === null ? undefined : source.tags.get(snapshot.parent_tag);
+  const lacksBase = ({ holds }: NodeFacts): number => (base !== undefined && holds.has(base) ? 0 : 1);
   const others = factsOf(cluster.nodes.up.filter((node) => node !== source))
-    .filter(({ memory, places }) => memory.freeMiB >= snapshot.memory_mib && places.used < places.max)
-    .toSorted((a, b) => fullness(a) - fullness(b));
+    .filter(({ memory, places }) => memory.freeMiB >= count * snapshot.memory_mib && places.used + count <= places.max)
+    .toSorted((x, y) => lacksBase(x) - lacksBase(y) || fullness(x) - fullness(y));
   let last: ForkdError | undefined;
   for (const { code } of others) {
     const node = cluster.nodes.byCode(code);
     if (!node) continue;
+    const earlier = key === undefined ? undefined : cluster.keyed.known(ownerOf(asked), key);
+    if (earlier && earlier !== source && earlier !== node) continue;
+    if (key !== undefined) cluster.keyed.keep(ownerOf(asked), key, node);
     await cluster.transfers.move(snapshot.id, source, node);
     const body = bytesOf({ ...fields, snapshot_tag: snapshot.id });
-    const reply = await node.ask("POST", "/v1/sandboxes", { as: askerOf(exchange), body, signal: exchange.signal, timeoutMs: 600_000 });
+    const headers = key === undefined ? {} : { "idempotency-key": key };
+    const reply = await node.ask("POST", "/v1/sandboxes", {
+      as: askerOf(exchange),
+      body,
+      headers,
+      signal: exchange.signal,
+      timeoutMs: SLOW_MS,
+    });
     if (reply.status < 300) return reply.body;
-    const problem = reply.body as { error: string };
-    last = new ForkdError("LIMIT_REACHED", problem.error);
+    if (key !== undefined) cluster.keyed.forget(ownerOf(asked), key);
+    last = new ForkdError("LIMIT_REACHED", (reply.body as { error: string }).error);
   }
   throw last ?? new ForkdError("LIMIT_REACHED", `Cannot fork the sandbox: node ${source.label} is full, and so are the others.`);
+}
+
+function ownerOf({ exchange }: Pick<Asked, "exchange">): string {
+  return exchange.identity?.name ?? "";
 }
 
 /** Forwards a request that makes a snapshot under a tag, which the cluster has once */
@@ -422,9 +463,13 @@ async function nodeOfSandbox({ exchange, cluster, params }: Asked): Promise<Node
 
 /** Of several nodes, that of the idempotency key, or the emptier of two random ones */
 function pick(asked: Pick<Asked, "exchange" | "cluster">, among: readonly Node[]): Node {
-  const { cluster, exchange } = asked;
+  const { cluster } = asked;
   const key = keyIn(asked);
-  if (key !== undefined) return cluster.places.reachable(cluster.keyed.nodeOf(exchange.identity?.name ?? "", key, among));
+  if (key !== undefined) {
+    const [chosen] = cluster.keyed.order(ownerOf(asked), key, among);
+    if (chosen) cluster.keyed.keep(ownerOf(asked), key, chosen);
+    return cluster.places.reachable(chosen);
+  }
   const facts = factsOf(among);
   const draw = (): (typeof facts)[number] | undefined => facts[Math.floor(cluster.random() * facts.length)];
   const [one, other] = [draw(), draw()];

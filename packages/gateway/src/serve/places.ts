@@ -41,7 +41,7 @@ export class Places {
     if (!first) return undefined;
     if (found.length > 1 && (noun === "sandboxes" || noun === "workspaces")) {
       const ids = found.map(({ value }) => (value.body as { id: string }).id);
-      throw new ForkdError("AMBIGUOUS_NAME", `Cannot tell which is meant: ${found.length} nodes have ${noun} with the name ${name}.`, {
+      throw new ForkdError("AMBIGUOUS_NAME", `Cannot find one by this name: ${found.length} nodes have ${noun} with the name ${name}.`, {
         details: { ids },
       });
     }

@@ -138,7 +138,7 @@ class FolderState implements ClusterState {
         await this.#scanAll();
         this.#isFailing = false;
       } catch (error) {
-        // what is in memory goes on to be served
+        // reads continue from memory
         if (!this.#isFailing) this.#onError(`the state folder cannot be read: ${messageOf(error)}`);
         this.#isFailing = true;
       }

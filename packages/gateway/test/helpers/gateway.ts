@@ -23,7 +23,7 @@ export type Fixture = {
   open: (path: string, ask?: Ask) => Promise<IncomingMessage>;
 };
 
-export async function tempDir(t: TestContext): Promise<string> {
+async function tempDir(t: TestContext): Promise<string> {
   const dir = await mkdtemp(join(tmpdir(), "forkd-gateway-"));
   t.after(() => rm(dir, { recursive: true, force: true }));
   return dir;

@@ -6,16 +6,14 @@ import { InvalidArgumentError } from "commander";
 import { printJson, printLine, printTable } from "../../terminal/output.ts";
 import { showProgress } from "../../terminal/progress.ts";
 
-import type { BenchOptions, Goal, Machine } from "@forkd/bench";
+import type { BenchOptions, Goal, Host, Machine } from "@forkd/bench";
 import type { Cli } from "../../cli.ts";
 
-type Report = { machine: Machine; method: string };
+type Report = { machine: Host | Machine; method: string };
 
 /** Writes the chart, then prints JSON or the table with method and machine */
 export async function printReport(report: Report, opts: { json: boolean; svgFile: string; svg: string; table: () => void }): Promise<void> {
-  const file = resolve(opts.svgFile);
-  await mkdir(dirname(file), { recursive: true });
-  await writeFile(file, opts.svg);
+  const file = await writeChart(opts.svgFile, opts.svg);
   if (opts.json) {
     printJson(report);
     return;
@@ -23,6 +21,14 @@ export async function printReport(report: Report, opts: { json: boolean; svgFile
   opts.table();
   printMethod(report);
   printLine(`Chart: ${file}`);
+}
+
+/** Writes a chart, and returns the absolute path of its file */
+export async function writeChart(svgFile: string, svg: string): Promise<string> {
+  const file = resolve(svgFile);
+  await mkdir(dirname(file), { recursive: true });
+  await writeFile(file, svg);
+  return file;
 }
 
 /** Runs a measurement with goals, and prints JSON, or its own table and the goals with method and machine */
@@ -57,9 +63,8 @@ function printGoals(goals: readonly Goal[]): void {
 export function printMethod({ machine, method }: Report): void {
   printLine();
   printLine(`Method: ${method}.`);
-  printLine(
-    `Machine: ${machine.cpu}, ${machine.cores} cores, ${machine.memory_gib} GiB, Linux ${machine.host_kernel}, QEMU ${machine.qemu} (${machine.accelerator}).`,
-  );
+  const engine = "qemu" in machine ? `, QEMU ${machine.qemu} (${machine.accelerator})` : "";
+  printLine(`Machine: ${machine.cpu}, ${machine.cores} cores, ${machine.memory_gib} GiB, Linux ${machine.host_kernel}${engine}.`);
 }
 
 export function positiveInteger(text: string): number {
