@@ -132,7 +132,8 @@ describe("projects", () => {
     };
     await median();
     const pairs: { quiet: number; busy: number; during: number }[] = [];
-    // other work of the machine only adds to a ratio, so the best of a few pairs counts; a common queue gives 5 in each
+    // other work of the machine only adds to a ratio, so the best of a few pairs counts; turns alone, without a share of
+    // the places, gave 5
     for (let pair = 0; pair < PAIRS && !pairs.some(isFair); pair++) {
       const quiet = await median();
       const over = new AbortController();
