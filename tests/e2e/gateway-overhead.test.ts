@@ -5,11 +5,12 @@ import assert from "node:assert/strict";
 import { after, before, describe, it } from "node:test";
 import { Controller } from "forkd";
 import { TestCluster } from "../helpers/cluster.ts";
+import { patience } from "../helpers/patience.ts";
 
 const FORKS = 30;
 const EVALS = 300;
-/** In ms of the median. An eval has the same bound for now; its goal is 1 ms, which docs/cluster.md says is not met */
-const MOST_MS = 3;
+/** Of the median. It is far above the figures in docs/cluster.md, and below what a buffered body or a second look-up costs */
+const MOST_MS = patience() / 20_000;
 
 describe("a gateway", () => {
   let cluster: TestCluster;
@@ -26,7 +27,7 @@ describe("a gateway", () => {
 
   after(async () => cluster[Symbol.asyncDispose]());
 
-  it(`adds at most ${MOST_MS} ms to an eval and to a fork, by the median`, async (t) => {
+  it("adds little to an eval and to a fork, by the median", async (t) => {
     const [sandbox] = await through.spawnSandboxes("python");
     assert.ok(sandbox);
     const evaluate = async (forkd: Controller): Promise<unknown> => forkd.evalCode(sandbox.id, "1");
