@@ -15,7 +15,6 @@ import { AuditLog } from "@forkd/daemon/observe/audit";
 import { Metrics } from "@forkd/daemon/observe/metrics";
 import { DEFAULT_PROJECT } from "@forkd/daemon/store/project-names";
 import { LIMITS, type Limits } from "@forkd/daemon/streams/limits";
-import { joinKubernetes } from "./kubernetes/kubernetes.ts";
 import { Nodes } from "./nodes/nodes.ts";
 import { Signer } from "./nodes/signer.ts";
 import { Transfers } from "./nodes/transfers.ts";
@@ -42,15 +41,14 @@ type Parts = { log: Logger; limits?: Partial<Limits>; random?: Random };
 export async function startGateway(options: GatewayOptions, parts: Parts): Promise<Gateway> {
   const { log } = parts;
   await using stack = new AsyncDisposableStack();
-  const kubernetes = options.kubernetes === null ? null : stack.use(await joinKubernetes(options.kubernetes));
-  const onError = (problem: string): void => log.warn({ problem }, "the cluster's state");
-  const state = kubernetes?.state ?? stack.use(await openFolderState(options.state ?? "", { onError }));
+  const state = await openFolderState(options.state, { onError: (problem) => log.warn({ problem }, "the cluster's state") });
+  stack.use(state);
   const tokens = new ClusterTokens(state);
   if (options.tokenFile !== null) await tokens.loadFile(options.tokenFile);
   const signer = new Signer(await readClusterKeys(options.clusterKeyFile), tokens);
   const tls = options.tlsCert === null || options.tlsKey === null ? null : await readTls(options.tlsCert, options.tlsKey);
   const audit = options.auditLog === null ? null : stack.use(await AuditLog.open(options.auditLog, log));
-  const nodes = stack.use(new Nodes(kubernetes?.addresses ?? options.nodes.map((url) => ({ url })), signer, log));
+  const nodes = stack.use(new Nodes(options.nodes, signer, log));
   const gateway = new Gateway(options, { tokens, signer, log });
   const values = { corsOrigins: null, allowedHosts: options.allowedHosts, bind: options.bind, proxyDomain: options.proxyDomain };
   const self = {
@@ -59,10 +57,7 @@ export async function startGateway(options: GatewayOptions, parts: Parts): Promi
     bind: options.bind,
     tls: tls !== null,
     proxyUrl: null as string | null,
-    settings:
-      options.state === null
-        ? { kubernetes: options.kubernetes ?? "", bind: options.bind }
-        : { nodes: options.nodes.join(","), bind: options.bind, state: options.state },
+    settings: { nodes: options.nodes.join(","), bind: options.bind, state: options.state },
   };
   const cluster: Cluster = {
     nodes,
@@ -86,7 +81,6 @@ export async function startGateway(options: GatewayOptions, parts: Parts): Promi
   });
   stack.defer(() => endRevoked());
   await nodes.start();
-  kubernetes?.attend(nodes, cluster.transfers, log);
   const services = {
     inFlight: gateway.inFlight,
     audit,
