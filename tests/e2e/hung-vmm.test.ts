@@ -154,9 +154,10 @@ describe("a VMM that does not answer", () => {
   it("of the pool is replaced", async () => {
     const tag = "pooled";
     const source = await create();
-    // its processes are not held, so it has a pool in place of a zygote
+    // its processes are not held, so it has a pool in place of a zygote when the copy of its source has ended
     await source.branch(tag);
     await source.kill();
+    await restart(async () => daemon.down());
     const before = vmms();
     await daemon.controller.updateSnapshot(tag, { pool: 1 });
     const isWaiting = async (): Promise<boolean> => (await daemon.controller.status()).pool_waiting === 1;

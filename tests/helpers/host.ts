@@ -136,7 +136,11 @@ export async function nextVmm(runDir: string, signal: AbortSignal): Promise<numb
   while (!signal.aborted) {
     for (const pid of processIds()) {
       if (known.has(pid)) continue;
-      if (isVmmOf(pid, runDir) && !isZygote(pid)) return pid;
+      if (isVmmOf(pid, runDir)) {
+        // a clone has the log of its zygote until it has put its own in place
+        if (!isZygote(pid)) return pid;
+        continue;
+      }
       // A process with the same arguments as in the last scan will not execute QEMU any more; in the middle of exec it has none
       const argv = cmdlineOf(pid);
       if (argv !== "" && strangers.get(pid) === argv && !argv.includes("forkd-warden")) known.add(pid);
