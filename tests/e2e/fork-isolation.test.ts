@@ -188,12 +188,13 @@ describe("children of one snapshot", () => {
 
   it("cannot be forked from a missing snapshot", async () => {
     await rejection(vm.runtime.fork("no-such-snapshot"), "NOT_FOUND");
-    for (const name of ["../x", "a/b", "", "x".repeat(65), ".hidden", "x.tmp"]) await rejection(vm.runtime.fork(name), "BAD_NAME");
+    for (const name of ["../x", "a/b/c", "/b", "a/", "", "x".repeat(65), ".hidden", "x.tmp"])
+      await rejection(vm.runtime.fork(name), "BAD_NAME");
   });
 
   it("cannot be branched or frozen under an invalid name, and nothing is created", async () => {
     const earlier = await tracesOf(vm.home);
-    for (const tag of ["../x", "a/b", "", "x".repeat(65), "a\nb", "a.reserved.tmp"]) {
+    for (const tag of ["../x", "a/b/c", "/b", "a/", "", "x".repeat(65), "a\nb", "a.reserved.tmp"]) {
       await rejection(vm.runtime.branch(children[0]!, tag), "BAD_NAME");
       await rejection(vm.runtime.createSnapshot({ tag, image: "python-numpy" }), "BAD_NAME");
     }
