@@ -41,7 +41,11 @@ tick() {
   if [ -t 2 ]; then wait=1; fi
   # Hold neither the lock nor the pipes, which a caller of the set-up waits for, and end with the set-up.
   exec 9<&-
-  while sleep "$wait" >/dev/null 2>&1 && kill -0 $$ 2>/dev/null; do
+  # Waits without a process: a killed ticker would leave its sleep behind. The pipe has a writer, so only the time ends read.
+  exec 8<> <(:)
+  while true; do
+    read -rt "$wait" -u 8 || true
+    kill -0 $$ 2>/dev/null || return 0
     line=$(tail -n 1 "$log" | tr -d '[:cntrl:]' | sed 's/^ *//')
     line="setup: $title ($((SECONDS - began)) s)${line:+: $line}"
     if [ -t 2 ]; then printf '\r\033[K%s' "${line:0:79}" >&2; else echo "$line" >&2; fi
