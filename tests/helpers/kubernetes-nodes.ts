@@ -46,6 +46,10 @@ export class TestGateway {
     return new Controller({ socket: this.#socket, token, timeoutMs: patience(), retries: 0 });
   }
 
+  get pid(): number {
+    return this.#children[0]?.pid ?? 0;
+  }
+
   async end(): Promise<void> {
     for (const child of this.#children) {
       if (child.exitCode !== null || child.signalCode !== null) continue;

@@ -84,7 +84,7 @@ export class KubernetesMember implements AsyncDisposable {
     const follow = (): void => nodes.change(this.addresses);
     this.#stack.defer(slices.observe(follow));
     follow();
-    const lease = this.#stack.use(new Lease(api, LEASE, `${hostname()}-${randomUUID()}`));
+    const lease = this.#stack.use(new Lease(api, LEASE, `${hostname()}-${process.pid}-${randomUUID()}`));
     this.#stack.use(new WarmKeeper({ api, objects, lease, nodes, transfers, log }));
   }
 
