@@ -27,8 +27,11 @@ const GONE_POLL_MS = 20;
 
 type Borrowed = "images" | "guestKernels" | "cache";
 
-/** `bind`: an address to listen on beside the socket; `borrow`: parts of the user's store, by default all of these */
-type Settings = { maxSandboxes: number; bind?: string; borrow?: readonly Borrowed[] };
+/**
+ * `bind`: an address to listen on beside the socket; `clusterKeyFile`: makes it a node of a cluster; `borrow`: parts of the
+ * user's store, by default all of these
+ */
+type Settings = { maxSandboxes: number; bind?: string; clusterKeyFile?: string; borrow?: readonly Borrowed[] };
 
 const ALL: readonly Borrowed[] = ["images", "guestKernels", "cache"];
 
@@ -110,8 +113,9 @@ export class OwnDaemon implements AsyncDisposable {
     await this.close();
   }
 
-  async #up({ maxSandboxes, bind = "none" }: Settings): Promise<void> {
-    const settings = { bind, "exit-when-idle-secs": EXIT_WHEN_IDLE_SECS, "max-sandboxes": maxSandboxes, "drain-secs": DRAIN_SECS };
+  async #up({ maxSandboxes, bind = "none", clusterKeyFile }: Settings): Promise<void> {
+    const node = clusterKeyFile === undefined ? {} : { "cluster-key-file": clusterKeyFile };
+    const settings = { ...node, bind, "exit-when-idle-secs": EXIT_WHEN_IDLE_SECS, "max-sandboxes": maxSandboxes, "drain-secs": DRAIN_SECS };
     const options = Object.entries(settings).flatMap(([name, value]) => [`--${name}`, String(value)]);
     const child = spawn(process.execPath, [...NODE_OPTIONS, "--max-semi-space-size=2", DAEMON, ...options], {
       env: { ...this.#env, FORKD_READY_FD: "3" },

@@ -138,6 +138,7 @@ export const EXAMPLES: Record<string, string[]> = {
   "bench inside": ["forkd bench inside --mib 10"],
   "bench hub": ["forkd bench hub"],
   "bench e2b": ["forkd bench e2b --forks 5"],
+  "bench gateway": ["forkd bench gateway --evals 100"],
   "bench cluster": ["forkd bench cluster"],
   "bench recipe": ["forkd bench recipe python-numpy"],
   "bench kvm": ["forkd bench kvm --smoke --clock-secs 10"],

@@ -13,6 +13,7 @@ import { benchDaemonCommand } from "./bench/daemon.ts";
 import { benchE2bCommand } from "./bench/e2b.ts";
 import { benchEvalCommand } from "./bench/eval.ts";
 import { benchFanoutCommand } from "./bench/fanout.ts";
+import { benchGatewayCommand } from "./bench/gateway.ts";
 import { benchHubCommand } from "./bench/hub.ts";
 import { benchInsideCommand } from "./bench/inside.ts";
 import { benchKvmCommand } from "./bench/kvm.ts";
@@ -37,6 +38,7 @@ export function benchCommand(cli: Cli): Command {
     .addCommand(benchRecipeCommand(cli))
     .addCommand(benchPackCommand(cli))
     .addCommand(benchClusterCommand(cli))
+    .addCommand(benchGatewayCommand(cli))
     .addCommand(benchKvmCommand(cli))
     .option("--tag <tag>", "measure spawn, exec, branch, fan-out and clean-up of this snapshot")
     .option("-n, --n <count>", "how many sandboxes", forkCount, 5)

@@ -1,6 +1,6 @@
 // Signed statement of a gateway about one request: who asks, and from where. Nodes of a cluster trust it instead of a token.
 
-import { createHash, createHmac, randomBytes, timingSafeEqual } from "node:crypto";
+import { createHmac, hash, randomBytes, timingSafeEqual, type KeyObject } from "node:crypto";
 import * as z from "zod";
 import { ForkdError } from "@forkd/runtime/errors";
 import { scope } from "../api/common.ts";
@@ -43,7 +43,7 @@ export type Claim = z.infer<typeof claim>;
 type Asked = { method: string; url: string };
 
 /** @param keys the first signs; the others were in use before a rotation */
-export function signClaim(stated: Claim, asked: Asked, keys: readonly Buffer[], nowMs: number = Date.now()): string {
+export function signClaim(stated: Claim, asked: Asked, keys: readonly KeyObject[], nowMs: number = Date.now()): string {
   const [key] = keys;
   if (!key) throw new ForkdError("BAD_CONFIG", "Cannot sign a request: there is no key of the cluster.");
   const full = { ...stated, exp: nowMs + VALID_MS / 2, nonce: randomBytes(NONCE_BYTES).toString("base64url"), request: hashOf(asked) };
@@ -53,19 +53,19 @@ export function signClaim(stated: Claim, asked: Asked, keys: readonly Buffer[], 
 
 /** Checks statements, each of which is accepted once */
 export class ClaimReader {
-  #keys: readonly Buffer[];
+  #keys: readonly KeyObject[];
   readonly #nowMs: () => number;
   /** nonces of this period and of the one before; a period is as long as a statement is valid */
   #nonces: [Set<string>, Set<string>] = [new Set(), new Set()];
   #periodMs: number;
 
-  constructor(keys: readonly Buffer[], opts: { nowMs?: () => number } = {}) {
+  constructor(keys: readonly KeyObject[], opts: { nowMs?: () => number } = {}) {
     this.#keys = keys;
     this.#nowMs = opts.nowMs ?? Date.now;
     this.#periodMs = this.#nowMs();
   }
 
-  set keys(keys: readonly Buffer[]) {
+  set keys(keys: readonly KeyObject[]) {
     this.#keys = keys;
   }
 
@@ -105,12 +105,12 @@ function refusal(why: string): ForkdError {
   });
 }
 
-function signatureOf(body: string, key: Buffer): Buffer {
+function signatureOf(body: string, key: KeyObject): Buffer {
   return createHmac("sha256", key).update(body).digest();
 }
 
 function hashOf({ method, url }: Asked): string {
-  return createHash("sha256").update(`${method} ${url}`).digest("base64url");
+  return hash("sha256", `${method} ${url}`, "base64url");
 }
 
 function isSame(given: Buffer, right: Buffer): boolean {

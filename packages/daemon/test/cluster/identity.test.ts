@@ -1,12 +1,13 @@
 // Statements of gateways: what a node accepts, and what it refuses.
 
 import assert from "node:assert/strict";
+import { createSecretKey } from "node:crypto";
 import { test } from "node:test";
 import { ClaimReader, IDENTITY_HEADER, signClaim, VALID_MS, type Claim } from "../../src/cluster/identity.ts";
 import { serve } from "../helpers/serve.ts";
 
-const KEY = Buffer.from("0123456789abcdef0123456789abcdef");
-const OLD = Buffer.from("fedcba9876543210fedcba9876543210");
+const KEY = createSecretKey(Buffer.from("0123456789abcdef0123456789abcdef"));
+const OLD = createSecretKey(Buffer.from("fedcba9876543210fedcba9876543210"));
 const ASKED = { method: "GET", url: "/v1/status?x=1" };
 const CLAIM: Claim = {
   name: "ann",

@@ -1,7 +1,7 @@
 // Every route of both protocols with every kind of credential: access, response content and audit log.
 
 import assert from "node:assert/strict";
-import { createHash } from "node:crypto";
+import { createHash, createSecretKey } from "node:crypto";
 import { once } from "node:events";
 import { readFile, writeFile } from "node:fs/promises";
 import { connect } from "node:net";
@@ -63,7 +63,7 @@ type Scope = (typeof SCOPES)[number];
  */
 type Who = "nobody" | Scope | "foreign" | "revoked" | "preview" | "access" | "traffic" | "ui" | "cookie" | "stated" | "forged";
 const EVERYBODY: Who[] = ["ui", "cookie", "nobody", ...SCOPES, "foreign", "revoked", "preview", "access", "traffic", "stated", "forged"];
-const CLUSTER_KEY = Buffer.from("the key of the cluster in this test");
+const CLUSTER_KEY = createSecretKey(Buffer.from("the key of the cluster in this test"));
 
 type Asked = { method: string; path: string; headers: Record<string, string>; body: string | undefined };
 
@@ -308,7 +308,7 @@ class Matrix {
 
   #statementOf(who: Who, method: string, url: string): Record<string, string> {
     if (who !== "stated" && who !== "forged") return {};
-    const keys = [who === "stated" ? CLUSTER_KEY : Buffer.from("another key that is as long as the right one")];
+    const keys = [who === "stated" ? CLUSTER_KEY : createSecretKey(Buffer.from("another key that is as long as the right one"))];
     const claim = {
       name: who,
       scope: "exec",

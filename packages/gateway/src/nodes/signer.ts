@@ -1,5 +1,6 @@
 // Statements about requests that nodes trust: who asks, and which tokens were revoked.
 
+import { type KeyObject } from "node:crypto";
 import { signClaim, type Claim } from "@forkd/daemon/cluster/identity";
 import { DEFAULT_PROJECT, EVERY_PROJECT } from "@forkd/daemon/store/project-names";
 import type { Identity } from "@forkd/daemon/store/tokens";
@@ -22,13 +23,13 @@ export function gatewayIn(project: string): Asker {
 }
 
 export class Signer {
-  keys: readonly Buffer[];
+  keys: readonly KeyObject[];
   readonly #tokens: ClusterTokens;
   readonly #uses: Uses;
   /** per node, the revocations that it has got */
   readonly #told = new WeakMap<object, Set<string>>();
 
-  constructor(keys: readonly Buffer[], parts: { tokens: ClusterTokens; uses: Uses }) {
+  constructor(keys: readonly KeyObject[], parts: { tokens: ClusterTokens; uses: Uses }) {
     this.keys = keys;
     this.#tokens = parts.tokens;
     this.#uses = parts.uses;

@@ -4,13 +4,18 @@ import type { QuotaUse } from "@forkd/daemon/api/project";
 
 export type Use = QuotaUse["used"];
 
+/** `asked`: number of the question, which grows */
+type Answer = { use: Use; asked: number };
+
 export class Uses {
-  readonly #known = new Map<string, Map<object, Use>>();
+  readonly #known = new Map<string, Map<object, Answer>>();
 
   /** A node that does not answer keeps its last use: its sandboxes are still there */
-  note(project: string, node: object, use: Use): void {
-    const ofNodes = this.#known.get(project) ?? new Map<object, Use>();
-    this.#known.set(project, ofNodes.set(node, use));
+  note(project: string, node: object, answer: Answer): void {
+    const ofNodes = this.#known.get(project) ?? new Map<object, Answer>();
+    this.#known.set(project, ofNodes);
+    // answers may overtake each other: that of an earlier question would hide what was made since
+    if ((ofNodes.get(node)?.asked ?? 0) < answer.asked) ofNodes.set(node, answer);
   }
 
   forget(project: string): void {
@@ -30,7 +35,7 @@ export class Uses {
   elsewhere(project: string, node: object | null): Use | null {
     const ofNodes = this.#known.get(project);
     if (!ofNodes) return null;
-    return sumOf([...ofNodes].filter(([other]) => other !== node).map(([, use]) => use));
+    return sumOf([...ofNodes].filter(([other]) => other !== node).map(([, { use }]) => use));
   }
 }
 

@@ -14,14 +14,17 @@ const SECOND_MS = 1000;
 const REPEAT_MS = 30_000;
 
 type More = Partial<Use>;
-type UnderWay = { more: More; done: Promise<unknown> };
+/** Work of one project: under way, and how much has ended */
+type Works = { underWay: Set<{ more: More; done: Promise<unknown> }>; ended: number };
 
 export class ClusterQuotas implements Disposable {
   readonly #nodes: Nodes;
   readonly #projects: ClusterProjects;
   readonly #uses: Uses;
   readonly #requests = new Map<string, Rate>();
-  readonly #underWay = new Map<string, Set<UnderWay>>();
+  readonly #works = new Map<string, Works>();
+  /** questions to the nodes */
+  #asked = 0;
   readonly #timer: NodeJS.Timeout;
 
   constructor(parts: { nodes: Nodes; projects: ClusterProjects; uses: Uses }) {
@@ -59,10 +62,14 @@ export class ClusterQuotas implements Disposable {
   async run<V>(project: string, more: More, work: () => Promise<V>): Promise<V> {
     const limits = this.#projects.quotaOf(project);
     if (!isLimited(limits)) return work();
-    const others = this.#underWay.get(project) ?? new Set();
-    this.#underWay.set(project, others);
+    const works: Works = this.#works.get(project) ?? { underWay: new Set(), ended: 0 };
+    this.#works.set(project, works);
+    const { underWay: others } = works;
     for (;;) {
+      const { ended } = works;
       await this.refresh(project);
+      // work that ended meanwhile is no longer under way, and may be missing in the answers
+      if (ended !== works.ended) continue;
       if (others.size === 0 || fits(limits, [this.#uses.total(project) ?? {}, more, ...[...others].map((each) => each.more)])) break;
       await Promise.race([...others].map(({ done }) => done));
     }
@@ -73,6 +80,7 @@ export class ClusterQuotas implements Disposable {
       return await work();
     } finally {
       others.delete(own);
+      works.ended++;
       done.resolve();
     }
   }
@@ -88,9 +96,10 @@ export class ClusterQuotas implements Disposable {
   }
 
   async #ask(project: string): Promise<Use[]> {
+    const asked = ++this.#asked;
     const { answers } = await this.#nodes.askAll("GET", "/v1/quota", gatewayIn(project));
     const uses = answers.flatMap(({ node, value }) => (value.status === 200 ? [{ node, use: (value.body as QuotaUse).used }] : []));
-    if (isLimited(this.#projects.quotaOf(project))) for (const { node, use } of uses) this.#uses.note(project, node, use);
+    if (isLimited(this.#projects.quotaOf(project))) for (const { node, use } of uses) this.#uses.note(project, node, { use, asked });
     return uses.map(({ use }) => use);
   }
 

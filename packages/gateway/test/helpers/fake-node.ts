@@ -1,6 +1,7 @@
 // A node of a cluster without VMs: a small HTTP server that checks the gateway's statements and answers by a table.
 
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
+import { createSecretKey } from "node:crypto";
 import { once } from "node:events";
 import { ClaimReader, IDENTITY_HEADER, type Claim } from "@forkd/daemon/cluster/identity";
 import type { AddressInfo } from "node:net";
@@ -43,7 +44,7 @@ export class FakeNode {
   /** routes by "METHOD path" or a prefix that ends with "*" */
   readonly routes = new Map<string, Handler>();
   readonly #server = createServer((request, response) => void this.#serve(request, response));
-  readonly #reader = new ClaimReader([Buffer.from(KEY)]);
+  readonly #reader = new ClaimReader([createSecretKey(Buffer.from(KEY))]);
   readonly #events = new Set<ServerResponse>();
   lastEventId = 0;
   port = 0;
