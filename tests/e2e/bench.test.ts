@@ -3,7 +3,7 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { benchBranch, benchEval, benchFanout } from "@forkd/bench";
+import { benchBranch, benchEval, benchFanout, benchGateway } from "@forkd/bench";
 import { prepareHome, resolveHome } from "@forkd/runtime";
 import { patience } from "../helpers/patience.ts";
 import { ensurePythonImage } from "../helpers/vm.ts";
@@ -31,4 +31,9 @@ test("branch: pauses measured by the host and by the guest", { timeout }, async 
 test("eval: a warm interpreter compared with a fresh one", { timeout }, async () => {
   const { eval_ms, exec_python_ms } = await benchEval({ ...opts, rounds: 3 });
   assert.ok(eval_ms.p50 < exec_python_ms.p50);
+});
+
+test("gateway: evals and forks by both ways", { timeout }, async () => {
+  const { eval_ms, fork_ms } = await benchGateway({ ...opts, evals: 3, forks: 2 });
+  for (const { direct, through } of [eval_ms, fork_ms]) assert.ok(direct.p50 > 0 && through.p50 > 0);
 });
