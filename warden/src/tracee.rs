@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::{mem, ptr};
+use std::time::Duration;
+use std::{mem, ptr, thread};
 
 /// The largest state of the processor's vector units that the kernel gives
 const MAX_XSTATE: usize = 16 * 1024;
@@ -19,6 +20,7 @@ const SYSCALL: [u8; 2] = [0x0f, 0x05];
 /// New threads may appear while others are being stopped
 const ROUNDS: usize = 16;
 const PTRACE_EVENT_STOP: c_int = 128;
+const POLL: Duration = Duration::from_micros(50);
 /// What a call returns that the kernel restarts (ERESTARTSYS to ERESTART_RESTARTBLOCK); user code never sees these
 const RESTARTS: std::ops::RangeInclusive<i64> = -516..=-512;
 
@@ -104,16 +106,20 @@ impl Tracee {
                 return Ok(());
             }
             // all get the request before the first is waited for
-            let asked: Vec<(i32, Outcome<bool>)> = new.into_iter().map(|tid| (tid, self.ask_to_stop(tid))).collect();
+            let mut asked: Vec<(i32, Outcome<bool>)> =
+                new.into_iter().map(|tid| (tid, self.ask_to_stop(tid))).collect();
+            // the main thread last: its end is reported only after the ends of all others were taken
+            asked.sort_unstable_by_key(|(tid, _)| *tid == self.pid);
             let mut failed = None;
             for (tid, asked) in asked {
                 // also after an error: only a thread that has stopped can be let go
-                match asked.and_then(|is_there| Ok(is_there && await_stop(tid)?)) {
+                match asked.and_then(|is_there| Ok(is_there && self.await_stop(tid)?)) {
                     Ok(true) => self.tids.push(tid),
                     Ok(false) => {}
                     Err(error) => failed = failed.or(Some(error)),
                 }
             }
+            self.tids.sort_unstable_by_key(|tid| (*tid != self.pid, *tid));
             if let Some(error) = failed {
                 return Err(error);
             }
@@ -205,11 +211,9 @@ impl Tracee {
         set_mask(self.pid, ALL_BUT_TRAP)?;
         set_registers(self.pid, registers)?;
         request(how, self.pid, 0, 0).during(|| "ptrace")?;
-        let mut status = 0;
-        wait(self.pid, &mut status)?;
-        if !libc::WIFSTOPPED(status) {
-            return Err(Error::new("ESRCH", "the process has ended"));
-        }
+        let status = self
+            .wait(self.pid)?
+            .ok_or_else(|| Error::new("ESRCH", "the process has ended"))?;
         if libc::WSTOPSIG(status) != libc::SIGTRAP || status >> 16 != 0 {
             let message = format!(
                 "the process stopped by signal {} in injected code",
@@ -221,6 +225,43 @@ impl Tracee {
         set_registers(self.pid, &main.registers)?;
         set_mask(self.pid, main.mask)?;
         Ok(after)
+    }
+
+    /// False: the thread has ended
+    fn await_stop(&self, tid: i32) -> Outcome<bool> {
+        while let Some(status) = self.wait(tid)? {
+            if status >> 16 == PTRACE_EVENT_STOP {
+                return Ok(true);
+            }
+            // a signal is about to be delivered; the stop that was asked for follows
+            let signal = libc::WSTOPSIG(status);
+            request(libc::PTRACE_CONT, tid, 0, signal as u64).during(|| "ptrace")?;
+        }
+        Ok(false)
+    }
+
+    /// Status of a thread that has stopped; None: it has ended. The end of the process is not taken here: the warden's main
+    /// loop would never learn of it, and who ends the VM would wait forever.
+    fn wait(&self, tid: i32) -> Outcome<Option<c_int>> {
+        if tid != self.pid {
+            peek(libc::P_PID, tid, 0)?;
+            return Ok(Some(take(tid)?).filter(|status| libc::WIFSTOPPED(*status)));
+        }
+        loop {
+            if let Some(event) = peek(libc::P_PID, tid, libc::WNOHANG)? {
+                return Ok(if event.is_stop { Some(take(tid)?) } else { None });
+            }
+            // The kernel reports the end of a main thread only after the other threads, which this process traces, were
+            // reaped: to wait for the main thread alone would last forever if the process is killed now.
+            match peek(libc::P_ALL, 0, 0)? {
+                Some(event) if event.tid == tid => {}
+                Some(event) if self.tids.contains(&event.tid) => {
+                    take(event.tid)?;
+                }
+                // another child has ended, and stays so until the main loop takes it
+                _ => thread::sleep(POLL),
+            }
+        }
     }
 
     fn find_gadget(&self) -> Outcome<u64> {
@@ -288,33 +329,41 @@ fn inner_tid(pid: i32, tid: i32) -> Outcome<i32> {
     last.ok_or_else(|| Error::new("ENOSYS", "the kernel does not report the pids of a namespace"))
 }
 
-/// False: the thread has ended
-fn await_stop(tid: i32) -> Outcome<bool> {
-    let mut status = 0;
+/// Status of a child or a traced thread that has stopped or ended, which stays to be taken; None: nothing has happened yet
+fn peek(kind: libc::idtype_t, tid: i32, options: c_int) -> Outcome<Option<Event>> {
+    let options = options | libc::WEXITED | libc::WSTOPPED | libc::WNOWAIT | libc::__WALL | libc::__WNOTHREAD;
     loop {
-        wait(tid, &mut status)?;
-        if !libc::WIFSTOPPED(status) {
-            return Ok(false);
-        }
-        if status >> 16 == PTRACE_EVENT_STOP {
-            return Ok(true);
-        }
-        // a signal is about to be delivered; the stop that was asked for follows
-        let signal = libc::WSTOPSIG(status);
-        request(libc::PTRACE_CONT, tid, 0, signal as u64).during(|| "ptrace")?;
-    }
-}
-
-fn wait(tid: i32, status: &mut c_int) -> Outcome<()> {
-    loop {
-        // SAFETY: writes one int.
-        if unsafe { libc::waitpid(tid, status, libc::__WALL) } == tid {
-            return Ok(());
+        // SAFETY: all zeroes are valid, and the kernel writes one structure.
+        let (result, info) = unsafe {
+            let mut info: libc::siginfo_t = mem::zeroed();
+            (libc::waitid(kind, tid as libc::id_t, &mut info, options), info)
+        };
+        if result == 0 {
+            // SAFETY: the kernel has set the fields of a child, or left zeroes.
+            let tid = unsafe { info.si_pid() };
+            let is_stop = [libc::CLD_STOPPED, libc::CLD_TRAPPED].contains(&info.si_code);
+            return Ok((tid != 0).then_some(Event { tid, is_stop }));
         }
         let error = io::Error::last_os_error();
         if error.kind() != io::ErrorKind::Interrupted {
             return Err(Error::io(&error, "waiting for a thread"));
         }
+    }
+}
+
+struct Event {
+    tid: i32,
+    is_stop: bool,
+}
+
+/// Takes the status that `peek` has found.
+fn take(tid: i32) -> Outcome<c_int> {
+    let mut status = 0;
+    // SAFETY: writes one int.
+    match unsafe { libc::waitpid(tid, &mut status, libc::__WALL | libc::WNOHANG) } == tid {
+        true => Ok(status),
+        // it was killed in between, and its end is not reported yet
+        false => Err(Error::new("ESRCH", "the process has ended")),
     }
 }
 

@@ -826,6 +826,7 @@ fn listen(socket: &File, address: &libc::sockaddr_un) -> io::Result<()> {
 mod tests {
     use super::*;
     use crate::descriptors::Own;
+    use crate::sys;
     use std::io::Read;
     use std::os::unix::net::UnixListener;
     use std::os::unix::process::CommandExt;
@@ -836,6 +837,7 @@ mod tests {
 
     const LISTENER: u32 = 3;
     const WRITTEN: u32 = 6;
+    const KILLED: u64 = 25;
     const UNKNOWN: &str = "FORKD_TEST_UNKNOWN";
     const VICTIM: &str = "FORKD_TEST_VICTIM";
 
@@ -1182,6 +1184,64 @@ mod tests {
         }
         drop(zygote);
         end(copy);
+    }
+
+    #[test]
+    fn a_process_that_is_killed_in_an_injected_call_is_left_to_be_reaped() {
+        let victim = Victim::start("killed", &[]);
+        let zygote = victim.hold().unwrap();
+        assert!(zygote.has_threads());
+        let pid = zygote.pid();
+        let killer = thread::spawn(move || {
+            // the main thread has left its stop and waits in the call
+            while !fs::read_to_string(format!("/proc/{pid}/stat"))
+                .unwrap()
+                .contains(") S ")
+            {
+                thread::sleep(IDLE_POLL);
+            }
+            sys::send_signal(pid, libc::SIGKILL).unwrap();
+        });
+        let error = zygote
+            .tracee
+            .call(&zygote.threads[0], libc::SYS_pause, [0; 6])
+            .err()
+            .unwrap();
+        killer.join().unwrap();
+        assert_eq!(error.code, "ESRCH");
+        drop(zygote);
+        let mut status = 0;
+        // SAFETY: writes one int.
+        assert_eq!(unsafe { libc::waitpid(pid, &mut status, libc::__WALL) }, pid);
+        assert!(libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGKILL);
+    }
+
+    #[test]
+    fn a_process_that_is_killed_while_it_is_stopped_is_left_to_be_reaped() {
+        for round in 0..KILLED {
+            let victim = Victim::start(&format!("stopped-{round}"), &[]);
+            let pid = victim.child.id() as i32;
+            let area = prepare(pid).unwrap();
+            let killer = thread::spawn(move || {
+                thread::sleep(Duration::from_micros(20 * round));
+                sys::send_signal(pid, libc::SIGKILL).unwrap();
+            });
+            // killed before, while or after it is stopped
+            let held = Zygote::hold(pid, area, &victim.known(false), 0);
+            killer.join().unwrap();
+            drop(held);
+            let mut status = 0;
+            loop {
+                // threads first, as in the warden's main loop
+                // SAFETY: writes one int.
+                let ended = unsafe { libc::waitpid(-1, &mut status, libc::__WALL | libc::__WNOTHREAD) };
+                assert!(ended > 0, "round {round}: nothing is left to be reaped");
+                if ended == pid && !libc::WIFSTOPPED(status) {
+                    break;
+                }
+            }
+            assert!(libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGKILL);
+        }
     }
 
     #[test]

@@ -88,7 +88,8 @@ export class Sandboxes {
       .filter(({ row }) => query.tag === undefined || row.snapshot_tag === storedName(query.tag, row.project))
       .filter(({ row }) => hasMetadata(row.metadata, query.metadata));
     const keyOf = (entry: Entry): string => `${String(entry.row.created_at_ms).padStart(15, "0")} ${entry.row.id}`;
-    const sorted = wanted.toSorted((a, b) => (keyOf(a) < keyOf(b) ? -1 : 1));
+    // by the fields of the key: to build it in each comparison took half of the time of a long list
+    const sorted = wanted.toSorted(({ row: a }, { row: b }) => a.created_at_ms - b.created_at_ms || (a.id < b.id ? -1 : 1));
     const page = pageOf(sorted, keyOf, query);
     return { items: page.items.map(sandboxInfo), nextCursor: page.nextCursor };
   }
