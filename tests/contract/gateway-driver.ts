@@ -30,7 +30,6 @@ const DIFFERENT: Partial<Record<Case["route"], string>> = {
 /** Groups of cases that depend on such routes */
 const GROUPS_LEFT_OUT: Record<string, string> = {
   shares: HOST_FILES,
-  projects: `${OF_A_NODE}: all of a cluster is in one project`,
   recipes: ONE_NODE,
   packs: `${OF_A_NODE}: their keys; movement of packs is in tests/e2e/gateway.test.ts`,
   "networks of packs": ONE_NODE,

@@ -6,7 +6,9 @@ import { after, before, describe, it } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import { nodeOf, TestCluster, type TestGateway } from "../helpers/cluster.ts";
 import { until } from "../helpers/until.ts";
-import type { Controller } from "forkd";
+import { Controller } from "forkd";
+import { patience } from "../helpers/patience.ts";
+import type { TestDaemon } from "../helpers/daemon.ts";
 
 const ROOM_OF_SMALL = 3;
 
@@ -32,6 +34,10 @@ describe("a cluster", () => {
     }
   };
 
+  /** The command line through the first gateway */
+  const cli = async (args: string[]): Promise<{ code: number | null; stdout: string; stderr: string }> =>
+    (cluster.nodes[0] as TestDaemon).cli(args, { env: { FORKD_URL: `http://${one.bind}`, FORKD_TOKEN: cluster.token } });
+
   before(async () => {
     cluster = await TestCluster.make();
     await cluster.addNode([], async (daemon) => daemon.makePython());
@@ -55,9 +61,7 @@ describe("a cluster", () => {
         [c, "up", []],
       ],
     );
-    const { code, stdout } = await (
-      cluster.nodes[0] as { cli: (args: string[], opts: object) => Promise<{ code: number; stdout: string }> }
-    ).cli(["cluster", "status"], { env: { FORKD_URL: `http://${one.bind}`, FORKD_TOKEN: cluster.token } });
+    const { code, stdout } = await cli(["cluster", "status"]);
     assert.equal(code, 0);
     for (const each of [a, b, c]) assert.match(stdout, new RegExp(`^${each} +http://127.0.0.1:\\d+ +up`, "m"));
     assert.equal((await one.controller.listSnapshots()).length, 1, "a copy is the same snapshot");
@@ -105,6 +109,71 @@ describe("a cluster", () => {
     if (nodeOf(child.id) === a) assert.ok(bytes <= delta * 1.05 + 64 * 1024, `${bytes} bytes sent for ${delta} bytes of changed pages`);
     assert.equal(moved.snapshots - before.snapshots, 1);
     await one.controller.killSandboxes({ all: true });
+  });
+
+  it("keeps projects apart on all nodes, and counts their quotas over all of them", async () => {
+    const admin = one.controller;
+    await admin.updateSnapshot("python", { visibility: "public" });
+    const memberOf = async (project: string): Promise<Controller> => {
+      const { code, stdout, stderr } = await cli(["token", "create", "ci", "--project", project, "--scope", "admin", "--json"]);
+      assert.equal(code, 0, stderr);
+      const { token } = JSON.parse(stdout) as { token: string };
+      return new Controller({ url: `http://${two.bind}`, token, timeoutMs: patience() });
+    };
+    for (const args of [["acme", "--sandboxes", "3"], ["other"]]) {
+      const { code, stderr } = await cli(["project", "create", ...args]);
+      assert.equal(code, 0, stderr);
+    }
+    const [acme, other] = [await memberOf("acme"), await memberOf("other")];
+    // forks at the same moment go to several nodes
+    const outcomes = await Promise.allSettled(Array.from({ length: 6 }, async () => acme.spawnSandboxes("default/python")));
+    const refusals = outcomes.flatMap((each) => (each.status === "rejected" ? [(each.reason as { code: string }).code] : []));
+    assert.deepEqual(refusals, ["QUOTA_EXCEEDED", "QUOTA_EXCEEDED", "QUOTA_EXCEEDED"]);
+    const { used, limits } = await acme.quota();
+    assert.deepEqual([used.sandboxes, limits.sandboxes], [3, 3]);
+    const shown = await cli(["--project", "acme", "quota"]);
+    assert.match(shown.stdout, /sandboxes +3 +3/);
+    const [mine] = await acme.listSandboxes();
+    const [theirs] = await other.spawnSandboxes("default/python", { name: "web" });
+    assert.ok(mine && theirs);
+    await acme.updateSandbox(mine.id, { name: "web" });
+    assert.equal((await acme.getSandbox("web")).id, mine.id);
+    assert.equal((await other.getSandbox("web")).id, theirs.id);
+    for (const attempt of [
+      async () => other.getSandbox(mine.id),
+      async () => other.evalCode(mine.id, "1"),
+      async () => other.killSandbox(mine.id),
+      async () => admin.evalCode(mine.id, "1"),
+    ])
+      await assert.rejects(attempt(), { code: "NOT_FOUND" });
+    // one tag, two snapshots
+    await acme.evalCode(mine.id, "whose = 'acme'");
+    await other.evalCode(theirs.id, "whose = 'other'");
+    await acme.branchSandbox(mine.id, { tag: "work" });
+    await other.branchSandbox(theirs.id, { tag: "work" });
+    await acme.killSandboxes({ all: true });
+    for (const [controller, whose] of [
+      [acme, "'acme'"],
+      [other, "'other'"],
+    ] as const) {
+      const [fork] = await controller.spawnSandboxes("work");
+      assert.equal((await controller.evalCode(fork?.id ?? "", "whose")).result, whose);
+    }
+    await assert.rejects(other.spawnSandboxes("acme/work"), { code: "NOT_FOUND" });
+    const all = new Controller({ url: `http://${one.bind}`, token: cluster.token, project: "*", timeoutMs: patience() });
+    assert.deepEqual((await all.listSandboxes()).map(({ project }) => project).toSorted(), ["acme", "other", "other"]);
+    await assert.rejects(admin.deleteProject("acme"), { code: "IN_USE" });
+    for (const [project, controller] of [
+      ["acme", acme],
+      ["other", other],
+    ] as const) {
+      await controller.killSandboxes({ all: true });
+      await controller.deleteSnapshot("work");
+      await controller.deleteToken("ci");
+      const { code, stderr } = await cli(["project", "rm", project]);
+      assert.equal(code, 0, stderr);
+    }
+    await admin.updateSnapshot("python", { visibility: "private" });
   });
 
   it("merges events, which continue through the other gateway", async () => {

@@ -3,7 +3,6 @@
 import { once } from "node:events";
 import { readFile } from "node:fs/promises";
 import { ForkdError, messageOf } from "@forkd/runtime/errors";
-import { notFound } from "@forkd/runtime/util/not-found";
 import { VERSION } from "@forkd/runtime/version";
 import { readClusterKeys } from "@forkd/daemon/cluster/key-file";
 import { splitBind } from "@forkd/daemon/config";
@@ -13,17 +12,20 @@ import { InFlight } from "@forkd/daemon/dispatch/in-flight";
 import { domainOf, proxyOrigin } from "@forkd/daemon/dispatch/proxy-domain";
 import { AuditLog } from "@forkd/daemon/observe/audit";
 import { Metrics } from "@forkd/daemon/observe/metrics";
-import { DEFAULT_PROJECT } from "@forkd/daemon/store/project-names";
 import { LIMITS, type Limits } from "@forkd/daemon/streams/limits";
 import { Nodes } from "./nodes/nodes.ts";
 import { Signer } from "./nodes/signer.ts";
 import { Transfers } from "./nodes/transfers.ts";
+import { Uses } from "./nodes/uses.ts";
 import { e2bFrontEnd } from "./serve/e2b.ts";
 import { KeyedNodes } from "./serve/keyed.ts";
 import { Places } from "./serve/places.ts";
 import { portFrontEnd, uiFrontEnd } from "./serve/port.ts";
+import { ClusterQuotas } from "./serve/quotas.ts";
 import { restFrontEnd } from "./serve/rest.ts";
 import { openFolderState } from "./state/folder.ts";
+import { ClusterProjects } from "./state/projects.ts";
+import { principalOf } from "./state/state.ts";
 import { ClusterTokens } from "./state/tokens.ts";
 import type { Server } from "node:http";
 import type { AddressInfo } from "node:net";
@@ -45,10 +47,12 @@ export async function startGateway(options: GatewayOptions, parts: Parts): Promi
   stack.use(state);
   const tokens = new ClusterTokens(state);
   if (options.tokenFile !== null) await tokens.loadFile(options.tokenFile);
-  const signer = new Signer(await readClusterKeys(options.clusterKeyFile), tokens);
+  const projects = new ClusterProjects(state);
+  const uses = new Uses();
+  const signer = new Signer(await readClusterKeys(options.clusterKeyFile), { tokens, uses });
   const tls = options.tlsCert === null || options.tlsKey === null ? null : await readTls(options.tlsCert, options.tlsKey);
   const audit = options.auditLog === null ? null : stack.use(await AuditLog.open(options.auditLog, log));
-  const nodes = stack.use(new Nodes(options.nodes, signer, log));
+  const nodes = stack.use(new Nodes(options.nodes, { signer, projects, log }));
   const gateway = new Gateway(options, { tokens, signer, log });
   const values = { corsOrigins: null, allowedHosts: options.allowedHosts, bind: options.bind, proxyDomain: options.proxyDomain };
   const self = {
@@ -64,6 +68,8 @@ export async function startGateway(options: GatewayOptions, parts: Parts): Promi
     transfers: new Transfers(nodes, log),
     state,
     tokens,
+    projects,
+    quotas: stack.use(new ClusterQuotas({ nodes, projects, uses })),
     failures: new AuthFailures(),
     metrics: new Metrics({ version: VERSION, branchConcurrency: 0 }),
     places: new Places(nodes),
@@ -77,7 +83,7 @@ export async function startGateway(options: GatewayOptions, parts: Parts): Promi
   const endRevoked = state.subscribe((kind, name) => {
     // a change ends the requests of the old value, on this gateway and on all others
     if (kind === "tokens")
-      gateway.inFlight.abortOf(name, new ForkdError("UNAUTHORIZED", "Cannot continue: the token was revoked or replaced."));
+      gateway.inFlight.abortOf(principalOf(name), new ForkdError("UNAUTHORIZED", "Cannot continue: the token was revoked or replaced."));
   });
   stack.defer(() => endRevoked());
   await nodes.start();
@@ -92,8 +98,9 @@ export async function startGateway(options: GatewayOptions, parts: Parts): Promi
     metrics: cluster.metrics,
     tokens: { noteOfCluster: () => false },
     makerOf: () => null,
-    projects: { get: onlyDefault },
-    countRequest: () => undefined, // the node counts it
+    projects,
+    countRequest: (project: string) => cluster.quotas.request(project),
+    usedElsewhere: () => undefined,
   };
   const frontEnds = { rest: restFrontEnd(cluster), e2b: e2bFrontEnd(cluster), port: portFrontEnd(cluster), ui: uiFrontEnd() };
   const server = createPipeline(services, frontEnds, { kind: "tcp", tls });
@@ -105,12 +112,6 @@ export async function startGateway(options: GatewayOptions, parts: Parts): Promi
   gateway.own(stack.move(), self.bind);
   log.info({ version: VERSION, pid: process.pid, bind: self.bind, nodes: nodes.all.map(({ label }) => label) }, "ready");
   return gateway;
-}
-
-/** All of a cluster is in one project so far */
-function onlyDefault(name: string): { name: string } {
-  if (name !== DEFAULT_PROJECT) throw notFound("project", name, [DEFAULT_PROJECT]);
-  return { name };
 }
 
 type Own = { tokens: ClusterTokens; signer: Signer; log: Logger };

@@ -11,7 +11,7 @@ export function gatewayCommand(cli: Cli): Command {
   return new Command("gateway")
     .description("serve several daemons as one: a gateway of a cluster, in the foreground until Ctrl-C")
     .requiredOption("--nodes <urls>", "addresses of the daemons, separated by commas")
-    .requiredOption("--state <folder>", "folder with tokens and tags of the cluster; gateways of one machine share it")
+    .requiredOption("--state <folder>", "folder with tokens, projects and tags of the cluster; gateways of one machine share it")
     .requiredOption("--cluster-key-file <file>", "file with the key that the daemons have as cluster_key_file")
     .option("--bind <host:port>", "address to listen on", "127.0.0.1:8890")
     .option("--token-file <file>", "file with one admin token, for the first token")

@@ -30,13 +30,15 @@ const createProject = z
 /** The given limits change, the others stay */
 const updateProject = z.strictObject(quota.partial().shape).meta({ id: "UpdateProject" });
 
-const used = z.strictObject(Object.fromEntries(Object.keys(quota.shape).map((key) => [key, z.int()])) as Record<keyof Quota, z.ZodInt>);
+export const quotaUsed = z
+  .strictObject(Object.fromEntries(Object.keys(quota.shape).map((key) => [key, z.int()])) as Record<keyof Quota, z.ZodInt>)
+  .meta({ id: "QuotaUsed", description: "What counts against the limits now" });
 
 const quotaUse = z
   .strictObject({
     project: z.string(),
     limits: quota,
-    used: used.meta({ id: "QuotaUsed", description: "What counts against the limits now" }),
+    used: quotaUsed,
   })
   .meta({ id: "QuotaUse" });
 

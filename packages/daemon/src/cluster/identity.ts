@@ -4,6 +4,7 @@ import { createHash, createHmac, randomBytes, timingSafeEqual } from "node:crypt
 import * as z from "zod";
 import { ForkdError } from "@forkd/runtime/errors";
 import { scope } from "../api/common.ts";
+import { quotaUsed } from "../api/project.ts";
 
 export const IDENTITY_HEADER = "x-forkd-identity";
 
@@ -13,12 +14,14 @@ const MAX_LENGTH = 12_000;
 const NONCE_BYTES = 12;
 /** Nonces remembered at once; a node that is asked more often refuses for a moment */
 const MAX_NONCES = 500_000;
+/** PROJECT/NAME */
+const MAX_NAME = 129;
 /** Names that only the daemon gives */
 const OWN_NAMES = new Set(["local", "daemon"]);
 
 const claim = z.strictObject({
   /** null: the request's own credentials count, such as an access token */
-  name: z.string().max(64).nullable(),
+  name: z.string().max(MAX_NAME).nullable(),
   scope,
   project: z.string().max(64).nullable(),
   max_sandboxes: z.int().nullable(),
@@ -29,7 +32,9 @@ const claim = z.strictObject({
   /** address of the client */
   remote: z.string().max(64),
   /** tokens that were revoked, and when in ms */
-  revoked: z.array(z.tuple([z.string().max(64), z.number()])).max(64),
+  revoked: z.array(z.tuple([z.string().max(MAX_NAME), z.number()])).max(64),
+  /** what the project uses on the other nodes; null: the gateway does not know, or the project has no limit */
+  elsewhere: quotaUsed.nullable(),
 });
 
 const signed = z.strictObject({ ...claim.shape, exp: z.number(), nonce: z.string().max(32), request: z.string().max(64) });

@@ -25,7 +25,8 @@ export function createApi(services: Services, frontEnds: FrontEnds, transport: T
   const { manager } = services;
   const makerOf: Pipeline["makerOf"] = (name, project) => manager.ports.find(name, project)?.created_by ?? null;
   const countRequest: Pipeline["countRequest"] = (project) => manager.quotas.request(project);
-  return createPipeline({ ...services, makerOf, countRequest }, frontEnds, transport);
+  const usedElsewhere: Pipeline["usedElsewhere"] = (project, use) => manager.quotas.noteElsewhere(project, use);
+  return createPipeline({ ...services, makerOf, countRequest, usedElsewhere }, frontEnds, transport);
 }
 
 /** The same for any front ends */
@@ -139,7 +140,8 @@ function admit(exchange: Exchange, work: Work, services: Pipeline): void {
   const sandbox = work.sandbox();
   exchange.maker = sandbox === null ? null : services.makerOf(sandbox, exchange.identity?.project);
   if (identity && scope) authorize(identity, scope);
-  if (exchange.identity && isCounted(exchange.identity)) services.countRequest(exchange.identity.project);
+  // the gateway has counted a request whose principal it states
+  if (exchange.identity && !exchange.stated && isCounted(exchange.identity)) services.countRequest(exchange.identity.project);
 }
 
 /** Visitors of a guest's server do not use up the project's requests. An operator must be able to raise the limit */

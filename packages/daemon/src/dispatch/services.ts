@@ -1,6 +1,7 @@
 // Dependencies shared by the front ends: manager, tokens, limits, metrics and logs.
 
 import type { ClaimReader } from "../cluster/identity.ts";
+import type { QuotaUse } from "../api/project.ts";
 import type { Config, ResolvedConfig } from "../config.ts";
 import type { ManagerApi } from "../service/manager.ts";
 import type { Recipes } from "../recipe/recipes.ts";
@@ -46,6 +47,8 @@ export type Pipeline = Pick<Services, "inFlight" | "audit" | "log" | "limits" | 
   projects: { get: (name: string) => { name: string } };
   /** counts against the quota of the project; throws QUOTA_EXCEEDED */
   countRequest: (project: string) => void;
+  /** a gateway says what the project uses on the other nodes of the cluster */
+  usedElsewhere: (project: string, use: QuotaUse["used"]) => void;
   /** creator of a sandbox by its id or name; null: not known */
   makerOf: (sandbox: string, project: string | undefined) => string | null;
 };

@@ -22,7 +22,7 @@ import { tablesOf } from "../store/tables.ts";
 import { isolationOf } from "@forkd/runtime/vmm/driver";
 import { adoptAll } from "./adoption.ts";
 import { Branches } from "./branches.ts";
-import { EVERY_PROJECT, projectOf, shownName } from "../store/project-names.ts";
+import { EVERY_PROJECT, isOf, projectOf, shownName } from "../store/project-names.ts";
 import type { Projects } from "../store/projects.ts";
 import { ownCaller, type Viewer } from "./caller.ts";
 import type { Core, Log, Meter, Settings } from "./core.ts";
@@ -220,8 +220,8 @@ export class Manager {
       confinement_policy: settings.confinement,
       confinement_reason: runtime.confinement.reason,
       engine: runtime.engine.description,
-      sandboxes: this.#registry.live.filter(({ row }) => row.project === viewer.project).length,
-      snapshots: tags.filter((tag) => projectOf(tag) === viewer.project).length,
+      sandboxes: this.#registry.live.filter(({ row }) => isOf(row.project, viewer.project)).length,
+      snapshots: tags.filter((tag) => isOf(projectOf(tag), viewer.project)).length,
       images: (await this.images.list(viewer)).length,
       pool_waiting: runtime.pool.waiting,
       branches_in_flight: this.branches.inFlight,

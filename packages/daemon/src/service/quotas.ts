@@ -13,6 +13,8 @@ type Use = QuotaUse["used"];
 const EGRESS_STEP = 1024 * 1024;
 const MINUTE_MS = 60_000;
 const SECOND_MS = 1000;
+/** Gateways repeat what the other nodes of a cluster use; after so long none is left that does */
+const ELSEWHERE_MS = 120_000;
 
 const NAMES: Record<Kind, string> = {
   sandboxes: "running sandboxes",
@@ -36,6 +38,8 @@ export class Quotas {
   readonly #forks = new Map<string, Rate>();
   readonly #requests = new Map<string, Rate>();
   readonly #egress = new Map<string, Egress>();
+  /** what projects use on the other nodes of a cluster, as gateways last said */
+  readonly #elsewhere = new Map<string, { use: Use; atMs: number }>();
   /** what the disks of running sandboxes take, measured from time to time */
   #disks = new Map<string, number>();
 
@@ -79,10 +83,15 @@ export class Quotas {
   send(project: string, bytes: number): boolean {
     const limit = this.#projects.quotaOf(project).egress_bytes;
     const egress = this.#egressOf(project);
-    if (limit !== null && egress.used + bytes > limit) return false;
+    if (limit !== null && egress.used + this.#elsewhereOf(project, "egress_bytes") + bytes > limit) return false;
     egress.used += bytes;
     if (egress.used > egress.stored) this.#storeEgress(project, egress, egress.used + EGRESS_STEP);
     return true;
+  }
+
+  /** Limits of a project are for the whole cluster: the use of the other nodes counts here too */
+  noteElsewhere(project: string, use: Use): void {
+    this.#elsewhere.set(project, { use, atMs: this.#nowMs() });
   }
 
   measured(disks: Map<string, number>): void {
@@ -113,7 +122,7 @@ export class Quotas {
       this.#db.run("DELETE FROM idempotency WHERE project = ?", project);
       this.#db.run("DELETE FROM events WHERE project = ?", project);
     });
-    for (const kept of [this.#forks, this.#requests, this.#egress]) kept.delete(project);
+    for (const kept of [this.#forks, this.#requests, this.#egress, this.#elsewhere]) kept.delete(project);
   }
 
   #refuse(project: string, kinds: readonly Kind[], more: Partial<Use>): void {
@@ -122,7 +131,8 @@ export class Quotas {
     const used = this.#used(project);
     for (const kind of kinds) {
       const limit = limits[kind];
-      if (limit !== null && used[kind] + (more[kind] ?? 0) > limit) throw exceeded(project, kind, { limit, used: used[kind] });
+      const now = used[kind] + this.#elsewhereOf(project, kind);
+      if (limit !== null && now + (more[kind] ?? 0) > limit) throw exceeded(project, kind, { limit, used: now });
     }
   }
 
@@ -130,10 +140,15 @@ export class Quotas {
     const rate = rates.get(project) ?? new Rate(windowMs, this.#nowMs);
     rates.set(project, rate);
     const limit = this.#projects.quotaOf(project)[kind];
-    const used = rate.count;
+    const used = rate.count + this.#elsewhereOf(project, kind);
     if (limit !== null && used + n > limit)
       throw exceeded(project, kind, { limit, used, retry_after_secs: Math.max(1, Math.ceil(rate.waitMs / 1000)) });
     rate.add(n);
+  }
+
+  #elsewhereOf(project: string, kind: Kind): number {
+    const known = this.#elsewhere.get(project);
+    return known && this.#nowMs() - known.atMs < ELSEWHERE_MS ? known.use[kind] : 0;
   }
 
   #used(project: string): Use {
@@ -178,7 +193,7 @@ export class Quotas {
   }
 }
 
-function exceeded(project: string, kind: Kind, facts: { limit: number; used: number; retry_after_secs?: number }): ForkdError {
+export function exceeded(project: string, kind: Kind, facts: { limit: number; used: number; retry_after_secs?: number }): ForkdError {
   const message = `Cannot do this: project ${project} may have ${facts.limit} ${NAMES[kind]}, and ${facts.used} are in use.`;
   return new ForkdError("QUOTA_EXCEEDED", message, { details: { project, quota: kind, ...facts } });
 }

@@ -101,7 +101,7 @@ export class Projects {
   }
 }
 
-function withLimits(before: Quota, given: UpdateProject): Quota {
+export function withLimits(before: Quota, given: UpdateProject): Quota {
   const set = Object.entries(given).filter(([, limit]) => limit !== undefined);
   return { ...before, ...(Object.fromEntries(set) as Partial<Quota>) };
 }

@@ -17,6 +17,7 @@ const CLAIM: Claim = {
   since: 10,
   remote: "192.0.2.7",
   revoked: [],
+  elsewhere: null,
 };
 
 const refused = (why: RegExp) => (error: unknown) =>

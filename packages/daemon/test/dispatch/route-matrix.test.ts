@@ -309,7 +309,17 @@ class Matrix {
   #statementOf(who: Who, method: string, url: string): Record<string, string> {
     if (who !== "stated" && who !== "forged") return {};
     const keys = [who === "stated" ? CLUSTER_KEY : Buffer.from("another key that is as long as the right one")];
-    const claim = { name: who, scope: "exec", project: null, max_sandboxes: null, stamp: "s", since: 1, remote: "192.0.2.1", revoked: [] };
+    const claim = {
+      name: who,
+      scope: "exec",
+      project: null,
+      max_sandboxes: null,
+      stamp: "s",
+      since: 1,
+      remote: "192.0.2.1",
+      revoked: [],
+      elsewhere: null,
+    };
     return { [IDENTITY_HEADER]: signClaim({ ...claim, scope: "exec" }, { method, url }, keys) };
   }
 

@@ -44,6 +44,25 @@ test("rates are counted in a sliding window, and say how long to wait", async (t
   counted.request("default");
 });
 
+test("the use of other nodes counts, until gateways no longer state it", async (t) => {
+  const clock = { ms: 1_200_000 };
+  const { quotas: counted, projects } = await quotas(t, clock);
+  projects.update("default", { sandboxes: 5, forks_per_minute: 10, egress_bytes: 100 });
+  const { used } = counted.use("default");
+  counted.noteElsewhere("default", { ...used, sandboxes: 5, forks_per_minute: 8, egress_bytes: 90 });
+  assert.throws(() => counted.foresee("default", { sandboxes: 1 }), {
+    code: "QUOTA_EXCEEDED",
+    details: { project: "default", quota: "sandboxes", limit: 5, used: 5 },
+  });
+  counted.fork("default", 2);
+  assert.throws(() => counted.fork("default", 1), { code: "QUOTA_EXCEEDED" });
+  assert.equal(counted.send("default", 11), false);
+  assert.equal(counted.send("default", 10), true);
+  assert.equal(counted.use("default").used.sandboxes, 0, "a node reports its own use");
+  clock.ms += 120_000;
+  counted.foresee("default", { sandboxes: 5 });
+});
+
 test("egress is counted per month, and survives a restart without a gain", async (t) => {
   const clock = { ms: Date.parse("2026-11-30T23:59:00Z") };
   const { quotas: counted, projects, db } = await quotas(t, clock);

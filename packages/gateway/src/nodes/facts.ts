@@ -1,5 +1,6 @@
 // Facts for placement, from the reports and lists of the nodes.
 
+import { storedName } from "@forkd/daemon/store/project-names";
 import type { SnapshotInfo } from "@forkd/daemon/api/snapshot";
 import type { Status } from "@forkd/daemon/api/daemon";
 import type { NodeFacts, SnapshotFacts } from "../placement/facts.ts";
@@ -14,10 +15,10 @@ export function factsOf(nodes: readonly Node[]): NodeFacts[] {
 
 /** A snapshot as its holder describes it */
 export function snapshotFacts(info: SnapshotInfo, holder: Node): SnapshotFacts {
-  const { id, memory_mib: memoryMiB, parent_tag: parent, delta_bytes: deltaBytes } = info;
+  const { id, project, memory_mib: memoryMiB, parent_tag: parent, delta_bytes: deltaBytes } = info;
   return {
     id,
-    base: (parent === null ? undefined : holder.tags.get(parent)) ?? null,
+    base: (parent === null ? undefined : holder.tags.get(storedName(parent, project))) ?? null,
     memoryMiB,
     diskMiB: memoryMiB,
     deltaMiB: deltaBytes === null ? memoryMiB : Math.ceil(deltaBytes / MIB),

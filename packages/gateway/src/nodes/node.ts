@@ -35,10 +35,10 @@ export class Node {
   /** when it last answered, and why it does not */
   lastSeenMs: number | null = null;
   problem: string | null = null;
-  /** snapshots it has, by id, and ids by tag */
+  /** snapshots it has, by id, and ids by tag as it is stored: with its project, unless that is `default` */
   snapshots: ReadonlyMap<string, SnapshotInfo> = new Map();
   tags: ReadonlyMap<string, string> = new Map();
-  /** names and ids of its images */
+  /** ids of its images, and their names as they are stored */
   images: ReadonlySet<string> = new Set();
   /** snapshots it is receiving */
   readonly fetching = new Set<string>();

@@ -4,8 +4,11 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { ForkdError, messageOf } from "@forkd/runtime/errors";
 import { NODE_CODE_LENGTH } from "@forkd/runtime/util/id";
 import { Node, type Reply } from "./node.ts";
-import { GATEWAY, type Asker, type Signer } from "./signer.ts";
+import { giveProjects } from "./projects.ts";
+import { EVERYWHERE, type Asker, type Signer } from "./signer.ts";
 import { readEvents } from "./sse.ts";
+import { storedName } from "@forkd/daemon/store/project-names";
+import type { ClusterProjects } from "../state/projects.ts";
 import type { Status } from "@forkd/daemon/api/daemon";
 import type { ImageInfo } from "@forkd/daemon/api/image";
 import type { SnapshotInfo } from "@forkd/daemon/api/snapshot";
@@ -26,14 +29,16 @@ export type Answers<V> = { answers: { node: Node; value: V }[]; missing: Node[] 
 export class Nodes implements Disposable {
   readonly all: readonly Node[];
   readonly #signer: Signer;
+  readonly #projects: ClusterProjects;
   readonly #log: Log;
   readonly #closing = new AbortController();
   readonly #listed = new Map<Node, Promise<void>>();
 
-  constructor(urls: readonly string[], signer: Signer, log: Log) {
-    this.all = urls.map((url) => new Node(url, signer));
-    this.#signer = signer;
-    this.#log = log;
+  constructor(urls: readonly string[], parts: { signer: Signer; projects: ClusterProjects; log: Log }) {
+    this.all = urls.map((url) => new Node(url, parts.signer));
+    this.#signer = parts.signer;
+    this.#projects = parts.projects;
+    this.#log = parts.log;
   }
 
   /** Resolves when each node has answered once or has failed to */
@@ -82,6 +87,17 @@ export class Nodes implements Disposable {
     return { answers, missing: results.flatMap(({ node, value }) => (value ? [] : [node])) };
   }
 
+  /** Resolves when all nodes that answer have the projects of the cluster; the others get them when they are back */
+  async giveProjects(): Promise<void> {
+    await Promise.all(
+      this.up.map(async (node) =>
+        giveProjects(node, this.#projects).catch((error: unknown) => {
+          this.#log.warn({ node: node.label, problem: messageOf(error) }, "a node did not take the projects");
+        }),
+      ),
+    );
+  }
+
   noneAnswers(): ForkdError {
     const why = this.all.map(({ label, problem }) => `${label}: ${problem ?? "it did not answer in time"}`).join("; ");
     return new ForkdError("NODE_UNREACHABLE", `Cannot reach any node of the cluster: ${why}.`);
@@ -120,7 +136,7 @@ export class Nodes implements Disposable {
     const wasUp = node.isUp;
     try {
       const revoked = this.#signer.pending(node);
-      const { status, body } = await node.ask("GET", "/v1/status", { as: GATEWAY, timeoutMs: REPORT_WITHIN_MS });
+      const { status, body } = await node.ask("GET", "/v1/status", { as: EVERYWHERE, timeoutMs: REPORT_WITHIN_MS });
       if (status !== 200) throw new Error(`it answers ${status}: ${(body as { error?: string }).error ?? ""}`);
       this.#signer.heard(node, revoked);
       const report = body as Status;
@@ -128,7 +144,10 @@ export class Nodes implements Disposable {
       if (twin) throw new Error(`it has the code ${report.node} of ${twin.url}: each node needs a store of its own`);
       node.code = report.node;
       node.sent = { count: 0, memoryMiB: 0 };
-      if (!wasUp) await this.#list(node);
+      if (!wasUp) {
+        await this.#list(node);
+        await giveProjects(node, this.#projects);
+      }
       node.status = report;
       node.lastSeenMs = Date.now();
       node.problem = null;
@@ -144,13 +163,13 @@ export class Nodes implements Disposable {
 
   async #list(node: Node): Promise<void> {
     const [snapshots, images] = await Promise.all([
-      node.ask("GET", "/v1/snapshots", { as: GATEWAY }),
-      node.ask("GET", "/v1/images", { as: GATEWAY }),
+      node.ask("GET", "/v1/snapshots", { as: EVERYWHERE }),
+      node.ask("GET", "/v1/images", { as: EVERYWHERE }),
     ]);
     if (snapshots.status !== 200 || images.status !== 200) throw new Error(`its lists answer ${snapshots.status} and ${images.status}`);
     const infos = snapshots.body as SnapshotInfo[];
     node.snapshots = new Map(infos.map((info) => [info.id, info]));
-    node.tags = new Map(infos.map((info) => [info.tag, info.id]));
+    node.tags = new Map(infos.map((info) => [storedName(info.tag, info.project), info.id]));
     node.images = new Set((images.body as ImageInfo[]).flatMap(({ id, names }) => [id, ...names]));
   }
 
@@ -168,7 +187,7 @@ export class Nodes implements Disposable {
             }, SETTLE_MS);
           };
           const path = "/v1/events";
-          await readEvents(node, { path, as: GATEWAY, signal, onOpen: changed }, ({ event }) => {
+          await readEvents(node, { path, as: EVERYWHERE, signal, onOpen: changed }, ({ event }) => {
             if (event.startsWith("snapshot.") || event.startsWith("image.")) changed();
           });
         }

@@ -3,7 +3,8 @@
 import { pipeline } from "node:stream/promises";
 import { ForkdError } from "@forkd/runtime/errors";
 import { Semaphore } from "@forkd/runtime/util/semaphore";
-import { GATEWAY } from "./signer.ts";
+import { gatewayIn } from "./signer.ts";
+import { DEFAULT_PROJECT } from "@forkd/daemon/store/project-names";
 import type { IncomingMessage } from "node:http";
 import type { Problem } from "@forkd/daemon/api/common";
 import type { Node } from "./node.ts";
@@ -52,22 +53,26 @@ export class Transfers {
   async #send(id: string, from: Node, to: Node): Promise<void> {
     const startMs = performance.now();
     const info = from.snapshots.get(id);
+    const project = info?.project ?? DEFAULT_PROJECT;
+    const as = gatewayIn(project);
     await this.#nodes.refresh(to);
     if (to.snapshots.has(id)) return;
     // ids that the sender does not know would be refused
     const common = [...to.snapshots.keys()].filter((other) => from.snapshots.has(other)).slice(-MAX_WITHOUT);
     const query = new URLSearchParams({ level: String(LEVEL), ...(common.length > 0 ? { without: common.join(",") } : {}) });
-    const reading = from.open({ method: "GET", path: `/v1/snapshots/${id}/pack?${query.toString()}`, headers: [] }, GATEWAY);
+    const reading = from.open({ method: "GET", path: `/v1/snapshots/${id}/pack?${query.toString()}`, headers: [] }, as);
     reading.end();
     const pack = await responseOf(from, reading);
     const bytes = Number(pack.headers["content-length"] ?? 0);
     const named = new URLSearchParams({ keep_network: "true", ...(info ? { tag: info.tag } : {}) });
     const headers = ["Content-Type", "application/vnd.forkd.pack", "Transfer-Encoding", "chunked"];
-    const writing = to.open({ method: "POST", path: `/v1/packs?${named.toString()}`, headers }, GATEWAY);
+    const writing = to.open({ method: "POST", path: `/v1/packs?${named.toString()}`, headers }, as);
     const stored = responseOf(to, writing);
     // a refusal ends the upload early; its reason is in `stored`
     await Promise.allSettled([pipeline(pack, writing), stored]);
     (await stored).resume();
+    if (info?.visibility === "public")
+      await to.ask("PATCH", `/v1/snapshots/${encodeURIComponent(info.tag)}`, { as, body: Buffer.from('{"visibility":"public"}') });
     this.bytes += bytes;
     this.count++;
     await this.#nodes.refresh(to);

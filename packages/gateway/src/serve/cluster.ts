@@ -1,5 +1,6 @@
 // What the front ends of a gateway share.
 
+import { DEFAULT_PROJECT } from "@forkd/daemon/store/project-names";
 import type { AuthFailures } from "@forkd/daemon/dispatch/auth-failures";
 import type { Exchange } from "@forkd/daemon/dispatch/exchange";
 import type { Logger } from "@forkd/daemon/observe/log";
@@ -10,15 +11,19 @@ import type { Nodes } from "../nodes/nodes.ts";
 import type { Asker } from "../nodes/signer.ts";
 import type { Transfers } from "../nodes/transfers.ts";
 import type { ClusterState } from "../state/state.ts";
+import type { ClusterProjects } from "../state/projects.ts";
 import type { ClusterTokens } from "../state/tokens.ts";
 import type { KeyedNodes } from "./keyed.ts";
 import type { Places } from "./places.ts";
+import type { ClusterQuotas } from "./quotas.ts";
 
 export type Cluster = {
   nodes: Nodes;
   transfers: Transfers;
   state: ClusterState;
   tokens: ClusterTokens;
+  projects: ClusterProjects;
+  quotas: ClusterQuotas;
   failures: AuthFailures;
   metrics: Metrics;
   places: Places;
@@ -39,6 +44,15 @@ export type Asked = {
   /** query, without the question mark */
   search: string;
 };
+
+export function projectOf({ exchange }: Pick<Asked, "exchange">): string {
+  return exchange.identity?.project ?? DEFAULT_PROJECT;
+}
+
+/** Owner of idempotency keys */
+export function ownerOf(asked: Pick<Asked, "exchange">): string {
+  return `${projectOf(asked)} ${asked.exchange.identity?.name ?? ""}`;
+}
 
 export function askerOf({ identity, remote }: Exchange): Asker {
   return { identity, remote };

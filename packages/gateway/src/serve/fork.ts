@@ -6,13 +6,14 @@ import { place, type Candidate } from "../placement/place.ts";
 import { refusalError } from "../placement/refusal.ts";
 import { factsOf, snapshotFacts } from "../nodes/facts.ts";
 import { respond } from "@forkd/daemon/dispatch/respond";
-import { askerOf, type Asked, type Cluster } from "./cluster.ts";
+import { askerOf, ownerOf, projectOf, type Asked, type Cluster } from "./cluster.ts";
 import { attempt, pass, refuseWith, type Refusal } from "./forward.ts";
-import { holdersOf } from "./tags.ts";
+import { holdersOf, listed } from "./tags.ts";
 import type { SnapshotInfo } from "@forkd/daemon/api/snapshot";
 import type { ForkRequest } from "../placement/facts.ts";
-import { GATEWAY } from "../nodes/signer.ts";
+import { gatewayIn } from "../nodes/signer.ts";
 import type { Node } from "../nodes/node.ts";
+import type { Asker } from "../nodes/signer.ts";
 
 /** Refusals that another node may not share */
 const ELSEWHERE = new Set([
@@ -59,15 +60,20 @@ export async function placeFork(asked: Asked, fork: Fork): Promise<void> {
   const snapshot = snapshotFacts(info, holder);
   const { count, isolation } = fork;
   const request: ForkRequest = { snapshot, count, isolation, allowedNodes: null, sourceNode: null };
-  if (fork.key !== undefined) {
-    await forkByKey(asked, fork, fork.key, request, found);
-    return;
-  }
+  const more = { sandboxes: count, vcpus: count * info.vcpus, memory_mib: count * info.memory_mib, forks_per_minute: count };
+  await cluster.quotas.run(projectOf(asked), more, async () => {
+    if (fork.key === undefined) await forkAnywhere(asked, fork, request, found);
+    else await forkByKey(asked, fork, fork.key, request, found);
+  });
+}
+
+async function forkAnywhere(asked: Asked, fork: Fork, request: ForkRequest, found: Found): Promise<void> {
+  const { cluster } = asked;
   const placement = place(request, factsOf(cluster.nodes.up), cluster.random);
   if (!("candidates" in placement)) throw refusalError(fork.tag, placement);
   if (placement.spreadTo !== null) spread(cluster, placement.spreadTo, found);
   const [first] = placement.candidates;
-  if (first && first.room < count && fork.bodyFor && fork.join) await divide(asked, fork, placement.candidates, found);
+  if (first && first.room < fork.count && fork.bodyFor && fork.join) await divide(asked, fork, placement.candidates, found);
   else await tryEach(asked, fork, placement.candidates, found);
 }
 
@@ -100,7 +106,7 @@ async function tryEach(asked: Asked, fork: Fork, candidates: readonly Candidate[
 async function forkByKey(asked: Asked, fork: Fork, key: string, request: ForkRequest, found: Found): Promise<void> {
   const { cluster, exchange } = asked;
   const { id } = request.snapshot;
-  const owner = exchange.identity?.name ?? "";
+  const owner = ownerOf(asked);
   const fitting = factsOf(cluster.nodes.up).filter((facts) => lackOf(request, facts, true) === undefined);
   const holders = fitting.filter(({ holds }) => holds.has(id));
   const among = (holders.length > 0 ? holders : fitting).flatMap(({ code }) => cluster.nodes.byCode(code) ?? []);
@@ -132,6 +138,7 @@ async function divide(asked: Asked, fork: Fork, candidates: readonly Candidate[]
     if (!node || open === 0) continue;
     const count = Math.min(open, room);
     try {
+      if (made.length > 0) await cluster.quotas.refresh(projectOf(asked));
       await ensure(cluster, node, found);
       reserve(node, count, found.info);
       const reply = await node.ask("POST", "/v1/sandboxes", { as, body: bodyFor(count), signal: exchange.signal, timeoutMs: 600_000 });
@@ -148,7 +155,7 @@ async function divide(asked: Asked, fork: Fork, candidates: readonly Candidate[]
     await respond(exchange, join(made.map(({ body }) => body)));
     return;
   }
-  await Promise.all(made.flatMap(({ node, body }) => idsIn(body).map(async (id) => end(cluster, node, id))));
+  await Promise.all(made.flatMap(({ node, body }) => idsIn(body).map(async (id) => end(asked, node, id))));
   await refuse(asked, fork, refusal);
 }
 
@@ -160,17 +167,18 @@ async function refuse({ exchange }: Asked, fork: Fork, refusal: Refusal | ForkdE
 
 /** The snapshot and a node that has it; undefined: it is not in the lists, also after they were read again */
 async function snapshotOf({ cluster, exchange }: Asked, tag: string): Promise<Found | undefined> {
-  const known = inLists(cluster, tag);
+  const as = askerOf(exchange);
+  const known = inLists(cluster, tag, as);
   if (known) return known;
-  const nodes = await holdersOf(cluster, tag, askerOf(exchange));
+  const nodes = await holdersOf(cluster, tag, as);
   await Promise.all(nodes.map(async (node) => cluster.nodes.refresh(node)));
-  return inLists(cluster, tag);
+  return inLists(cluster, tag, as);
 }
 
 /** Nodes of older stores may have different snapshots under one tag: the registered one counts, then the oldest */
-function inLists({ nodes }: Cluster, tag: string): Found | undefined {
+function inLists({ nodes }: Cluster, tag: string, as: Asker): Found | undefined {
   const found = nodes.up.flatMap((holder) => {
-    const info = holder.snapshots.get(holder.tags.get(tag) ?? tag);
+    const info = listed(holder, tag, as);
     return info?.status === "ready" ? [{ info, holder }] : [];
   });
   return found.toSorted((a, b) => a.info.created_at_unix - b.info.created_at_unix || (a.info.id < b.info.id ? -1 : 1))[0];
@@ -203,9 +211,10 @@ function idsIn(body: unknown): string[] {
   return list.flatMap((info) => (typeof (info as { id?: unknown } | undefined)?.id === "string" ? [(info as { id: string }).id] : []));
 }
 
-async function end(cluster: Cluster, node: Node, id: string): Promise<void> {
+async function end(asked: Asked, node: Node, id: string): Promise<void> {
+  const { cluster } = asked;
   try {
-    await node.ask("DELETE", `/v1/sandboxes/${id}`, { as: GATEWAY });
+    await node.ask("DELETE", `/v1/sandboxes/${id}`, { as: gatewayIn(projectOf(asked)) });
   } catch (error) {
     cluster.log.warn({ sandbox: id, node: node.label, problem: messageOf(error) }, "a sandbox of a failed request could not be ended");
   }

@@ -2,17 +2,16 @@
 
 import { createHash } from "node:crypto";
 import { buildOpenapi } from "@forkd/daemon/api/openapi";
-import { routes, type RouteName } from "@forkd/daemon/api/routes";
-import { name } from "@forkd/daemon/api/common";
-import { checkGrant } from "@forkd/daemon/dispatch/auth";
+import { routes } from "@forkd/daemon/api/routes";
+import { name, reference } from "@forkd/daemon/api/common";
 import { parse } from "@forkd/daemon/dispatch/parse";
 import { respond } from "@forkd/daemon/dispatch/respond";
-import { readJson } from "@forkd/daemon/streams/body";
+import { storedName } from "@forkd/daemon/store/project-names";
 import { ForkdError } from "@forkd/runtime/errors";
 import { fullness } from "../placement/fullness.ts";
 import { factsOf } from "../nodes/facts.ts";
-import { GATEWAY } from "../nodes/signer.ts";
-import { askerOf, type Asked } from "./cluster.ts";
+import { gatewayIn } from "../nodes/signer.ts";
+import { askerOf, ownerOf, projectOf, type Asked } from "./cluster.ts";
 import { openEvents } from "./events.ts";
 import { placeFork } from "./fork.ts";
 import { attempt, pass, refuseWith } from "./forward.ts";
@@ -31,15 +30,15 @@ import {
   sandboxKey,
 } from "./merge.ts";
 import { overview } from "./overview.ts";
+import { bodyOf, own, type Body, type Handler, type RestRoute } from "./handler.ts";
+import { projectHandlers } from "./project-handlers.ts";
+import { tokenHandlers } from "./token-handlers.ts";
 import { exists, holdersOf, registeredNode, registerTag, unregisterTag } from "./tags.ts";
 import type { NodeFacts } from "../placement/facts.ts";
 import type { Node } from "../nodes/node.ts";
+import type { Use } from "../nodes/uses.ts";
 import type { SandboxInfo } from "@forkd/daemon/api/sandbox";
 import type { SnapshotInfo } from "@forkd/daemon/api/snapshot";
-
-export type RestRoute = Exclude<RouteName, "proxyRequest">;
-type Handler = (asked: Asked) => Promise<void>;
-type Body = Record<string, unknown>;
 
 /** Branches, transfers and forks of many children take long */
 const SLOW_MS = 600_000;
@@ -73,11 +72,12 @@ function unsupported(what: string): Handler {
   };
 }
 
-const noProjects: Handler = async () => {
-  throw new ForkdError("UNSUPPORTED", "Cannot use projects through a gateway: all of a cluster is in the project default.", {
-    hint: "Projects and quotas are per daemon; docs/cluster.md lists what gateways do not serve.",
-  });
-};
+/** What the request adds counts against the quota of its project, over all nodes */
+function limited(more: Partial<Use>, handler: Handler): Handler {
+  return async (asked) => asked.cluster.quotas.run(projectOf(asked), more, async () => handler(asked));
+}
+
+const RESUMED = { sandboxes: 1, forks_per_minute: 1 };
 
 /** Total map: a route without an entry is a type error */
 export const handlers: Record<RestRoute, Handler> = {
@@ -99,7 +99,7 @@ export const handlers: Record<RestRoute, Handler> = {
   },
   getOpenapi: own(() => buildOpenapi()),
   getStatus: async (asked) => merged(asked, (given) => joinStatuses(asked, given as Parameters<typeof joinStatuses>[1])),
-  getCluster: own((asked) => overview(asked.cluster)),
+  getCluster: own((asked) => overview(asked.cluster, projectOf(asked))),
   getConfig: own(({ cluster }) =>
     Object.fromEntries(Object.entries(cluster.self.settings).map(([name, value]) => [name, { value, source: "option" }])),
   ),
@@ -116,27 +116,8 @@ export const handlers: Record<RestRoute, Handler> = {
   getStats: async (asked) => merged(asked, concatenated as (given: unknown[]) => unknown),
   getHistory: async (asked) => merged(asked, joinHistories as (given: unknown[]) => unknown),
 
-  listTokens: own(({ cluster }) => cluster.tokens.list()),
-  createToken: async (asked) => {
-    const body = parse(routes.createToken.body, await bodyOf(asked), "body");
-    checkGrant(asked.exchange.identity?.scope, body);
-    await secret(asked, 201, await asked.cluster.tokens.create(body));
-  },
-  rotateToken: async (asked) => {
-    const name = asked.params["name"] ?? "";
-    checkGrant(asked.exchange.identity?.scope, asked.cluster.tokens.get(name));
-    await secret(asked, 200, await asked.cluster.tokens.rotate(name));
-  },
-  deleteToken: async ({ exchange, cluster, params }) => {
-    checkGrant(exchange.identity?.scope, cluster.tokens.get(params["name"] ?? ""));
-    await cluster.tokens.revoke(params["name"] ?? "");
-    await respond(exchange, { status: 204 });
-  },
-  listProjects: noProjects,
-  createProject: noProjects,
-  updateProject: noProjects,
-  deleteProject: noProjects,
-  getQuota: noProjects,
+  ...tokenHandlers,
+  ...projectHandlers,
   createUiLink: unsupported("open the dashboard"),
   deleteUiSessions: unsupported("end sessions of the dashboard"),
 
@@ -152,14 +133,16 @@ export const handlers: Record<RestRoute, Handler> = {
       keyOf: ({ tag }) => tag,
       idOf: ({ id }) => id,
     }),
-  createSnapshot: async (asked) => {
+  createSnapshot: limited({ snapshots: 1 }, async (asked) => {
     const body = await bodyOf(asked);
     const image = typeof body["image"] === "string" ? body["image"] : undefined;
     const { nodes } = asked.cluster;
-    const holders =
-      image === undefined ? nodes.up.filter(({ images }) => images.size > 0) : nodes.up.filter(({ images }) => images.has(image));
+    const stored = image === undefined ? undefined : storedName(image, projectOf(asked));
+    const has = ({ images }: Node): boolean =>
+      image === undefined || stored === undefined ? images.size > 0 : images.has(image) || images.has(stored);
+    const holders = nodes.up.filter(has);
     await makeTagged(asked, tagIn(body["tag"]), pick(asked, holders.length > 0 ? holders : nodes.up), body);
-  },
+  }),
   getSnapshot: byTag,
   updateSnapshot: async (asked) => {
     const { cluster, exchange, params } = asked;
@@ -176,11 +159,11 @@ export const handlers: Record<RestRoute, Handler> = {
     if (isRenamed && (await registerTag(cluster, to, first, as))) throw exists(to);
     const refusal = await attempt(exchange, cluster, first, { body: bytesOf(body) });
     if (refusal) {
-      if (isRenamed && !TAG_STAYS.has(refusal.problem.code)) await unregisterTag(cluster, to);
+      if (isRenamed && !TAG_STAYS.has(refusal.problem.code)) await unregisterTag(cluster, to, as);
       await refuseWith(exchange, refusal);
       return;
     }
-    if (isRenamed) await unregisterTag(cluster, tag);
+    if (isRenamed) await unregisterTag(cluster, tag, as);
     // copies get the same labels; one that fails keeps its old ones, and its next list shows it
     for (const node of others) await node.ask("PATCH", `/v1/snapshots/${encodeURIComponent(tag)}`, { as, body: bytesOf(body) });
   },
@@ -199,46 +182,46 @@ export const handlers: Record<RestRoute, Handler> = {
     }
     const refusal = await attempt(exchange, cluster, first ?? cluster.places.any(), {});
     if (refusal) await refuseWith(exchange, refusal);
-    else await unregisterTag(cluster, tag);
+    else await unregisterTag(cluster, tag, as);
   },
   getSnapshotDetails: byTag,
-  compactSnapshot: async (asked) => {
+  compactSnapshot: limited({ snapshots: 1 }, async (asked) => {
     const body = await bodyOf(asked);
     const { cluster, exchange, params } = asked;
     const [holder] = await holdersOf(cluster, params["tag"] ?? "", askerOf(exchange));
     await makeTagged(asked, tagIn(body["to"]), holder ?? cluster.places.any(), body);
-  },
+  }),
   preparePack: byTag,
   readPack: byTag,
-  unpack: async (asked) => {
+  unpack: limited({ snapshots: 1 }, async (asked) => {
     const { cluster, exchange } = asked;
     const tag = tagIn(new URLSearchParams(asked.search).get("tag") ?? undefined);
     const [holder] = tag === undefined ? [] : await holdersOf(cluster, tag, askerOf(exchange));
     await pass(exchange, cluster, holder ?? pick(asked, cluster.nodes.up));
-  },
+  }),
   listKeys: unsupported("use keys"),
   createKey: unsupported("use keys"),
   getKey: unsupported("use keys"),
   deleteKey: unsupported("use keys"),
   pushSnapshot: byTag,
-  pullSnapshot: async (asked) => {
+  pullSnapshot: limited({ snapshots: 1 }, async (asked) => {
     const body = await bodyOf(asked);
     const tag = tagIn(body["tag"]);
     const { cluster, exchange } = asked;
     const [holder] = tag === undefined ? [] : await holdersOf(cluster, tag, askerOf(exchange));
     await pass(exchange, cluster, holder ?? pick(asked, cluster.nodes.up), { body: bytesOf(body) });
-  },
+  }),
   listHub: anywhere,
   listRecipes: async (asked) => merged(asked, unique("name")),
   checkRecipe: anywhere,
-  buildRecipe: async (asked) => {
+  buildRecipe: limited({ snapshots: 1, sandboxes: 1 }, async (asked) => {
     const { cluster, exchange, search } = asked;
     const query = new URLSearchParams(search);
     const tag = query.get("tag") ?? query.get("name") ?? "";
     const [holder] = tag === "" ? [] : await holdersOf(cluster, tag, askerOf(exchange));
     // by name, so that a build finds the layers of an earlier one
     await pass(exchange, cluster, holder ?? cluster.places.reachable(rendezvous(tag, cluster.nodes.up)));
-  },
+  }),
 
   listSandboxes: async (asked) =>
     mergedPage<SandboxInfo>(asked, {
@@ -251,7 +234,7 @@ export const handlers: Record<RestRoute, Handler> = {
     const body = await bodyOf(asked);
     // the node's own check, before nodes are chosen by these fields
     parse(routes.createSandboxes.body, body, "body");
-    const tag = tagIn(body["snapshot_tag"]);
+    const tag = snapshotIn(body["snapshot_tag"]);
     if (tag === undefined) {
       await pass(asked.exchange, asked.cluster, asked.cluster.places.any(), { body: bytesOf(body) });
       return;
@@ -289,19 +272,25 @@ export const handlers: Record<RestRoute, Handler> = {
   },
   deleteSandbox: bySandbox,
   pauseSandbox: bySandbox,
-  suspendSandbox: bySandbox,
-  resumeSandbox: bySandbox,
+  suspendSandbox: limited({ suspended: 1 }, bySandbox),
+  resumeSandbox: limited(RESUMED, bySandbox),
   getSandboxStats: bySandbox,
   getSandboxLogs: bySandbox,
   pingSandbox: bySandbox,
   execCommand: bySandbox,
   evalCode: bySandbox,
   evalStream: bySandbox,
-  branchSandbox: async (asked) => {
+  branchSandbox: limited({ snapshots: 1 }, async (asked) => {
     const body = await bodyOf(asked);
     await makeTagged(asked, tagIn(body["tag"]), await nodeOfSandbox(asked), body);
+  }),
+  forkSandbox: async (asked) => {
+    const body = await bodyOf(asked);
+    const count = typeof body["n"] === "number" ? body["n"] : 1;
+    await asked.cluster.quotas.run(projectOf(asked), { snapshots: 1, sandboxes: count, forks_per_minute: count }, async () =>
+      forkLive(asked, body),
+    );
   },
-  forkSandbox: async (asked) => forkLive(asked, await bodyOf(asked)),
   getNetwork: bySandbox,
   setNetwork: bySandbox,
   listContexts: bySandbox,
@@ -340,7 +329,7 @@ export const handlers: Record<RestRoute, Handler> = {
   listWorkspaces: async (asked) => merged(asked, concatenated as (given: unknown[]) => unknown),
   createWorkspace: async (asked) => {
     const body = await bodyOf(asked);
-    const tag = tagIn(body["snapshot_tag"]);
+    const tag = snapshotIn(body["snapshot_tag"]);
     const wanted = tagIn(body["name"]);
     const { exchange, cluster } = asked;
     if (tag === undefined || wanted === undefined) {
@@ -354,8 +343,8 @@ export const handlers: Record<RestRoute, Handler> = {
   },
   getWorkspace: byWorkspace,
   deleteWorkspace: byWorkspace,
-  suspendWorkspace: byWorkspace,
-  resumeWorkspace: byWorkspace,
+  suspendWorkspace: limited({ suspended: 1 }, byWorkspace),
+  resumeWorkspace: limited(RESUMED, byWorkspace),
 };
 
 /** Fork of a live sandbox: on its node while there is room, else its branch moves to another node */
@@ -372,7 +361,7 @@ async function forkLive(asked: Asked, body: Body): Promise<void> {
     const refusal = await attempt(exchange, cluster, node, { body: bytesOf(body) });
     if (!refusal) return;
     if (refusal.problem.code !== "LIMIT_REACHED" || cluster.nodes.up.length < 2) {
-      if (tag !== undefined && !TAG_STAYS.has(refusal.problem.code)) await unregisterTag(cluster, tag);
+      if (tag !== undefined && !TAG_STAYS.has(refusal.problem.code)) await unregisterTag(cluster, tag, as);
       await refuseWith(exchange, refusal);
       return;
     }
@@ -406,8 +395,8 @@ async function forkElsewhere(asked: Asked, source: Node, { tag: _tag, ...fields 
     await respond(exchange, { status: 201, body: { snapshot, sandboxes } });
   } catch (error) {
     // a failed request leaves no branch behind
-    await source.ask("DELETE", `/v1/snapshots/${snapshot.id}?force=true`, { as: GATEWAY });
-    if (tag !== undefined) await unregisterTag(cluster, tag);
+    await source.ask("DELETE", `/v1/snapshots/${snapshot.id}?force=true`, { as: gatewayIn(projectOf(asked)) });
+    if (tag !== undefined) await unregisterTag(cluster, tag, as);
     throw error;
   }
 }
@@ -417,7 +406,7 @@ async function forkBranch(asked: Asked, snapshot: SnapshotInfo, fields: Body, so
   const { cluster, exchange } = asked;
   const key = keyIn(asked);
   const count = typeof fields["n"] === "number" ? fields["n"] : 1;
-  const base = snapshot.parent_tag === null ? undefined : source.tags.get(snapshot.parent_tag);
+  const base = snapshot.parent_tag === null ? undefined : source.tags.get(storedName(snapshot.parent_tag, snapshot.project));
   const lacksBase = ({ holds }: NodeFacts): number => (base !== undefined && holds.has(base) ? 0 : 1);
   const others = factsOf(cluster.nodes.up.filter((node) => node !== source))
     .filter(({ memory, places }) => memory.freeMiB >= count * snapshot.memory_mib && places.used + count <= places.max)
@@ -430,6 +419,7 @@ async function forkBranch(asked: Asked, snapshot: SnapshotInfo, fields: Body, so
     if (earlier && earlier !== source && earlier !== node) continue;
     if (key !== undefined) cluster.keyed.keep(ownerOf(asked), key, node);
     await cluster.transfers.move(snapshot.id, source, node);
+    await cluster.quotas.refresh(projectOf(asked));
     const body = bytesOf({ ...fields, snapshot_tag: snapshot.id });
     const headers = key === undefined ? {} : { "idempotency-key": key };
     const reply = await node.ask("POST", "/v1/sandboxes", {
@@ -446,10 +436,6 @@ async function forkBranch(asked: Asked, snapshot: SnapshotInfo, fields: Body, so
   throw last ?? new ForkdError("LIMIT_REACHED", `Cannot fork the sandbox: node ${source.label} is full, and so are the others.`);
 }
 
-function ownerOf({ exchange }: Pick<Asked, "exchange">): string {
-  return exchange.identity?.name ?? "";
-}
-
 /** Forwards a request that makes a snapshot under a tag, which the cluster has once */
 async function makeTagged(asked: Asked, tag: string | undefined, wanted: Node, body: Body): Promise<void> {
   const { exchange, cluster, params } = asked;
@@ -457,13 +443,13 @@ async function makeTagged(asked: Asked, tag: string | undefined, wanted: Node, b
     await pass(exchange, cluster, wanted, { body: bytesOf(body) });
     return;
   }
-  const isNew = registeredNode(cluster.state, tag) === null;
+  const isNew = registeredNode(cluster.state, tag, askerOf(exchange)) === null;
   const owner = await registerTag(cluster, tag, wanted, askerOf(exchange));
   // of a live sandbox the snapshot can only be made on its node; else the owner says that it exists, or repeats its answer
   if (owner && params["id"] !== undefined) throw exists(tag);
   const refusal = await attempt(exchange, cluster, owner ?? wanted, { body: bytesOf(body) });
   if (!refusal) return;
-  if (!owner && isNew && !TAG_STAYS.has(refusal.problem.code)) await unregisterTag(cluster, tag);
+  if (!owner && isNew && !TAG_STAYS.has(refusal.problem.code)) await unregisterTag(cluster, tag, askerOf(exchange));
   await refuseWith(exchange, refusal);
 }
 
@@ -502,33 +488,12 @@ function keyIn({ exchange }: Pick<Asked, "exchange">): string | undefined {
   return typeof key === "string" ? key : undefined;
 }
 
-function own(make: (asked: Asked) => unknown): Handler {
-  return async (asked) => respond(asked.exchange, { status: 200, body: make(asked) });
-}
-
-async function secret({ exchange }: Asked, status: number, body: unknown): Promise<void> {
-  await respond(exchange, { status, body, headers: { "cache-control": "no-store" } });
-}
-
 function unique(key: string): (given: { body: unknown }[]) => unknown {
   return (given) =>
     distinct(
       given.flatMap(({ body }) => body as Body[]),
       (item) => String(item[key]),
     );
-}
-
-/** JSON object; the node validates its fields */
-async function bodyOf({ exchange, cluster }: Asked): Promise<Body> {
-  const { request } = exchange;
-  const type = request.headers["content-type"];
-  if (type !== undefined && !/^\s*application\/json\s*(;|$)/i.test(type))
-    throw new ForkdError("UNSUPPORTED_MEDIA_TYPE", "Cannot read the body: its Content-Type is not application/json.");
-  const value = await readJson(request, cluster.limits);
-  if (value === undefined) return {};
-  if (typeof value !== "object" || value === null || Array.isArray(value))
-    throw new ForkdError("BAD_REQUEST", "Cannot accept the request: body: expected object.");
-  return value as Body;
 }
 
 function bytesOf(body: Body): Buffer {
@@ -538,4 +503,9 @@ function bytesOf(body: Body): Buffer {
 /** undefined: absent, or not a name: then the node refuses it */
 function tagIn(value: unknown): string | undefined {
   return name.safeParse(value).data;
+}
+
+/** The same for a snapshot to fork, which may be another project's */
+function snapshotIn(value: unknown): string | undefined {
+  return reference.safeParse(value).data;
 }

@@ -1,9 +1,11 @@
 // The nodes of the cluster: load, and which holds which snapshot.
 
 import type { ClusterInfo } from "@forkd/daemon/api/cluster";
+import { isOf } from "@forkd/daemon/store/project-names";
 import type { Cluster } from "./cluster.ts";
 
-export function overview({ nodes, transfers }: Pick<Cluster, "nodes" | "transfers">): ClusterInfo {
+/** With the snapshots of one project, or of every one */
+export function overview({ nodes, transfers }: Pick<Cluster, "nodes" | "transfers">, project: string): ClusterInfo {
   return {
     nodes: nodes.all.map(({ code, url, status, problem, lastSeenMs, snapshots }) => ({
       code,
@@ -18,7 +20,7 @@ export function overview({ nodes, transfers }: Pick<Cluster, "nodes" | "transfer
       memory: status?.memory ?? { committed_mib: 0, available_mib: 0 },
       disk_free_mib: status?.disk.free_mib ?? 0,
       load: status?.load ?? 0,
-      snapshots: [...snapshots.values()].map(({ tag, id, pool }) => ({ tag, id, pool })),
+      snapshots: [...snapshots.values()].filter((info) => isOf(info.project, project)).map(({ tag, id, pool }) => ({ tag, id, pool })),
     })),
     moved: { snapshots: transfers.count, bytes: transfers.bytes },
   };

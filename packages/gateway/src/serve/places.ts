@@ -32,7 +32,7 @@ export class Places {
 
   /** undefined: no node has it. Throws AMBIGUOUS_NAME if several have, unless copies are usual */
   async find(noun: Noun, name: string, as: Asker): Promise<Node | undefined> {
-    const key = `${noun} ${as.identity?.name ?? ""} ${name}`;
+    const key = `${noun} ${as.identity?.project ?? ""} ${as.identity?.name ?? ""} ${name}`;
     const kept = this.#kept.get(key);
     if (kept && kept.untilMs > Date.now() && kept.node.isUp) return kept.node;
     const { answers } = await this.#nodes.askAll("GET", `/v1/${noun}/${encodeURIComponent(name)}`, as);

@@ -4,7 +4,8 @@ import { ForkdError } from "@forkd/runtime/errors";
 import { routes } from "@forkd/daemon/api/routes";
 import { authenticate, bearerOf } from "@forkd/daemon/dispatch/auth";
 import { Router, type Found } from "@forkd/daemon/dispatch/router";
-import { handlers, type RestRoute } from "./handlers.ts";
+import { handlers } from "./handlers.ts";
+import type { RestRoute } from "./handler.ts";
 import type { Route } from "@forkd/daemon/api/route";
 import type { Exchange } from "@forkd/daemon/dispatch/exchange";
 import type { FrontEnd, Work } from "@forkd/daemon/dispatch/front-end";
@@ -42,6 +43,7 @@ function open(router: Router<Named>, cluster: Cluster, exchange: Exchange, targe
     snapshot: found?.params["tag"] ?? null,
     isProbe: scope === "none",
     statusOf: found?.route.route.statusOf,
+    acrossProjects: found?.route.route.acrossProjects,
     sandbox: () => found?.params["id"] ?? null,
     admit: () => {
       const token = bearerOf(request.headers.authorization);

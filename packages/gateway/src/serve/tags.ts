@@ -1,19 +1,27 @@
 // Tags in a cluster: one that a user gives means one snapshot. Automatic tags contain the node's code and need no entry.
 
 import { ForkdError } from "@forkd/runtime/errors";
+import { DEFAULT_PROJECT, storedName } from "@forkd/daemon/store/project-names";
 import { Conflict, tagKey, type ClusterState } from "../state/state.ts";
+import type { SnapshotInfo } from "@forkd/daemon/api/snapshot";
 import type { Cluster } from "./cluster.ts";
 import type { Node } from "../nodes/node.ts";
 import type { Asker } from "../nodes/signer.ts";
 
-const PROJECT = "default";
 /** So long the snapshot of an entry may still be in the making, and its node has no tag yet */
 const MAKING_MS = 15 * 60 * 1000;
 
+/** The snapshot of a tag or id in the lists of a node, if the asker may fork it: its project's own, or a public one */
+export function listed(node: Node, reference: string, { identity }: Asker): SnapshotInfo | undefined {
+  const project = identity?.project ?? DEFAULT_PROJECT;
+  const info = node.snapshots.get(node.tags.get(storedName(reference, project)) ?? reference);
+  return info && (info.project === project || info.visibility === "public") ? info : undefined;
+}
+
 /** Nodes that have the tag or id: by their lists, by the code in it, or by asking all. Empty: no node has it */
 export async function holdersOf({ nodes, places }: Cluster, tag: string, as: Asker): Promise<Node[]> {
-  const listed = nodes.up.filter((node) => node.tags.has(tag) || node.snapshots.has(tag));
-  if (listed.length > 0) return listed;
+  const listing = nodes.up.filter((node) => listed(node, tag, as));
+  if (listing.length > 0) return listing;
   const made = nodes.ofId(tag);
   if (made?.isUp) {
     const { status } = await made.ask("GET", `/v1/snapshots/${encodeURIComponent(tag)}`, { as });
@@ -24,8 +32,8 @@ export async function holdersOf({ nodes, places }: Cluster, tag: string, as: Ask
 }
 
 /** Node with which a tag is registered */
-export function registeredNode(state: ClusterState, tag: string): string | null {
-  const node = state.get("tags", tagKey(PROJECT, tag))?.value["node"];
+export function registeredNode(state: ClusterState, tag: string, as: Asker): string | null {
+  const node = state.get("tags", keyOf(tag, as))?.value["node"];
   return typeof node === "string" ? node : null;
 }
 
@@ -35,13 +43,14 @@ export function registeredNode(state: ClusterState, tag: string): string | null 
  */
 export async function registerTag(cluster: Cluster, tag: string, node: Node, as: Asker): Promise<Node | null> {
   const { state, nodes } = cluster;
-  const key = tagKey(PROJECT, tag);
+  const key = keyOf(tag, as);
+  const stored = storedName(tag, as.identity?.project ?? DEFAULT_PROJECT);
   for (let attempt = 0; ; attempt++) {
     const known = state.get("tags", key);
     const owner = known && nodes.byCode(String(known.value["node"]));
     const isNew = known !== undefined && Date.now() - Number(known.value["at_ms"]) < MAKING_MS;
-    if (owner && owner !== node && (isNew || (await stillHas(owner, tag, as)))) return owner;
-    const other = known ? undefined : nodes.up.find((each) => each !== node && each.tags.has(tag));
+    if (owner && owner !== node && (isNew || (await stillHas(owner, stored, as)))) return owner;
+    const other = known ? undefined : nodes.up.find((each) => each !== node && each.tags.has(stored));
     if (other) return other;
     if (known && owner === node) return null;
     try {
@@ -53,8 +62,8 @@ export async function registerTag(cluster: Cluster, tag: string, node: Node, as:
   }
 }
 
-export async function unregisterTag({ state }: Cluster, tag: string): Promise<void> {
-  const key = tagKey(PROJECT, tag);
+export async function unregisterTag({ state }: Cluster, tag: string, as: Asker): Promise<void> {
+  const key = keyOf(tag, as);
   const known = state.get("tags", key);
   if (!known) return;
   try {
@@ -70,8 +79,14 @@ export function exists(tag: string): ForkdError {
 }
 
 /** An entry whose node has removed the snapshot by itself is void; one whose node does not answer is not */
-async function stillHas(node: Node, tag: string, as: Asker): Promise<boolean> {
-  if (!node.isUp || node.tags.has(tag)) return true;
-  const { status } = await node.ask("GET", `/v1/snapshots/${encodeURIComponent(tag)}`, { as });
+async function stillHas(node: Node, stored: string, as: Asker): Promise<boolean> {
+  if (!node.isUp || node.tags.has(stored)) return true;
+  const bare = stored.slice(stored.indexOf("/") + 1);
+  const { status } = await node.ask("GET", `/v1/snapshots/${encodeURIComponent(bare)}`, { as });
   return status === 200;
+}
+
+/** Tags of two projects do not collide */
+function keyOf(tag: string, { identity }: Asker): string {
+  return tagKey(identity?.project ?? DEFAULT_PROJECT, tag);
 }

@@ -1,6 +1,6 @@
 // State of the cluster: projects, tokens and tags. Few objects that change rarely: never one per sandbox.
 
-/** `tokens`, `projects`: by name; `tags`: by project and tag, see `tagKey` */
+/** `projects`: by name; `tags`: by project and tag, see `tagKey`; `tokens`: by principal, see `tokenKey` */
 export const KINDS = ["tokens", "projects", "tags"] as const;
 export type Kind = (typeof KINDS)[number];
 
@@ -30,4 +30,13 @@ export class Conflict extends Error {}
 /** Neither part may contain the separator: names are letters, digits, '.', '_' and '-' */
 export function tagKey(project: string, tag: string): string {
   return `${project}~${tag}`;
+}
+
+/** Of a principal, which is NAME in the project `default` and PROJECT/NAME in others */
+export function tokenKey(principal: string): string {
+  return principal.replace("/", "~");
+}
+
+export function principalOf(key: string): string {
+  return key.replace("~", "/");
 }

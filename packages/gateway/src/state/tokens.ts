@@ -4,8 +4,8 @@ import { timingSafeEqual } from "node:crypto";
 import { ForkdError } from "@forkd/runtime/errors";
 import { notFound } from "@forkd/runtime/util/not-found";
 import { hashOf, newSecret, readTokenFile, TOKEN_FILE, type Identity } from "@forkd/daemon/store/tokens";
-import { DEFAULT_PROJECT } from "@forkd/daemon/store/project-names";
-import { Conflict, type ClusterState, type Removed } from "./state.ts";
+import { DEFAULT_PROJECT, isOf, storedName } from "@forkd/daemon/store/project-names";
+import { Conflict, principalOf, tokenKey, type ClusterState, type Removed } from "./state.ts";
 import type { Scope } from "@forkd/daemon/api/common";
 import type { CreateToken, NewToken, TokenInfo } from "@forkd/daemon/api/daemon";
 
@@ -15,8 +15,10 @@ const OWN_NAMES = new Set(["local", "daemon", "gateway", TOKEN_FILE]);
 /** Characters of the hash's own hash that nodes get: derived secrets depend on it, and it does not reveal the token */
 const STAMP_LENGTH = 32;
 
-/** `stamp`, `sinceMs`: change with the token's value */
-export type Known = { info: TokenInfo; hash: Buffer; stamp: string; sinceMs: number };
+/** `principal`: name with its project, as daemons have it; `stamp`, `sinceMs`: change with the token's value */
+export type Known = { info: TokenInfo; principal: string; hash: Buffer; stamp: string; sinceMs: number };
+/** One that may be changed: `version` is that of its stored object */
+export type Changeable = { info: TokenInfo; key: string; version: string };
 
 export class ClusterTokens {
   readonly #state: ClusterState;
@@ -45,20 +47,22 @@ export class ClusterTokens {
     this.#fromFile = knownOf(info, hash, 1);
   }
 
-  list(): TokenInfo[] {
-    const all = this.#all().map(({ info }) => ({ ...info, last_used_unix: this.#lastUsed.get(info.name) ?? null }));
+  /** Tokens of a project, or of every one */
+  list(project: string): TokenInfo[] {
+    const all = this.#all()
+      .filter(({ info }) => isOf(info.project, project))
+      .map(({ info, principal }) => ({ ...info, last_used_unix: this.#lastUsed.get(principal) ?? null }));
     return all.sort((a, b) => (a.name < b.name ? -1 : 1));
   }
 
-  async create(request: CreateToken): Promise<NewToken> {
+  async create(request: CreateToken & { project: string }): Promise<NewToken> {
     if (OWN_NAMES.has(request.name))
       throw new ForkdError("BAD_NAME", `Cannot make token ${request.name}: the name is taken by the cluster itself.`);
-    if (request.project !== undefined && request.project !== DEFAULT_PROJECT) throw notFound("project", request.project, [DEFAULT_PROJECT]);
     const now = Math.floor(Date.now() / 1000);
     const secs = request.expires_in_secs ?? null;
     const info: TokenInfo = {
       name: request.name,
-      project: DEFAULT_PROJECT,
+      project: request.project,
       scope: request.scope,
       max_sandboxes: request.max_sandboxes,
       created_at_unix: now,
@@ -69,48 +73,59 @@ export class ClusterTokens {
     return this.#give(info, null, () => new ForkdError("EXISTS", `Cannot make token ${request.name}: there is one already.`));
   }
 
-  /** The old value becomes invalid immediately */
-  async rotate(name: string): Promise<NewToken> {
-    const { info, version } = this.#get(name);
-    return this.#give(info, version, () => busy(name));
-  }
-
-  async revoke(name: string): Promise<void> {
-    const { version } = this.#get(name);
-    try {
-      await this.#state.remove(KIND, name, version);
-    } catch (error) {
-      throw error instanceof Conflict ? busy(name) : error;
-    }
-  }
-
   /** Throws NOT_FOUND; for the token of the token file, BAD_REQUEST */
-  get(name: string): TokenInfo {
-    return this.#get(name).info;
+  get(name: string, project: string): Changeable {
+    const key = tokenKey(storedName(name, project));
+    const stored = this.#state.get(KIND, key);
+    const known = stored && this.#parse(stored.value);
+    if (stored && known?.info.project === project) return { info: known.info, key, version: stored.version };
+    if (name === TOKEN_FILE && project === DEFAULT_PROJECT && this.#fromFile)
+      throw new ForkdError("BAD_REQUEST", "Cannot change the token of the token file: the file is its only source.", {
+        hint: "Write another token into the file and the gateway reads it within seconds.",
+      });
+    throw notFound(
+      "token",
+      name,
+      this.list(project).map((other) => other.name),
+    );
+  }
+
+  /** The old value becomes invalid immediately */
+  async rotate({ info, version }: Changeable): Promise<NewToken> {
+    return this.#give(info, version, () => busy(info.name));
+  }
+
+  async revoke({ info, key, version }: Changeable): Promise<void> {
+    try {
+      await this.#state.remove(KIND, key, version);
+    } catch (error) {
+      throw error instanceof Conflict ? busy(info.name) : error;
+    }
   }
 
   /** Identity of a token. Always hashes and compares with all tokens: the time must not depend on the guess */
   find(presented: string): Identity | null {
     const found = this.#search(presented);
     if (!found) return null;
-    const { name, project, scope, max_sandboxes: maxSandboxes } = found.info;
-    this.#lastUsed.set(name, Math.floor(Date.now() / 1000));
-    return { name, project, scope, maxSandboxes };
+    const { project, scope, max_sandboxes: maxSandboxes } = found.info;
+    this.#lastUsed.set(found.principal, Math.floor(Date.now() / 1000));
+    return { name: found.principal, project, scope, maxSandboxes };
   }
 
   knows(presented: string): boolean {
     return this.#search(presented) !== null;
   }
 
-  named(name: string): Known | null {
-    if (name === TOKEN_FILE) return this.#fromFile;
-    const stored = this.#state.get(KIND, name);
+  ofPrincipal(principal: string): Known | null {
+    if (principal === TOKEN_FILE) return this.#fromFile;
+    const stored = this.#state.get(KIND, tokenKey(principal));
     return stored ? this.#parse(stored.value) : null;
   }
 
-  /** Tokens that were removed, newest first: nodes end what was derived from them */
+  /** Principals whose tokens were removed, newest first: nodes end what was derived from them */
   get revoked(): Removed[] {
-    return this.#state.removed(KIND).toSorted((a, b) => b.removedAtMs - a.removedAtMs);
+    const removed = this.#state.removed(KIND).map(({ name, removedAtMs }) => ({ name: principalOf(name), removedAtMs }));
+    return removed.toSorted((a, b) => b.removedAtMs - a.removedAtMs);
   }
 
   #search(presented: string): Known | null {
@@ -130,7 +145,7 @@ export class ClusterTokens {
     if (!known) {
       const info: TokenInfo = {
         name: String(value["name"]),
-        project: DEFAULT_PROJECT,
+        project: typeof value["project"] === "string" ? value["project"] : DEFAULT_PROJECT,
         scope: value["scope"] as Scope,
         max_sandboxes: value["max_sandboxes"] as number | null,
         created_at_unix: Number(value["created_at_unix"]),
@@ -144,21 +159,12 @@ export class ClusterTokens {
     return known;
   }
 
-  #get(name: string): { info: TokenInfo; version: string } {
-    const stored = this.#state.get(KIND, name);
-    if (stored) return { info: this.#parse(stored.value).info, version: stored.version };
-    if (name === TOKEN_FILE && this.#fromFile)
-      throw new ForkdError("BAD_REQUEST", "Cannot change the token of the token file: the file is its only source.", {
-        hint: "Write another token into the file and the gateway reads it within seconds.",
-      });
-    throw notFound("token", name, this.#state.all(KIND).keys());
-  }
-
   async #give(info: TokenInfo, replaces: string | null, taken: () => ForkdError): Promise<NewToken> {
     const token = newSecret();
-    const { name, scope, max_sandboxes, created_at_unix, expires_at_unix } = info;
+    const { name, project, scope, max_sandboxes, created_at_unix, expires_at_unix } = info;
     const value = {
       name,
+      project,
       scope,
       max_sandboxes,
       created_at_unix,
@@ -167,7 +173,7 @@ export class ClusterTokens {
       since_ms: Date.now(),
     };
     try {
-      await this.#state.put(KIND, name, value, replaces);
+      await this.#state.put(KIND, tokenKey(storedName(name, project)), value, replaces);
     } catch (error) {
       throw error instanceof Conflict ? taken() : error;
     }
@@ -176,7 +182,13 @@ export class ClusterTokens {
 }
 
 function knownOf(info: TokenInfo, hash: Buffer, sinceMs: number): Known {
-  return { info, hash, sinceMs, stamp: hashOf(hash.toString("hex")).toString("hex").slice(0, STAMP_LENGTH) };
+  return {
+    info,
+    principal: storedName(info.name, info.project),
+    hash,
+    sinceMs,
+    stamp: hashOf(hash.toString("hex")).toString("hex").slice(0, STAMP_LENGTH),
+  };
 }
 
 function isExpired({ info: { expires_at_unix: at } }: Known): boolean {

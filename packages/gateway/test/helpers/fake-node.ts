@@ -10,6 +10,18 @@ import type { TestContext } from "node:test";
 export const KEY = "0123456789abcdef0123456789abcdef";
 
 export type Seen = { method: string; url: string; headers: IncomingMessage["headers"]; rawHeaders: string[]; body: string; claim: Claim };
+const NOTHING = {
+  sandboxes: 0,
+  suspended: 0,
+  vcpus: 0,
+  memory_mib: 0,
+  snapshots: 0,
+  storage_bytes: 0,
+  forks_per_minute: 0,
+  egress_bytes: 0,
+  requests_per_second: 0,
+};
+
 type Answer = { status?: number; headers?: Record<string, string>; body?: unknown };
 type Handler = (seen: Seen, response: ServerResponse, request: IncomingMessage) => Answer | undefined | Promise<Answer | undefined>;
 
@@ -23,6 +35,11 @@ export class FakeNode {
   images: object[] = [];
   sandboxes = 0;
   maxSandboxes = 100;
+  /** projects that gateways made here, and names of those that own something */
+  readonly projects = new Map<string, object>();
+  readonly owners = new Set<string>();
+  /** what each project uses */
+  used: Record<string, number> = {};
   /** routes by "METHOD path" or a prefix that ends with "*" */
   readonly routes = new Map<string, Handler>();
   readonly #server = createServer((request, response) => void this.#serve(request, response));
@@ -80,7 +97,11 @@ export class FakeNode {
     }
     for (const [name] of claim.revoked) this.revoked.add(name);
     const [path = ""] = url.split("?");
-    if (claim.name === "gateway" && method === "GET" && this.#ofGateway(path, response)) return;
+    if (claim.name === "gateway" && method === "GET" && this.#ofGateway(path, claim, response)) return;
+    if (claim.name === "gateway" && path.startsWith("/v1/projects")) {
+      this.#changeProject(method, path, await textOf(request), response);
+      return;
+    }
     const key = [...this.routes.keys()]
       .toSorted((a, b) => b.length - a.length)
       .find((each) => (each.endsWith("*") ? `${method} ${path}`.startsWith(each.slice(0, -1)) : each === `${method} ${path}`));
@@ -94,10 +115,23 @@ export class FakeNode {
     if (answer) send(response, answer);
   }
 
-  #ofGateway(path: string, response: ServerResponse): boolean {
+  #changeProject(method: string, path: string, text: string, response: ServerResponse): void {
+    const { name = path.split("/").at(-1) ?? "", ...quota } = (text === "" ? {} : JSON.parse(text)) as { name?: string };
+    if (method === "DELETE" && this.owners.has(name)) {
+      send(response, { status: 409, body: problem("IN_USE", `Cannot remove project ${name}: it owns 1 sandboxes (sb-1).`) });
+      return;
+    }
+    if (method === "DELETE") this.projects.delete(name);
+    else this.projects.set(name, { name, quota, created_at_unix: 1 });
+    send(response, { body: {} });
+  }
+
+  #ofGateway(path: string, { project }: Claim, response: ServerResponse): boolean {
     if (path === "/v1/status") send(response, { body: this.status() });
     else if (path === "/v1/snapshots") send(response, { body: this.snapshots });
     else if (path === "/v1/images") send(response, { body: this.images });
+    else if (path === "/v1/projects") send(response, { body: [...this.projects.values()] });
+    else if (path === "/v1/quota") send(response, { body: { project, limits: {}, used: { ...NOTHING, ...this.used } } });
     else if (path === "/v1/events") this.openEvents(response);
     else return false;
     return true;
@@ -143,15 +177,24 @@ export function snapshot(tag: string, id: string, over: object = {}): object {
   return {
     tag,
     id,
+    project: "default",
+    visibility: "private",
     status: "ready",
     bootable: true,
     memory_mib: 128,
+    vcpus: 1,
     parent_tag: null,
     delta_bytes: null,
     pool: 0,
     created_at_unix: 1,
     ...over,
   };
+}
+
+async function textOf(request: IncomingMessage): Promise<string> {
+  const pieces: Buffer[] = [];
+  for await (const piece of request) pieces.push(piece as Buffer);
+  return Buffer.concat(pieces).toString();
 }
 
 function send(response: ServerResponse, { status = 200, headers = {}, body }: Answer): void {
