@@ -323,6 +323,7 @@ class Generators:
         if self.numpy_is_new():
             self.seed_numpy()
         random._inst.gauss_next = None
+        renew_library()
         ssl = sys.modules.get("_ssl")
         if ssl is not None:
             ssl.RAND_add(os.urandom(32), 32.0)
@@ -331,6 +332,22 @@ class Generators:
         random.seed(int.from_bytes(seed, "little"))
         if self.numpy:
             sys.modules["numpy.random.mtrand"].seed(struct.unpack("8I", seed))
+
+
+def renew_library():
+    """Values that Python's library draws once and keeps. Other versions of it may lack a name: it is then only added."""
+    uuid = sys.modules.get("uuid")
+    if uuid is not None:
+        # libuuid keeps the node of the snapshot where nothing can reach it, so uuid1 must not call it
+        uuid._generate_time_safe = None
+        uuid._node = random.getrandbits(48) | 1 << 40  # the bit that no hardware address has
+    tempfile = sys.modules.get("tempfile")
+    if tempfile is not None:
+        tempfile._name_sequence = None
+    process = getattr(sys.modules.get("multiprocessing.process"), "_current_process", None)
+    # the processes of a manager authenticate themselves with the key that they were started with
+    if process is not None and not sys.modules["multiprocessing.process"].active_children():
+        process.authkey = os.urandom(32)
 
 
 def seed_object(item):

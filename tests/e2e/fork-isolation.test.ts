@@ -107,6 +107,12 @@ describe("children of one snapshot", () => {
     "numpy.random.Generator": "float(rng.random())",
     "random.Random": "inner[0].random()",
     uuid4: "str(uuid.uuid4())",
+    "node of uuid1": "uuid.uuid1().node",
+    "uuid.getnode()": "uuid.getnode()",
+    "name of a temporary file": "tempfile.mktemp()",
+    "key of multiprocessing": "multiprocessing.current_process().authkey.hex()",
+    "key in a process of multiprocessing": `(lambda ends: (multiprocessing.get_context('fork').Process(
+      target=lambda: ends[1].send(multiprocessing.current_process().authkey.hex())).start(), ends[0].recv())[1])(multiprocessing.Pipe(False))`,
     "host name": "socket.gethostname()",
     "machine id": "open('/etc/machine-id').read()",
     "boot id in a procfs of its own": `__import__('subprocess').check_output(${JSON.stringify([

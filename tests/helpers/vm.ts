@@ -20,8 +20,12 @@ const PYTHON_PACKAGES = ["python3", "python3-numpy"];
 const NODE_IMAGE = "test-node";
 
 /** Shared by as many test files as possible: equal warm-ups are built once per run */
-const WARM_PYTHON =
-  "import numpy, os, random, socket, time, uuid; warmed = [1, 2]; rng = numpy.random.default_rng(1); inner = [random.Random(1)]";
+const WARM_PYTHON = [
+  "import multiprocessing, numpy, os, random, socket, tempfile, time, uuid",
+  "warmed = [1, 2]; rng = numpy.random.default_rng(1); inner = [random.Random(1)]",
+  // values that Python's library keeps from its first use on
+  "uuid.uuid1(); uuid.getnode(); tempfile.mktemp()",
+].join("; ");
 const WARM_NODE = "const crypto = require('node:crypto'); const warmed = [1, 2]; Math.random()";
 /** Snapshot of most test files */
 export const PYTHON_WARM: WarmSpec = {

@@ -1,6 +1,7 @@
 // The kernels with the host's python3 and node: state, values, errors, order, interrupts, reseed.
 
 import assert from "node:assert/strict";
+import { randomBytes } from "node:crypto";
 import { mkdtemp, open, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -307,6 +308,38 @@ describe("generators of the python kernel", { timeout: patience() }, () => {
       assert.equal(new Set([...before.slice(0, 1), ...after.slice(0, 3)]).size, 4, JSON.stringify(after));
       assert.deepEqual(after.slice(3), [1, 1]);
       assert.deepEqual(((await kernel.eval(drawn)).json as number[]).slice(3), [1, 1]);
+    } finally {
+      kernel.process.kill("SIGKILL");
+    }
+  });
+
+  test("values that Python's library keeps are renewed before the first code of a fork, and only then", async () => {
+    const kernel = new KernelProcess("python");
+    try {
+      const { regions = [] } = await kernel.next();
+      await kernel.next();
+      await using memory = await open(`/proc/${kernel.process.pid}/mem`, "r+");
+      const [, address = 0, length = 0] = regions.find(([name]) => name === "generation") ?? [];
+      const fork = async (): Promise<unknown> => memory.write(randomBytes(length), 0, length, address);
+      const kept =
+        "[uuid.getnode(), uuid.uuid1().node, id(tempfile._get_candidate_names()), multiprocessing.current_process().authkey.hex()]";
+      await kernel.eval("import multiprocessing, tempfile, time, uuid");
+      const [node, node1, names, key] = (await kernel.eval(`names = tempfile._get_candidate_names()\n${kept}`)).json as unknown[];
+      assert.deepEqual((await kernel.eval(kept)).json, [node, node1, names, key]);
+      await fork();
+      const [newNode, newNode1, newNames, newKey] = (await kernel.eval(kept)).json as unknown[];
+      assert.notEqual(newNode, node);
+      assert.equal(newNode1, newNode);
+      assert.notEqual(newNames, names);
+      assert.notEqual(newKey, key);
+      // a process that was started with the key still needs it
+      const started = "process = multiprocessing.get_context('fork').Process(target=time.sleep, args=(1000,))\nprocess.start()";
+      assert.equal((await kernel.eval(started)).event, "result");
+      await fork();
+      assert.equal((await kernel.eval("multiprocessing.current_process().authkey.hex()")).json, newKey);
+      await kernel.eval("process.kill()\nprocess.join()");
+      await fork();
+      assert.notEqual((await kernel.eval("multiprocessing.current_process().authkey.hex()")).json, newKey);
     } finally {
       kernel.process.kill("SIGKILL");
     }
