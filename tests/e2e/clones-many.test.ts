@@ -5,6 +5,7 @@ import assert from "node:assert/strict";
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, afterEach, before, describe, it } from "node:test";
+import { setTimeout as sleep } from "node:timers/promises";
 import { isAll, rounds } from "../helpers/all.ts";
 import { TestDaemon } from "../helpers/daemon.ts";
 import { vmmsOf, zygotesOf } from "../helpers/host.ts";
@@ -19,6 +20,9 @@ const LIST_MS = 20;
 /** Growth that is allowed between the first tenth and the end, in MiB: heaps have some slack */
 const GROWTH_MIB = { daemon: 64, warden: 4 };
 const TAG = "python";
+const IDLE_MS = 3000;
+/** Runs of a VMM's threads in that time: most often none; 120 and more with the periodic work of an unchanged kernel */
+const IDLE_WAKES = 30;
 
 describe("many clones", () => {
   let daemon: TestDaemon;
@@ -59,6 +63,20 @@ describe("many clones", () => {
     if (isAll) assert.ok(median <= LIST_MS, `${median} ms to list ${ALIVE} sandboxes`);
     await controller.killSandboxes({ all: true });
     await until(() => vmmsOf(folder()).length === 0);
+  });
+
+  it("that are idle do not wake the host", async () => {
+    const { controller } = daemon;
+    const [sandbox] = await controller.spawnSandboxes(TAG);
+    assert.ok(sandbox?.pid);
+    await controller.evalCode(sandbox.id, "1");
+    const { pid } = sandbox;
+    // the first seconds after a fork have more to do
+    await until(async () => {
+      const before = runsOf(pid);
+      await sleep(IDLE_MS);
+      return runsOf(pid) - before < IDLE_WAKES;
+    });
   });
 
   it("come and go without growth of the daemon, the warden or the zygote", async () => {
@@ -103,6 +121,12 @@ describe("many clones", () => {
     };
   }
 });
+
+/** How often the threads of a process have run */
+function runsOf(pid: number): number {
+  const threads = readdirSync(`/proc/${pid}/task`);
+  return threads.reduce((sum, tid) => sum + Number(readFileSync(`/proc/${pid}/task/${tid}/schedstat`, "utf8").split(" ")[2]), 0);
+}
 
 function rssMib(pid: number): number {
   return Number(/^VmRSS:\s+(\d+) kB$/m.exec(readFileSync(`/proc/${pid}/status`, "utf8"))?.[1]) / 1024;

@@ -100,7 +100,10 @@ test("no guest uses a clock source that it has to calibrate", () => {
   assert.match(valueOf(kvm, "-machine", "pc-q35") ?? "", /,hpet=off,/);
   assert.match(guestCommandLine("tcg"), / tsc=unstable clocksource=hpet /);
   assert.match(guestCommandLine("kvm"), / clocksource=kvm-clock$/);
-  for (const accelerator of ["tcg", "kvm"] as const) assert.doesNotMatch(guestCommandLine(accelerator), /tsc=reliable/);
+  for (const accelerator of ["tcg", "kvm"] as const) {
+    assert.doesNotMatch(guestCommandLine(accelerator), /tsc=reliable/);
+    assert.match(guestCommandLine(accelerator), / sysctl\.vm\.compaction_proactiveness=0 sysctl\.vm\.stat_interval=60 /);
+  }
 });
 
 test("the host's kernel does not merge memory of sandboxes, and memory is aligned for huge pages", () => {
