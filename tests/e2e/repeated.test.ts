@@ -7,7 +7,7 @@ import { rounds } from "../helpers/all.ts";
 import { sh, value } from "../helpers/guest.ts";
 import { PYTHON_WARM, startVm, type TestVm } from "../helpers/vm.ts";
 
-const RUNS = Number(process.env["FORKD_TEST_RUNS"] ?? rounds(1, 5));
+const RUNS = Number(process.env["FORKD_TEST_RUNS"] ?? rounds(1, 2));
 const MIB = 1024 * 1024;
 const STREAMED = 50 * MIB;
 
