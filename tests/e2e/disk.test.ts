@@ -189,7 +189,7 @@ describe("a disk", () => {
   });
 
   it("that the host cannot write is an I/O error in the guest, without other effects", { skip: notRoot }, async () => {
-    await using small = await SmallHome.make(vm.home, vm.snapshot, 1500);
+    await using small = await SmallHome.make(vm.home, vm.snapshot, 1100);
     await using runtime = await Runtime.start({ home: small.home });
     const [writer, sibling] = (await runtime.fork(vm.tag, { n: 2, allOrNothing: true })).flatMap(({ sandbox }) => sandbox ?? []);
     assert.ok(writer && sibling);

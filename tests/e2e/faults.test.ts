@@ -200,7 +200,7 @@ describe("a fault", () => {
   }
 
   it("of a full disk fails the branch, and the source continues", { skip: notRoot }, async () => {
-    await using small = await SmallHome.make(vm.home, vm.snapshot, 1300);
+    await using small = await SmallHome.make(vm.home, vm.snapshot, 900);
     await using runtime = await Runtime.start({ home: small.home });
     const source = await runtime.forkOne(vm.tag);
     await value(source, "data = os.urandom(30 * 1024 * 1024); kept = 'kept'");
@@ -225,7 +225,7 @@ describe("a fault", () => {
   });
 
   it("of a disk without space for the device state fails the branch too", { skip: notRoot }, async () => {
-    await using small = await SmallHome.make(vm.home, vm.snapshot, 700);
+    await using small = await SmallHome.make(vm.home, vm.snapshot, 300);
     await using runtime = await Runtime.start({ home: small.home });
     const source = await runtime.forkOne(vm.tag);
     const earlier = await tracesOf(small.home);

@@ -10,6 +10,7 @@ import { prepareHome, resolveHome } from "@forkd/runtime";
 import type { Home, Snapshot } from "@forkd/runtime";
 
 const run = promisify(execFile);
+const MIB = 1024 * 1024;
 
 export class SmallHome implements AsyncDisposable {
   readonly home: Home;
@@ -20,10 +21,10 @@ export class SmallHome implements AsyncDisposable {
     this.home = home;
   }
 
-  /** Copies images, guest kernels and one base snapshot from another home */
-  static async make(from: Home, snapshot: Snapshot, sizeMiB: number): Promise<SmallHome> {
+  /** Copies images, guest kernels and one base snapshot from another home, and leaves so much space */
+  static async make(from: Home, snapshot: Snapshot, spareMiB: number): Promise<SmallHome> {
     const dir = await mkdtemp(join(tmpdir(), "forkd-test-small-"));
-    await run("mount", ["-t", "tmpfs", "-o", `size=${sizeMiB}M,mode=700`, "tmpfs", dir]);
+    await run("mount", ["-t", "tmpfs", "-o", "mode=700", "tmpfs", dir]);
     const small = new SmallHome(dir, resolveHome({ ...process.env, FORKD_HOME: dir }));
     try {
       const { home } = small;
@@ -32,10 +33,12 @@ export class SmallHome implements AsyncDisposable {
       await run("mkdir", ["-p", join(home.snapshots, "tags")]);
       await run("cp", ["-a", join(from.images, image), home.images]);
       await run("cp", ["-a", `${from.guestKernels}/.`, home.guestKernels]);
-      await run("cp", ["-a", `${from.cache}/.`, home.cache]);
       // Copy without holes: on a full tmpfs, reading a hole ends the reader with SIGBUS
       await run("cp", ["-a", "--sparse=never", snapshot.dir, home.snapshots]);
       await writeFile(join(home.snapshots, "tags", snapshot.manifest.tag), snapshot.manifest.id);
+      // guest kernels of other versions may be in the store, so the size is known only now
+      const { blocks, bfree, bsize } = await statfs(dir);
+      await run("mount", ["-o", `remount,size=${(blocks - bfree) * bsize + spareMiB * MIB}`, dir]);
       return small;
     } catch (error) {
       await small[Symbol.asyncDispose]();

@@ -33,6 +33,8 @@ const WATCH_AFTER_MS = 500;
 const START_ATTEMPTS = 3;
 /** A waiting VMM has its state loaded and resumes at once. After this time a new VMM is faster */
 const ACTIVATE_WITHIN_MS = 2000;
+/** A VMM whose channels are closed is reported as ended soon after */
+const ENDED_WITHIN_MS = 1000;
 /** time for a busy interpreter to reseed, before the child is returned with "pending" */
 const RESEED_WITHIN_MS = 1000;
 
@@ -221,11 +223,18 @@ export async function activate(pooled: UnclaimedVm, over: Personality, onFailure
     return await ready;
   } catch (error) {
     over.signal?.throwIfAborted();
-    onFailure(messageOf(error));
+    onFailure(`${messageOf(error)}${await endOf(pooled.vm, error)}`);
     await pooled.vm.kill();
     await ready.catch(() => undefined); // it removes the rest of the VM
     return undefined;
   }
+}
+
+/** How the VMM ended, if that is the cause: the error itself says only that a channel to it is closed */
+async function endOf(vm: Vm, error: unknown): Promise<string> {
+  if (!(error instanceof ForkdError) || error.code !== "VMM_EXITED") return "";
+  const exit = await within(vm.exited, ENDED_WITHIN_MS, undefined, () => new Error("it still runs")).catch(() => undefined);
+  return exit === undefined ? " Its VMM still runs." : ` Its VMM has ended: ${endingOf(exit)}.${outputOf(exit)}`;
 }
 
 async function makeSandbox(child: UnclaimedVm, opts: Personality): Promise<Sandbox> {
