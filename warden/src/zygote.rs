@@ -654,6 +654,13 @@ fn thread_table(layout: &mut Layout, thread: &Thread) -> Outcome<(u64, u64)> {
 fn check_threads(threads: &[Thread]) -> Outcome<()> {
     let names = tracee::names(threads);
     for thread in threads {
+        let registers = &thread.registers;
+        if waits_for_mutex(thread.call, registers.rsi, registers.rdx) {
+            return Err(Error::new(
+                "EAGAIN",
+                format!("thread {} waits for a mutex", names[&thread.tid]),
+            ));
+        }
         if !thread.call.map_or(false, |call| WAITS.contains(&call)) {
             let what = thread
                 .call
@@ -666,6 +673,16 @@ fn check_threads(threads: &[Thread]) -> Outcome<()> {
         }
     }
     Ok(())
+}
+
+/// Whether a thread is in the C library's wait for a mutex, by the arguments of the call. The library has read the thread's
+/// number before, and would make it the owner of a recursive mutex: the thread of a clone has another number, could not unlock
+/// what it has locked, and QEMU would abort.
+fn waits_for_mutex(call: Option<i64>, operation: u64, value: u64) -> bool {
+    const CONTENDED: u64 = 2;
+    let wait = (libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG) as u64;
+    // the kernel and the library use the lower half of both registers
+    call == Some(libc::SYS_futex) && operation & 0xffff_ffff == wait && value & 0xffff_ffff == CONTENDED
 }
 
 /// The offset from a thread's own data at which each has its number
@@ -839,6 +856,7 @@ mod tests {
     const WRITTEN: u32 = 6;
     const KILLED: u64 = 25;
     const UNKNOWN: &str = "FORKD_TEST_UNKNOWN";
+    const MUTEX: &str = "FORKD_TEST_MUTEX";
     const VICTIM: &str = "FORKD_TEST_VICTIM";
 
     /// Before something counts as a hang: as in tests/helpers/patience.ts
@@ -863,6 +881,13 @@ mod tests {
         };
         if std::env::var_os(UNKNOWN).is_some() {
             mem::forget(std::os::unix::net::UnixDatagram::unbound().unwrap());
+        }
+        if std::env::var_os(MUTEX).is_some() {
+            static mut HELD: libc::pthread_mutex_t = libc::PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+            // SAFETY: a mutex that lives as long as the process.
+            let lock = || unsafe { libc::pthread_mutex_lock(std::ptr::addr_of_mut!(HELD)) };
+            lock();
+            thread::spawn(lock);
         }
         let sum = Arc::new(AtomicU64::new(0));
         let reader = (Arc::clone(&sum), event.try_clone().unwrap());
@@ -1241,6 +1266,23 @@ mod tests {
                 }
             }
             assert!(libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGKILL);
+        }
+    }
+
+    #[test]
+    fn a_thread_that_waits_for_a_mutex_is_not_copied() {
+        let victim = Victim::start("mutex", &[MUTEX]);
+        let pid = victim.child.id() as i32;
+        let area = prepare(pid).unwrap();
+        let deadline = Instant::now() + patience();
+        loop {
+            let error = Zygote::hold(pid, area, &victim.known(false), 0).err().unwrap();
+            assert_eq!(error.code, "EAGAIN", "{}", error.message);
+            // another thread may not wait yet
+            if error.message.contains("waits for a mutex") {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{}", error.message);
         }
     }
 
