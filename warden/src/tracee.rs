@@ -48,6 +48,8 @@ pub struct Thread {
     pub name: Vec<u8>,
     /// The call in which it was stopped; None: it ran code of its own
     pub call: Option<i64>,
+    /// It waited in that call; otherwise the call was complete, or one that does not wait
+    pub is_blocked: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -300,7 +302,10 @@ pub fn tasks_of(pid: i32) -> Outcome<Vec<i32>> {
 fn thread(pid: i32, tid: i32) -> Outcome<Thread> {
     let mut registers = registers_of(tid)?;
     let call = (registers.orig_rax as i64 >= 0).then_some(registers.orig_rax as i64);
-    if call.is_some() && RESTARTS.contains(&(registers.rax as i64)) {
+    let result = registers.rax as i64;
+    // calls that the kernel does not restart after a signal, such as epoll_wait, give EINTR
+    let is_blocked = call.is_some() && (RESTARTS.contains(&result) || result == -i64::from(libc::EINTR));
+    if call.is_some() && RESTARTS.contains(&result) {
         registers.rax = registers.orig_rax;
         registers.rip -= SYSCALL.len() as u64;
     }
@@ -318,6 +323,7 @@ fn thread(pid: i32, tid: i32) -> Outcome<Thread> {
         rseq: rseq_of(tid)?,
         name: fs::read(format!("/proc/{pid}/task/{tid}/comm")).during(|| "name of a thread")?,
         call,
+        is_blocked,
     })
 }
 
