@@ -4,6 +4,7 @@ import { createServer, type IncomingMessage, type ServerResponse } from "node:ht
 import { createSecretKey } from "node:crypto";
 import { once } from "node:events";
 import { ClaimReader, IDENTITY_HEADER, type Claim } from "@forkd/daemon/cluster/identity";
+import { sumOf } from "../../src/nodes/uses.ts";
 import type { AddressInfo } from "node:net";
 import type { Duplex } from "node:stream";
 import type { TestContext } from "node:test";
@@ -11,17 +12,6 @@ import type { TestContext } from "node:test";
 export const KEY = "0123456789abcdef0123456789abcdef";
 
 export type Seen = { method: string; url: string; headers: IncomingMessage["headers"]; rawHeaders: string[]; body: string; claim: Claim };
-const NOTHING = {
-  sandboxes: 0,
-  suspended: 0,
-  vcpus: 0,
-  memory_mib: 0,
-  snapshots: 0,
-  storage_bytes: 0,
-  forks_per_minute: 0,
-  egress_bytes: 0,
-  requests_per_second: 0,
-};
 
 type Answer = { status?: number; headers?: Record<string, string>; body?: unknown };
 type Handler = (seen: Seen, response: ServerResponse, request: IncomingMessage) => Answer | undefined | Promise<Answer | undefined>;
@@ -132,7 +122,7 @@ export class FakeNode {
     else if (path === "/v1/snapshots") send(response, { body: this.snapshots });
     else if (path === "/v1/images") send(response, { body: this.images });
     else if (path === "/v1/projects") send(response, { body: [...this.projects.values()] });
-    else if (path === "/v1/quota") send(response, { body: { project, limits: {}, used: { ...NOTHING, ...this.used } } });
+    else if (path === "/v1/quota") send(response, { body: { project, limits: {}, used: { ...sumOf([]), ...this.used } } });
     else if (path === "/v1/events") this.openEvents(response);
     else return false;
     return true;
