@@ -29,6 +29,7 @@ export async function* eventsOf(client: Client, opts: EventsOptions): AsyncGener
       };
       for await (const { id, data } of serverEventsOf(client.stream("GET", "/v1/events", call, { onOpen }))) {
         lastId = id ?? lastId;
+        if (id !== undefined) opts.onPosition?.(id);
         if (data !== "") yield parseJson(data) as Event;
       }
       // An event stream has no end of its own: the daemon stopped, and may be started again.

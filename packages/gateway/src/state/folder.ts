@@ -30,8 +30,8 @@ export async function openFolderState(dir: string, opts: { onError: (message: st
 class FolderState implements ClusterState {
   readonly #dir: string;
   readonly #onError: (message: string) => void;
-  readonly #known: Record<Kind, Map<string, Version>> = { tokens: new Map(), projects: new Map(), tags: new Map() };
-  readonly #live: Record<Kind, Map<string, Stored>> = { tokens: new Map(), projects: new Map(), tags: new Map() };
+  readonly #known: Record<Kind, Map<string, Version>> = { tokens: new Map(), projects: new Map(), tags: new Map(), logins: new Map() };
+  readonly #live: Record<Kind, Map<string, Stored>> = { tokens: new Map(), projects: new Map(), tags: new Map(), logins: new Map() };
   readonly #listeners = new Set<(kind: Kind, name: string) => void>();
   readonly #stack = new AsyncDisposableStack();
   #scanning: Promise<void> | null = null;
@@ -174,6 +174,9 @@ class FolderState implements ClusterState {
       const version = await readVersion(join(folder, file), number);
       if (version) this.#take(kind, name, version);
     }
+    // their files are gone; a new object of the name begins with the first version
+    for (const [name, { value, atMs }] of this.#known[kind])
+      if (value === null && atMs < Date.now() - KEEP_REMOVED_MS) this.#known[kind].delete(name);
   }
 
   #take(kind: Kind, name: string, version: Version): void {
