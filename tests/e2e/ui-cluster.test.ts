@@ -74,11 +74,15 @@ describe("the dashboard of a cluster", { skip: whyNoChromium() }, () => {
     const [cookie] = await visitor.context.cookies();
     assert.deepEqual([cookie?.httpOnly, cookie?.sameSite, cookie?.domain], [true, "Strict", "localhost"]);
     const snapshot = page.locator(".row.is-snapshot");
-    await until(async () => (await snapshot.locator(".node").getAttribute("title"))?.split(", ").toSorted().join() === codes.toSorted().join());
+    await until(
+      async () => (await snapshot.locator(".node").getAttribute("title"))?.split(", ").toSorted().join() === codes.toSorted().join(),
+    );
     // made beside the page, on a node that is known
     const [made] = await nodeAt(1).controller.spawnSandboxes("python", { name: "on-b" });
     assert.equal(nodeOf(made?.id ?? ""), codes[1]);
-    await row(page, "on-b").getByText(codes[1] ?? "", { exact: true }).waitFor();
+    await row(page, "on-b")
+      .getByText(codes[1] ?? "", { exact: true })
+      .waitFor();
 
     await row(page, "python").click();
     await page.getByRole("button", { name: "Fork", exact: true }).click();
@@ -105,7 +109,10 @@ describe("the dashboard of a cluster", { skip: whyNoChromium() }, () => {
     await page.evaluate(setHidden(false));
     await row(page, "meanwhile").waitFor();
     await page.getByRole("link", { name: "Events" }).click();
-    await page.getByRole("row", { name: /sandbox\.created/ }).first().waitFor();
+    await page
+      .getByRole("row", { name: /sandbox\.created/ })
+      .first()
+      .waitFor();
     assert.equal(await page.locator(".problem").count(), 0);
     await gateway.controller.killSandbox("meanwhile");
   });

@@ -110,7 +110,12 @@ export async function startGateway(options: GatewayOptions, parts: Parts): Promi
     countRequest: (project: string) => cluster.quotas.request(project),
     usedElsewhere: () => undefined,
   };
-  const frontEnds = { rest: restFrontEnd(cluster), e2b: e2bFrontEnd(cluster), port: portFrontEnd(cluster), ui: uiFrontEnd(cluster, gateway.inFlight) };
+  const frontEnds = {
+    rest: restFrontEnd(cluster),
+    e2b: e2bFrontEnd(cluster),
+    port: portFrontEnd(cluster),
+    ui: uiFrontEnd(cluster, gateway.inFlight),
+  };
   const server = createPipeline(services, frontEnds, { kind: "tcp", tls });
   stack.defer(async () => close(server));
   self.bind = await listen(server, options.bind);

@@ -8,7 +8,9 @@ import { serve } from "./helpers/gateway.ts";
 type Shown = { tag: string; nodes: string[]; sandboxes: { id: string; node: string }[]; snapshots: Shown[] };
 
 const tree = (code: string, more: object[] = []): object => ({
-  roots: [{ id: "sn-aaaa222222222222", nodes: [code], tag: "base", sandboxes: [{ id: `sb-${code}222222222222`, node: code }], snapshots: more }],
+  roots: [
+    { id: "sn-aaaa222222222222", nodes: [code], tag: "base", sandboxes: [{ id: `sb-${code}222222222222`, node: code }], snapshots: more },
+  ],
 });
 
 test("copies of a snapshot are one node with the nodes that hold it; sandboxes keep theirs", async (t) => {
@@ -23,6 +25,12 @@ test("copies of a snapshot are one node with the nodes that hold it; sandboxes k
     roots.map(({ tag, nodes }) => [tag, nodes]),
     [["base", ["aaaa", "bbbb"]]],
   );
-  assert.deepEqual(roots[0]?.sandboxes.map(({ node }) => node), ["aaaa", "bbbb"]);
-  assert.deepEqual(roots[0]?.snapshots.map(({ nodes }) => nodes), [["bbbb"]]);
+  assert.deepEqual(
+    roots[0]?.sandboxes.map(({ node }) => node),
+    ["aaaa", "bbbb"],
+  );
+  assert.deepEqual(
+    roots[0]?.snapshots.map(({ nodes }) => nodes),
+    [["bbbb"]],
+  );
 });

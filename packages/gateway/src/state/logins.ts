@@ -21,7 +21,7 @@ const KIND = "logins";
 const OWN = "cluster";
 /** The link of another gateway may arrive here after the browser that opens it */
 const ARRIVES_MS = 3000;
-/** Anybody may send a code: so many may wait at once for the arrival of theirs */
+/** Clients without a login send codes: so many requests may wait at once for the arrival of theirs */
 const MAX_WAITING = 64;
 
 /** `stamp`: of the token that it was made with; another value of the token ends it */
@@ -37,7 +37,7 @@ export class ClusterLogins {
     this.#tokens = tokens;
   }
 
-  /** Id of the cluster in the names of cookies; empty as long as nobody has made a link */
+  /** Id of the cluster in the names of cookies; empty as long as the cluster has made no link */
   get id(): string {
     const id = this.#state.get(KIND, OWN)?.value["id"];
     return typeof id === "string" ? id : "";
@@ -117,7 +117,8 @@ export class ClusterLogins {
     const late = all.filter(({ expiresAtUnix }) => expiresAtUnix <= nowUnix());
     const alike = all.filter(({ kind, principal }) => kind === login.kind && principal === login.principal);
     const oldest = alike.toSorted((a, b) => a.madeMs - b.madeMs);
-    for (const known of new Set([...late, ...oldest.slice(0, Math.max(0, alike.length + 1 - MAX_OF[login.kind]))])) await this.#remove(known);
+    for (const known of new Set([...late, ...oldest.slice(0, Math.max(0, alike.length + 1 - MAX_OF[login.kind]))]))
+      await this.#remove(known);
     const { kind, principal, project, scope, stamp, expiresAtUnix: expires_at_unix, sessionSecs: session_secs } = login;
     const value = { kind, principal, project, scope, stamp, expires_at_unix, session_secs, made_ms: Date.now() };
     await this.#state.put(KIND, id, value, null);

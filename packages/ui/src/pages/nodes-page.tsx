@@ -102,7 +102,11 @@ function NodeCard({ node }: { node: ClusterNode }): JSX.Element {
             "Memory",
             <>
               {mib(memory.committed_mib)} committed, {mib(memory.available_mib)} available
-              <Meter label={`Memory of ${label}`} percent={share(memory.committed_mib, total)} text={`${mib(memory.committed_mib)} committed`} />
+              <Meter
+                label={`Memory of ${label}`}
+                percent={share(memory.committed_mib, total)}
+                text={`${mib(memory.committed_mib)} committed`}
+              />
             </>,
           ],
           ["Disk", `${mib(node.disk_free_mib)} free`],

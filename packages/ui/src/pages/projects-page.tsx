@@ -94,7 +94,11 @@ function ProjectCard(props: { name: string; own: string; project?: ProjectInfo; 
               <dt>{label}</dt>
               <dd>
                 {text}
-                {percent === null ? <span class="dim"> no limit</span> : <Meter label={`${label} of ${name}`} percent={percent} text={text} />}
+                {percent === null ? (
+                  <span class="dim"> no limit</span>
+                ) : (
+                  <Meter label={`${label} of ${name}`} percent={percent} text={text} />
+                )}
               </dd>
             </div>
           ))}
@@ -197,5 +201,7 @@ function NewProject({ onMade }: { onMade: () => void }): JSX.Element {
 
 /** Names of the SDK's options */
 function optionsOf(changes: ReadonlyMap<QuotaKind, number | null>): Parameters<typeof forkd.updateProject>[1] {
-  return Object.fromEntries([...changes].map(([{ key }, value]) => [key.replace(/_(.)/g, (_, letter: string) => letter.toUpperCase()), value]));
+  return Object.fromEntries(
+    [...changes].map(([{ key }, value]) => [key.replace(/_(.)/g, (_, letter: string) => letter.toUpperCase()), value]),
+  );
 }
