@@ -150,11 +150,11 @@ describe("the dashboard of a cluster", { skip: whyNoChromium() }, () => {
     for (const code of codes) await holders.getByText(code, { exact: true }).waitFor();
 
     await page.getByRole("link", { name: "Projects" }).click();
-    await page.getByLabel("Name", { exact: false }).fill("acme");
+    await page.getByRole("textbox", { name: /^Name/ }).fill("acme");
     await page.getByRole("button", { name: "Make it" }).click();
-    await page.getByRole("button", { name: "Set the limits of acme" }).click();
+    await page.getByRole("button", { name: "Set limits of acme" }).click();
     const dialog = page.getByRole("dialog");
-    await dialog.getByLabel("Sandboxes").fill("20");
+    await dialog.getByRole("spinbutton", { name: "Sandboxes", exact: true }).fill("20");
     assert.equal(await dialog.locator(".command code").textContent(), "forkd project set acme --sandboxes 20");
     await dialog.getByRole("button", { name: "Set", exact: true }).click();
     await page.getByRole("meter", { name: "Sandboxes of acme" }).waitFor();
@@ -163,6 +163,8 @@ describe("the dashboard of a cluster", { skip: whyNoChromium() }, () => {
   });
 
   it("fits a phone and passes axe on the pages of a cluster", async () => {
+    // a limit in both sizes of its bar
+    await gateway.controller.updateProject("default", { sandboxes: 100, snapshots: 1 });
     const found: string[] = [];
     for (const colorScheme of ["dark", "light"] as const) {
       await using visitor = await Visitor.open(browser, { colorScheme, viewport: { width: 360, height: 740 }, reducedMotion: "reduce" });
@@ -186,12 +188,15 @@ describe("the dashboard of a cluster", { skip: whyNoChromium() }, () => {
     await page.getByRole("link", { name: "Projects" }).click();
     await page.getByRole("heading", { name: "Project", exact: true }).waitFor();
     await page.getByRole("heading", { name: "default" }).waitFor();
-    assert.equal(await page.getByRole("button", { name: /Set the limits/ }).count(), 0);
+    assert.equal(await page.getByRole("button", { name: /Set limits/ }).count(), 0);
+    const { bind } = nodeAt(1);
     await nodeAt(1).kill9();
     await page.getByRole("link", { name: "Nodes", exact: true }).click();
     const card = page.locator(".card").filter({ has: page.getByRole("heading", { name: codes[1] ?? "" }) });
     await card.getByText("down", { exact: true }).waitFor();
     await card.getByText(/It does not answer/).waitFor();
+    await nodeAt(1).up(["--bind", bind ?? "", "--cluster-key-file", cluster.keyFile]);
+    await card.getByText("up", { exact: true }).waitFor();
     await page.getByRole("button", { name: "Log out" }).click();
     await page.getByText("You are logged out.").waitFor();
   });

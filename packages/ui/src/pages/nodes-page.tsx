@@ -34,6 +34,7 @@ function Nodes(): JSX.Element {
   const [shown, setShown] = useState(SHOWN);
   const nodes = value?.nodes ?? [];
   const found = nodes.filter((node) => textOf(node).includes(search.toLowerCase()));
+  const sandboxes = nodes.reduce((sum, node) => sum + node.sandboxes, 0);
   const up = nodes.filter(({ state }) => state === "up").length;
   return (
     <>
@@ -44,10 +45,11 @@ function Nodes(): JSX.Element {
             <strong>{up.toLocaleString("en")}</strong> of {count(nodes.length, "node")} {nodes.length === 1 ? "answers" : "answer"}
           </li>
           <li>
-            <strong>{nodes.reduce((sum, { sandboxes }) => sum + sandboxes, 0).toLocaleString("en")}</strong> sandboxes
+            <strong>{sandboxes.toLocaleString("en")}</strong> {sandboxes === 1 ? "sandbox" : "sandboxes"}
           </li>
           <li>
-            <strong>{value.moved.snapshots.toLocaleString("en")}</strong> snapshots moved, {bytes(value.moved.bytes)}
+            <strong>{value.moved.snapshots.toLocaleString("en")}</strong> {value.moved.snapshots === 1 ? "snapshot" : "snapshots"} moved,{" "}
+            {bytes(value.moved.bytes)}
           </li>
         </ul>
       )}

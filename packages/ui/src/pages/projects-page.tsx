@@ -74,7 +74,7 @@ function ProjectCard(props: { name: string; own: string; project?: ProjectInfo; 
       actions={
         project && (
           <div class="actions">
-            <button type="button" onClick={() => setAsking("set")} aria-label={`Set the limits of ${name}`}>
+            <button type="button" onClick={() => setAsking("set")} aria-label={`Set limits of ${name}`}>
               Set limits
             </button>
             {name !== DEFAULT && (
