@@ -27,7 +27,7 @@ export type Job = {
 
 const FILES: Partial<Record<Suite, string[]>> = {
   unit: ["packages/*/test/**/*.test.ts", "examples/model/test/*.test.ts", "scripts/**/*.test.ts"],
-  e2e: ["tests/e2e/*.test.ts"],
+  e2e: ["tests/e2e/*.test.ts", "tests/cluster/*.test.ts"],
   recipes: ["tests/recipes/*.test.ts"],
 };
 /** `// Runs alone: it measures time.` */

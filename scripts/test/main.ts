@@ -5,6 +5,7 @@
 import { availableParallelism } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
+import { controlPlane } from "../../tests/helpers/control-plane.ts";
 import { CACHE, readDurations, longestFirst, writeDurations } from "./durations.ts";
 import { commandJob, fileJobs, ROOT, SUITES } from "./job.ts";
 import { Places } from "./places.ts";
@@ -47,6 +48,8 @@ async function main(): Promise<number> {
     console.error(`test: no test file of ${suites.join(", ")} has "${values.file.join('" or "')}" in its path`);
     return 1;
   }
+  // Before the first job: each one has a time limit, and the build takes minutes.
+  if (jobs.some(({ name }) => name.startsWith("tests/cluster/"))) await prepareControlPlane();
   const vms = suites.some((suite) => suite === "e2e" || suite === "recipes");
   if (vms) console.log("test: preparing the shared image and snapshot");
   const places = await Places.make({ vms });
@@ -96,6 +99,15 @@ async function jobsOf(suites: readonly Suite[]): Promise<Job[]> {
     else jobs.push(...(await fileJobs(suite, { long: values.all, parts: values.file })));
   }
   return jobs;
+}
+
+/** Tests without it skip themselves with the same reason */
+async function prepareControlPlane(): Promise<void> {
+  try {
+    await controlPlane((line) => console.log(`test: ${line}`));
+  } catch (error) {
+    console.log(`test: tests/cluster is skipped: ${(error as Error).message}`);
+  }
 }
 
 /** Builds the default test image if it is missing, and measures this machine; null if that failed */

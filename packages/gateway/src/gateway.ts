@@ -13,6 +13,7 @@ import { domainOf, proxyOrigin } from "@forkd/daemon/dispatch/proxy-domain";
 import { AuditLog } from "@forkd/daemon/observe/audit";
 import { Metrics } from "@forkd/daemon/observe/metrics";
 import { LIMITS, type Limits } from "@forkd/daemon/streams/limits";
+import { joinKubernetes } from "./kubernetes/kubernetes.ts";
 import { Nodes } from "./nodes/nodes.ts";
 import { Signer } from "./nodes/signer.ts";
 import { Transfers } from "./nodes/transfers.ts";
@@ -43,8 +44,9 @@ type Parts = { log: Logger; limits?: Partial<Limits>; random?: Random };
 export async function startGateway(options: GatewayOptions, parts: Parts): Promise<Gateway> {
   const { log } = parts;
   await using stack = new AsyncDisposableStack();
-  const state = await openFolderState(options.state, { onError: (problem) => log.warn({ problem }, "the cluster's state") });
-  stack.use(state);
+  const kubernetes = options.kubernetes === null ? null : stack.use(await joinKubernetes(options.kubernetes));
+  const onError = (problem: string): void => log.warn({ problem }, "the cluster's state");
+  const state = kubernetes?.state ?? stack.use(await openFolderState(options.state ?? "", { onError }));
   const tokens = new ClusterTokens(state);
   if (options.tokenFile !== null) await tokens.loadFile(options.tokenFile);
   const projects = new ClusterProjects(state);
@@ -52,7 +54,8 @@ export async function startGateway(options: GatewayOptions, parts: Parts): Promi
   const signer = new Signer(await readClusterKeys(options.clusterKeyFile), { tokens, uses });
   const tls = options.tlsCert === null || options.tlsKey === null ? null : await readTls(options.tlsCert, options.tlsKey);
   const audit = options.auditLog === null ? null : stack.use(await AuditLog.open(options.auditLog, log));
-  const nodes = stack.use(new Nodes(options.nodes, { signer, projects, log }));
+  const addresses = kubernetes?.addresses ?? options.nodes.map((url) => ({ url }));
+  const nodes = stack.use(new Nodes(addresses, { signer, projects, log }));
   const gateway = new Gateway(options, { tokens, signer, log });
   const values = { corsOrigins: null, allowedHosts: options.allowedHosts, bind: options.bind, proxyDomain: options.proxyDomain };
   const self = {
@@ -61,7 +64,10 @@ export async function startGateway(options: GatewayOptions, parts: Parts): Promi
     bind: options.bind,
     tls: tls !== null,
     proxyUrl: null as string | null,
-    settings: { nodes: options.nodes.join(","), bind: options.bind, state: options.state },
+    settings:
+      options.state === null
+        ? { kubernetes: options.kubernetes ?? "", bind: options.bind }
+        : { nodes: options.nodes.join(","), bind: options.bind, state: options.state },
   };
   const cluster: Cluster = {
     nodes,
@@ -87,6 +93,7 @@ export async function startGateway(options: GatewayOptions, parts: Parts): Promi
   });
   stack.defer(() => endRevoked());
   await nodes.start();
+  kubernetes?.attend(nodes, cluster.transfers, log);
   const services = {
     inFlight: gateway.inFlight,
     audit,

@@ -10,8 +10,9 @@ import type { Cli } from "../cli.ts";
 export function gatewayCommand(cli: Cli): Command {
   return new Command("gateway")
     .description("serve several daemons as one: a gateway of a cluster, in the foreground until Ctrl-C")
-    .requiredOption("--nodes <urls>", "addresses of the daemons, separated by commas")
-    .requiredOption("--state <folder>", "folder with tokens, projects and tags of the cluster; gateways of one machine share it")
+    .option("--nodes <urls>", "addresses of the daemons, separated by commas")
+    .option("--state <folder>", "folder with tokens, projects and tags of the cluster; gateways of one machine share it")
+    .option("--kubernetes <service>", "in place of both: daemons of this Service, state in Kubernetes' API")
     .requiredOption("--cluster-key-file <file>", "file with the key that the daemons have as cluster_key_file")
     .option("--bind <host:port>", "address to listen on", "127.0.0.1:8890")
     .option("--token-file <file>", "file with one admin token, for the first token")

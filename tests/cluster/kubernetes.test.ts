@@ -1,0 +1,247 @@
+// A cluster on Kubernetes: three daemons and two gateways that find each other and keep their state by a real API
+// server, which is killed during load.
+// Runs in make test-all only: it needs Kubernetes' control plane, which takes minutes to build.
+
+import assert from "node:assert/strict";
+import { readFile } from "node:fs/promises";
+import { after, before, describe, it } from "node:test";
+import { ForkdError } from "forkd";
+import { ACCOUNT, KubernetesNodes, NAMESPACE, type TestGateway } from "../helpers/kubernetes-nodes.ts";
+import { until } from "../helpers/until.ts";
+
+import type { V1Role, V1Secret } from "@kubernetes/client-node";
+import type { Controller } from "forkd";
+import type { WarmSnapshot } from "@forkd/gateway/kubernetes/warm-snapshot";
+
+const NODES = 3;
+
+const missing = await KubernetesNodes.missing();
+
+describe("a cluster on Kubernetes", { skip: missing }, () => {
+  let nodes: KubernetesNodes;
+  let one: TestGateway;
+  let two: TestGateway;
+
+  before(async () => {
+    // the first daemon has the snapshot `python`
+    nodes = await KubernetesNodes.start(NODES);
+    one = await nodes.gateway();
+    two = await nodes.gateway();
+  });
+
+  after(async () => nodes?.[Symbol.asyncDispose]());
+
+  it("has the daemons of the EndpointSlices, with the names of their machines", async () => {
+    for (const { controller } of [one, two]) {
+      await until(async () => (await controller.cluster()).nodes.filter(({ state }) => state === "up").length === NODES);
+      const urls = (await controller.cluster()).nodes.map(({ url }) => url ?? "");
+      assert.deepEqual(urls.sort(), ["https://10.77.0.1:8889", "https://10.77.0.2:8889", "https://10.77.0.3:8889"]);
+    }
+  });
+
+  it("keeps tokens as hashes in a Secret, and all gateways know them at once", async () => {
+    const { token } = await one.controller.createToken("worker", { scope: "exec" });
+    await until(async () => works(two.as(token)));
+    const { data = {} } = await nodes.cluster.json<V1Secret>(["-n", NAMESPACE, "get", "secret", "forkd-tokens"]);
+    const stored = Object.values(data).map((text) => Buffer.from(text, "base64").toString());
+    assert.equal(stored.length, 1);
+    assert.match(stored[0] ?? "", /"name":"worker"/);
+    assert.ok(!stored.join("").includes(token), "the token itself is stored");
+    await two.controller.deleteToken("worker");
+    await until(async () => !(await works(one.as(token))));
+  });
+
+  it("refuses a second token of a name, also when both gateways make it at once", async () => {
+    const made = await Promise.allSettled([one, two].map(async ({ controller }) => controller.createToken("twin")));
+    assert.equal(made.filter(({ status }) => status === "fulfilled").length, 1);
+    const refused = made.find(({ status }) => status === "rejected") as PromiseRejectedResult;
+    assert.equal((refused.reason as ForkdError).code, "EXISTS");
+    await one.controller.deleteToken("twin");
+  });
+
+  it("brings a WarmSnapshot to as many machines as it says, and its status says where it is", async () => {
+    const [{ code } = { code: null }] = (await one.controller.cluster()).nodes.filter(({ snapshots }) => snapshots.length > 0);
+    const spec = { tag: "python", source: `node:${code}`, replicas: 2 };
+    await nodes.cluster.kubectl(["-n", NAMESPACE, "create", "-f", "-"], { stdin: warm("python", spec) });
+    await until(async () => (await warmStatus("python"))?.ready === 2);
+    const { nodes: where = [], snapshot } = (await warmStatus("python")) ?? {};
+    assert.deepEqual(new Set(where.map(({ state }) => state)), new Set(["Ready"]));
+    const holders = (await two.controller.cluster()).nodes.filter(({ snapshots }) => snapshots.some(({ id }) => id === snapshot));
+    assert.equal(holders.length, 2);
+    assert.ok(where.some(({ name }) => name === "machine-0"));
+    await nodes.cluster.kubectl([...patch("python"), JSON.stringify({ spec: { replicas: NODES } })]);
+    await until(async () => (await warmStatus("python"))?.ready === NODES);
+    // and back, without the copies that are too many
+    await nodes.cluster.kubectl([...patch("python"), JSON.stringify({ spec: { replicas: 1, keep: false } })]);
+    await until(async () => (await warmStatus("python"))?.ready === 1);
+    await nodes.cluster.kubectl([...patch("python"), JSON.stringify({ spec: { replicas: NODES } })]);
+    await until(async () => (await warmStatus("python"))?.ready === NODES);
+  });
+
+  it("says why a source cannot be fetched", async () => {
+    const spec = { tag: "absent", source: "https://127.0.0.1:9/absent.forkd", replicas: 1 };
+    await nodes.cluster.kubectl(["-n", NAMESPACE, "create", "-f", "-"], { stdin: warm("absent", spec) });
+    await until(async () => (await warmStatus("absent"))?.nodes?.[0]?.state === "Failed");
+    assert.match((await warmStatus("absent"))?.nodes?.[0]?.message ?? "", /127\.0\.0\.1:9/);
+    await nodes.cluster.kubectl(["-n", NAMESPACE, "delete", "warmsnapshot", "absent"]);
+  });
+
+  it("registers a tag that a client makes as a WarmSnapshot", async () => {
+    const [sandbox] = await one.controller.spawnSandboxes("python");
+    assert.ok(sandbox);
+    await one.controller.branchSandbox(sandbox.id, { tag: "tagged" });
+    const { items } = await nodes.cluster.json<{ items: WarmSnapshot[] }>(["-n", NAMESPACE, "get", "warmsnapshots"]);
+    const made = items.find(({ spec }) => spec.tag === "tagged");
+    assert.match(made?.spec.source ?? "", /^node:[a-z2-7]{4}$/);
+    await two.controller.killSandbox(sandbox.id);
+    await two.controller.deleteSnapshot("tagged");
+    await until(
+      async () => (await nodes.cluster.json<{ items: WarmSnapshot[] }>(["-n", NAMESPACE, "get", "warmsnapshots"])).items.length === 1,
+    );
+  });
+
+  it("continues without the API server and etcd, and refuses only what needs them", async () => {
+    const { token } = await one.controller.createToken("stays", { scope: "admin" });
+    await until(async () => works(two.as(token)));
+    const worker = two.as(token);
+    const done = { forks: 0, evals: 0, branches: 0 };
+    const stop = new AbortController();
+    const load = Promise.all([one.controller, worker].map(async (controller) => work(controller, done, stop.signal)));
+    await until(() => done.forks > 1);
+    await nodes.cluster.kill9("kube-apiserver");
+    await nodes.cluster.kill9("etcd");
+    const before = { ...done };
+    await until(() => done.forks > before.forks + 3 && done.evals > before.evals + 3 && done.branches > before.branches);
+    // the token stays valid, because its revocation was refused
+    await assert.rejects(one.controller.deleteToken("stays"), { code: "CLUSTER_STATE_UNAVAILABLE" });
+    await assert.rejects(two.controller.createToken("not-made"), { code: "CLUSTER_STATE_UNAVAILABLE" });
+    assert.ok(await works(worker));
+    await nodes.cluster.up("etcd");
+    await nodes.cluster.up("kube-apiserver");
+    stop.abort();
+    await load;
+    // and nothing of what was refused exists
+    await until(async () => revoked(one.controller, "stays"));
+    await until(async () => !(await works(worker)));
+    assert.deepEqual(
+      (await two.controller.listTokens()).map(({ name }) => name),
+      ["token-file"],
+    );
+  });
+
+  it("starts no gateway without state, and serves with those that run", async () => {
+    await nodes.cluster.kill9("kube-apiserver");
+    await assert.rejects(nodes.gateway({ account: one.account }), /did not start/);
+    assert.ok(await works(one.controller));
+    await nodes.cluster.up("kube-apiserver");
+  });
+
+  it("follows a daemon to another address, with the sandboxes that it has", async () => {
+    const sandboxes = await one.controller.spawnSandboxes("python", { n: 6 });
+    const { nodes: before } = await two.controller.cluster();
+    const moved = before.find(({ url }) => url === "https://10.77.0.3:8889");
+    const there = sandboxes.filter(({ id }) => id.startsWith(`sb-${moved?.code}`));
+    await nodes.replacePod(2);
+    await until(async () =>
+      (await two.controller.cluster()).nodes.some(({ url, state }) => url === "https://10.77.1.3:8889" && state === "up"),
+    );
+    const after = (await two.controller.cluster()).nodes.find(({ url }) => url === "https://10.77.1.3:8889");
+    assert.equal(after?.code, moved?.code);
+    assert.equal((await two.controller.cluster()).nodes.length, NODES);
+    for (const { id } of there) assert.equal((await two.controller.evalCode(id, "1 + 1")).value, 2);
+    await two.controller.killSandboxes({ all: true });
+  });
+
+  it("tells that a machine is gone, and does not take its sandboxes for unknown", async () => {
+    const { nodes: all } = await one.controller.cluster();
+    const code = all.find(({ url }) => url === "https://10.77.1.3:8889")?.code;
+    await nodes.cluster.kubectl(["label", "node", "machine-2", "forkd.dev/node-"]);
+    await nodes.daemons[2]?.down();
+    await until(async () => (await one.controller.cluster()).nodes.filter(({ state }) => state === "down").length === 1);
+    await assert.rejects(one.controller.getSandbox(`sb-${code}aaaaaaaaaaaa`), { code: "NODE_UNREACHABLE" });
+    await nodes.startDaemon(2, 1);
+  });
+
+  it("moves snapshots by another gateway when the first is killed", async () => {
+    await one.end();
+    await nodes.cluster.kubectl([...patch("python"), JSON.stringify({ spec: { pool: 1, replicas: 2 } })]);
+    const { generation } = (await warmSnapshot("python")).metadata;
+    await until(async () => (await warmSnapshot("python")).status?.observedGeneration === generation);
+    await until(
+      async () => (await two.controller.cluster()).nodes.filter(({ snapshots }) => snapshots.some(({ pool }) => pool === 1)).length === 2,
+    );
+  });
+
+  it("used every right of its role, and asked for no other", async () => {
+    const lines = (await readFile(nodes.cluster.path("audit.log"), "utf8")).trim().split("\n");
+    const events = lines.map((line) => JSON.parse(line) as Audited).filter(({ user }) => user.username === ACCOUNT);
+    const { rules = [] } = await nodes.cluster.json<V1Role>(["-n", NAMESPACE, "get", "role", "forkd-gateway"]);
+    const given = (rules ?? []).flatMap(({ resources = [], verbs, resourceNames }) =>
+      resources.flatMap((resource) => verbs.map((verb) => ({ right: `${verb} ${resource}`, names: resourceNames ?? null }))),
+    );
+    const used = new Set<string>();
+    for (const { verb, objectRef } of events) {
+      const { resource = "", subresource, name = "" } = objectRef ?? {};
+      const right = `${verb} ${resource}${subresource === undefined ? "" : `/${subresource}`}`;
+      used.add(right);
+      const names = given.find((one) => one.right === right)?.names;
+      if (names) assert.ok(names.includes(name), `${right} ${name}`);
+    }
+    assert.deepEqual([...used].sort(), given.map(({ right }) => right).sort());
+  });
+
+  type Audited = { verb: string; user: { username: string }; objectRef?: { resource: string; subresource?: string; name?: string } };
+
+  async function warmStatus(name: string): Promise<WarmSnapshot["status"]> {
+    return (await warmSnapshot(name)).status;
+  }
+
+  async function warmSnapshot(name: string): Promise<WarmSnapshot> {
+    return nodes.cluster.json<WarmSnapshot>(["-n", NAMESPACE, "get", "warmsnapshot", name]);
+  }
+});
+
+/** Forks, evaluates and branches until it is stopped; any failure ends the test */
+async function work(controller: Controller, done: { forks: number; evals: number; branches: number }, signal: AbortSignal): Promise<void> {
+  while (!signal.aborted) {
+    const [sandbox] = await controller.spawnSandboxes("python");
+    assert.ok(sandbox);
+    done.forks++;
+    for (let at = 0; at < 3; at++) {
+      assert.equal((await controller.evalCode(sandbox.id, `${at} + 1`)).value, at + 1);
+      done.evals++;
+    }
+    await controller.branchSandbox(sandbox.id);
+    done.branches++;
+    await controller.killSandbox(sandbox.id);
+  }
+}
+
+async function works(controller: Controller): Promise<boolean> {
+  try {
+    await controller.listSandboxes();
+    return true;
+  } catch (error) {
+    if (error instanceof ForkdError && error.code === "UNAUTHORIZED") return false;
+    throw error;
+  }
+}
+
+/** A gateway notices within a moment that the API server is back */
+async function revoked(controller: Controller, name: string): Promise<boolean> {
+  try {
+    await controller.deleteToken(name);
+    return true;
+  } catch (error) {
+    if (error instanceof ForkdError && error.code === "CLUSTER_STATE_UNAVAILABLE") return false;
+    throw error;
+  }
+}
+
+function patch(name: string): string[] {
+  return ["-n", NAMESPACE, "patch", "warmsnapshot", name, "--type=merge", "-p"];
+}
+
+function warm(name: string, spec: object): string {
+  return JSON.stringify({ apiVersion: "forkd.dev/v1alpha1", kind: "WarmSnapshot", metadata: { name }, spec });
+}
