@@ -50,7 +50,7 @@ export class WarmKeeper implements AsyncDisposable {
     }, TURN_MS);
   }
 
-  /** Transfers that run go on; another gateway finds their result */
+  /** Transfers that run continue; another gateway finds their result */
   async [Symbol.asyncDispose](): Promise<void> {
     clearInterval(this.#timer);
     await this.#turn;
