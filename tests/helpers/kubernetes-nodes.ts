@@ -96,9 +96,8 @@ export class KubernetesNodes implements AsyncDisposable {
     const enter = ["nsenter", "--target", line.toString().trim(), ...user, "--net"];
     const ip = async (...words: string[]): Promise<unknown> => run(enter[0] ?? "", [...enter.slice(1), "ip", ...words]);
     await ip("link", "set", "lo", "up");
-    // EndpointSlices refuse addresses of the loopback range; the device is the same. Each machine has a second address.
-    for (let at = 0; at < count; at++)
-      for (const address of [addressOf(at), addressOf(at, 1)]) await ip("addr", "add", `${address}/32`, "dev", "lo");
+    // EndpointSlices refuse addresses of the loopback range; the device is the same.
+    for (let at = 0; at < count; at++) await ip("addr", "add", `${addressOf(at)}/32`, "dev", "lo");
 
     const cluster = stack.use(await TestKubernetes.start({ prefix: enter }));
     const parts = { cluster, daemons: [] as TestDaemon[], folder, enter };
@@ -116,20 +115,10 @@ export class KubernetesNodes implements AsyncDisposable {
     return nodes;
   }
 
-  async startDaemon(at: number, pod = 0): Promise<void> {
-    const options = { bind: `${addressOf(at, pod)}:${PORT}`, "tls-cert": this.#file("tls.crt"), "tls-key": this.#file("tls.key") };
+  async startDaemon(at: number): Promise<void> {
+    const options = { bind: `${addressOf(at)}:${PORT}`, "tls-cert": this.#file("tls.crt"), "tls-key": this.#file("tls.key") };
     const all = { ...options, "cluster-key-file": this.#file("key") };
     await this.daemons[at]?.up(Object.entries(all).flatMap(([name, value]) => [`--${name}`, value]));
-  }
-
-  /** The pod of a machine ends, and the DaemonSet makes another one, which has another address */
-  async replacePod(at: number): Promise<void> {
-    const [old] = await this.#pods(at);
-    await this.daemons[at]?.down();
-    await this.cluster.kubectl(["-n", NAMESPACE, "delete", "pod", old?.metadata?.name ?? "", "--force", "--grace-period=0"]);
-    await until(async () => (await this.#pods(at)).some(({ metadata }) => metadata?.name !== old?.metadata?.name));
-    await this.startDaemon(at, 1);
-    for (const pod of await this.#pods(at)) await runPod(this.cluster, pod, addressOf(at, 1));
   }
 
   /** Starts a gateway with the rights of its service account, and waits until it answers */
@@ -252,9 +241,8 @@ function machineOf(at: number): string {
   return `machine-${at}`;
 }
 
-/** @param pod how many pods the machine had before */
-function addressOf(at: number, pod = 0): string {
-  return `10.77.${pod}.${at + 1}`;
+function addressOf(at: number): string {
+  return `10.77.0.${at + 1}`;
 }
 
 function unshareFlags(): string[] {
