@@ -14,15 +14,8 @@ import { ACCOUNT, runPod } from "../helpers/kubernetes-nodes.ts";
 import { patience } from "../helpers/patience.ts";
 import { until } from "../helpers/until.ts";
 
-import type {
-  KubernetesObject,
-  V1DaemonSet,
-  V1EndpointSlice,
-  V1HorizontalPodAutoscaler,
-  V1Pod,
-  V1Role,
-  V1Secret,
-} from "@kubernetes/client-node";
+import type { EndpointSlice } from "@forkd/gateway/kubernetes/slices";
+import type { AnyObject, Autoscaler, DaemonSet, Pod, Role, Secret } from "../helpers/kubernetes-objects.ts";
 
 const ROOT = resolve(import.meta.dirname, "..", "..");
 const MACHINES = ["machine-a", "machine-b"];
@@ -65,14 +58,14 @@ describe("deploy/kubernetes", { skip: missing }, () => {
     const before = await objects();
     await cluster.kubectl(["apply", "--server-side", "-k", folder]);
     assert.deepEqual(await objects(), before);
-    assert.deepEqual((await cluster.json<V1Secret>(["-n", "forkd", "get", "secret", "forkd-tokens"])).data, data);
+    assert.deepEqual((await cluster.json<Secret>(["-n", "forkd", "get", "secret", "forkd-tokens"])).data, data);
   });
 
   it("puts one daemon on each labelled machine, and two gateways anywhere", async () => {
     await until(async () => (await pods("node")).length === MACHINES.length && (await pods("gateway")).length === 2);
-    const { status } = await cluster.json<V1DaemonSet>(["-n", "forkd", "get", "daemonset", "forkd-node"]);
+    const { status } = await cluster.json<DaemonSet>(["-n", "forkd", "get", "daemonset", "forkd-node"]);
     assert.equal(status?.desiredNumberScheduled, MACHINES.length);
-    const hpa = await cluster.json<V1HorizontalPodAutoscaler>(["-n", "forkd", "get", "hpa", "forkd-gateway"]);
+    const hpa = await cluster.json<Autoscaler>(["-n", "forkd", "get", "hpa", "forkd-gateway"]);
     assert.equal(hpa.spec?.minReplicas, 2);
   });
 
@@ -110,7 +103,7 @@ describe("deploy/kubernetes", { skip: missing }, () => {
   });
 
   it("gives the gateway what its role says and nothing else, and the daemons nothing", async () => {
-    const { rules = [] } = await cluster.json<V1Role>(["-n", "forkd", "get", "role", "forkd-gateway"]);
+    const { rules = [] } = await cluster.json<Role>(["-n", "forkd", "get", "role", "forkd-gateway"]);
     const allowed = new Set<string>();
     for (const { apiGroups = [], resources = [], verbs, resourceNames } of rules ?? [])
       for (const resource of resources)
@@ -165,7 +158,7 @@ describe("deploy/kubernetes", { skip: missing }, () => {
       "resources: [deploy/kubernetes/cluster]\ncomponents: [deploy/kubernetes/kvm, deploy/kubernetes/monitoring]\n",
     );
     const all = parseAllDocuments(await cluster.kubectl(["kustomize", folder])).map((document) => document.toJS() as Applied);
-    const daemons = all.find(({ kind }) => kind === "DaemonSet") as V1DaemonSet | undefined;
+    const daemons = all.find(({ kind }) => kind === "DaemonSet") as DaemonSet | undefined;
     assert.equal(daemons?.spec?.template.spec?.containers[0]?.resources?.limits?.["devices.kubevirt.io/kvm"], "1");
     // the API server has no CRD of the Prometheus operator
     assert.ok(all.some(({ kind, apiVersion }) => kind === "ServiceMonitor" && apiVersion === "monitoring.coreos.com/v1"));
@@ -177,17 +170,12 @@ describe("deploy/kubernetes", { skip: missing }, () => {
 
   /** Generation of everything that has one: it changes with the spec */
   async function objects(): Promise<[string, number | undefined][]> {
-    const { items } = await cluster.json<{ items: KubernetesObject[] }>([
-      "-n",
-      "forkd",
-      "get",
-      "daemonset,networkpolicy,hpa,pdb,role,service",
-    ]);
+    const { items } = await cluster.json<{ items: AnyObject[] }>(["-n", "forkd", "get", "daemonset,networkpolicy,hpa,pdb,role,service"]);
     return items.map(({ kind, metadata }) => [`${kind} ${metadata?.name}`, metadata?.generation]);
   }
 
-  async function pods(component: string): Promise<V1Pod[]> {
-    const { items } = await cluster.json<{ items: V1Pod[] }>([
+  async function pods(component: string): Promise<Pod[]> {
+    const { items } = await cluster.json<{ items: Pod[] }>([
       "-n",
       "forkd",
       "get",
@@ -198,9 +186,9 @@ describe("deploy/kubernetes", { skip: missing }, () => {
     return items;
   }
 
-  async function slices(): Promise<V1EndpointSlice[]> {
+  async function slices(): Promise<EndpointSlice[]> {
     const label = "kubernetes.io/service-name=forkd-nodes";
-    return (await cluster.json<{ items: V1EndpointSlice[] }>(["-n", "forkd", "get", "endpointslices", "-l", label])).items;
+    return (await cluster.json<{ items: EndpointSlice[] }>(["-n", "forkd", "get", "endpointslices", "-l", label])).items;
   }
 
   async function mayDo(user: string, verb: string, what: string, namespace: string, name?: string): Promise<boolean> {
@@ -224,7 +212,7 @@ function warm(name: string, spec: object): string {
 }
 
 /** A pod as its controller would make it in another namespace */
-function asNew({ spec }: V1Pod): object {
+function asNew({ spec }: Pod): object {
   const { nodeName: _node, serviceAccountName: _account, serviceAccount: _old, ...rest } = spec ?? { containers: [] };
   return { apiVersion: "v1", kind: "Pod", metadata: { name: "like-it" }, spec: rest };
 }

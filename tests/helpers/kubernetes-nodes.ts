@@ -15,7 +15,7 @@ import { TestKubernetes } from "./kubernetes.ts";
 import { patience } from "./patience.ts";
 import { until } from "./until.ts";
 
-import type { V1Pod } from "@kubernetes/client-node";
+import type { Pod } from "./kubernetes-objects.ts";
 
 const run = promisify(execFile);
 const ROOT = resolve(import.meta.dirname, "..", "..");
@@ -44,6 +44,10 @@ export class TestGateway {
   /** A client with this token of the cluster; without retries, because tests check refusals */
   as(token: string): Controller {
     return new Controller({ socket: this.#socket, token, timeoutMs: patience(), retries: 0 });
+  }
+
+  get pid(): number {
+    return this.#children[0]?.pid ?? 0;
   }
 
   async end(): Promise<void> {
@@ -206,9 +210,9 @@ export class KubernetesNodes implements AsyncDisposable {
     }
   }
 
-  async #pods(at: number): Promise<V1Pod[]> {
+  async #pods(at: number): Promise<Pod[]> {
     const list = ["-n", NAMESPACE, "get", "pods", "-l", "app.kubernetes.io/component=node"];
-    const { items } = await this.cluster.json<{ items: V1Pod[] }>(list);
+    const { items } = await this.cluster.json<{ items: Pod[] }>(list);
     return items.filter((pod) => machineFor(pod) === machineOf(at));
   }
 
@@ -218,7 +222,7 @@ export class KubernetesNodes implements AsyncDisposable {
 }
 
 /** What the scheduler and a kubelet would write */
-export async function runPod(cluster: TestKubernetes, pod: V1Pod, ip: string, isReady = true): Promise<void> {
+export async function runPod(cluster: TestKubernetes, pod: Pod, ip: string, isReady = true): Promise<void> {
   const { name = "" } = pod.metadata ?? {};
   const binding = { apiVersion: "v1", kind: "Binding", metadata: { name }, target: { kind: "Node", name: machineFor(pod) } };
   const path = `/api/v1/namespaces/${NAMESPACE}/pods/${name}/binding`;
@@ -230,7 +234,7 @@ export async function runPod(cluster: TestKubernetes, pod: V1Pod, ip: string, is
 }
 
 /** The machine that the DaemonSet made the pod for */
-function machineFor(pod: V1Pod): string {
+function machineFor(pod: Pod): string {
   const terms = pod.spec?.affinity?.nodeAffinity?.requiredDuringSchedulingIgnoredDuringExecution?.nodeSelectorTerms;
   const name = terms?.[0]?.matchFields?.[0]?.values?.[0];
   assert.ok(name !== undefined, "the pod is for no machine");

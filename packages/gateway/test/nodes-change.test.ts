@@ -1,13 +1,16 @@
 // Nodes that join, move to another address and leave while a gateway runs.
 
 import assert from "node:assert/strict";
+import { createSecretKey } from "node:crypto";
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test, type TestContext } from "node:test";
 import { Nodes } from "../src/nodes/nodes.ts";
 import { Signer } from "../src/nodes/signer.ts";
+import { Uses } from "../src/nodes/uses.ts";
 import { openFolderState } from "../src/state/folder.ts";
+import { ClusterProjects } from "../src/state/projects.ts";
 import { ClusterTokens } from "../src/state/tokens.ts";
 import { FakeNode, KEY } from "./helpers/fake-node.ts";
 import { until } from "./helpers/gateway.ts";
@@ -49,7 +52,8 @@ async function nodesOf(t: TestContext, addresses: { url: string; machine: string
   const dir = await mkdtemp(join(tmpdir(), "forkd-gateway-"));
   const state = await openFolderState(dir, { onError: (message) => assert.fail(message) });
   const log = { info: () => undefined, warn: () => undefined };
-  const nodes = new Nodes(addresses, new Signer([Buffer.from(KEY)], new ClusterTokens(state)), log);
+  const signer = new Signer([createSecretKey(Buffer.from(KEY))], { tokens: new ClusterTokens(state), uses: new Uses() });
+  const nodes = new Nodes(addresses, { signer, projects: new ClusterProjects(state), log });
   t.after(async () => {
     nodes.close();
     await state[Symbol.asyncDispose]();

@@ -1,52 +1,42 @@
-// The Kubernetes API as the gateway uses it: requests with a time limit, caches of lists, and the meaning of failures.
+// The Kubernetes API as the gateway uses it: requests with a time limit, watches, and the meaning of failures.
 
-import { request } from "node:https";
+import { Agent, request, type RequestOptions } from "node:https";
 import { text } from "node:stream/consumers";
 import { ForkdError, messageOf } from "@forkd/runtime/errors";
-import { Cache, type Followed } from "./cache.ts";
+import { BearerToken, findAccess, type Access } from "./access.ts";
+import { Cache, type Change, type KubernetesObject, type Source } from "./cache.ts";
 
-import type { KubeConfig } from "@kubernetes/client-node";
+import type { IncomingMessage } from "node:http";
 
 /** An API server without its etcd answers after a minute; a client of the gateway does not wait that long */
 const REQUEST_MS = 5000;
 /** Objects are small; the limit of etcd is 1.5 MiB for each */
 const MAX_BODY_BYTES = 64 * 1024 * 1024;
+/** The API server ends a watch after that time. It is opened again, so that one that is lost unnoticed is replaced */
+const WATCH_SECS = 240;
+const WATCH_MARGIN_MS = 30_000;
+/** Without an answer the connection of a watch counts as lost 10 seconds later */
+const KEEPALIVE_MS = 15_000;
 
 export type Verb = "GET" | "POST" | "PUT" | "DELETE";
 /** Only answers that mean something to the caller: success, absence, conflict */
 export type Answer<T> = { status: "ok"; body: T } | { status: "missing" } | { status: "conflict" };
 
-export class KubernetesApi {
+export class KubernetesApi implements Disposable {
   readonly namespace: string;
-  readonly #config: KubeConfig;
-  readonly #server: string;
+  readonly #access: Access;
+  readonly #token: BearerToken;
+  readonly #agent: Agent;
 
-  private constructor(config: KubeConfig, server: string, namespace: string) {
-    this.#config = config;
-    this.#server = server;
-    this.namespace = namespace;
+  constructor(access: Access) {
+    this.#access = access;
+    this.#token = new BearerToken(access.token);
+    this.#agent = new Agent({ ...access.tls, keepAlive: true, keepAliveMsecs: KEEPALIVE_MS });
+    this.namespace = access.namespace;
   }
 
-  /** Finds the API server as kubectl does: KUBECONFIG, ~/.kube/config, or the pod's service account */
   static async connect(): Promise<KubernetesApi> {
-    const { KubeConfig: Config } = await import("@kubernetes/client-node");
-    const config = new Config();
-    try {
-      config.loadFromDefault();
-    } catch (error) {
-      throw new ForkdError("BAD_CONFIG", `The kubeconfig cannot be used: ${messageOf(error)}.`, { cause: error });
-    }
-    const server = config.getCurrentCluster()?.server;
-    if (server?.startsWith("https://") !== true)
-      throw new ForkdError(
-        "BAD_CONFIG",
-        "There is no Kubernetes cluster with https: neither a kubeconfig nor a service account names one.",
-        {
-          hint: "Set KUBECONFIG, or run the gateway in a pod with a service account.",
-        },
-      );
-    const context = config.getContextObject(config.getCurrentContext());
-    return new KubernetesApi(config, server, context?.namespace ?? "default");
+    return new KubernetesApi(await findAccess());
   }
 
   /** Path of a list in this namespace; `group` as in `apps/v1`, or `v1` for the core group */
@@ -71,37 +61,80 @@ export class KubernetesApi {
   }
 
   /** A list that follows its changes, and stays readable while the API server is away */
-  async cache<T extends object>(path: string, opts: { labels?: string; fields?: string } = {}): Promise<Cache<T>> {
-    const { ListWatch, Watch } = await import("@kubernetes/client-node");
+  cache<T extends KubernetesObject>(path: string, opts: { labels?: string; fields?: string } = {}): Cache<T> {
     const query = new URLSearchParams();
     if (opts.labels !== undefined) query.set("labelSelector", opts.labels);
     if (opts.fields !== undefined) query.set("fieldSelector", opts.fields);
-    type List = { metadata: { resourceVersion: string }; items: T[] };
-    const list = async (): Promise<List> => {
-      const answer = await this.request<List>("GET", `${path}?${query.toString()}`);
-      if (answer.status !== "ok") throw unavailable(`it has no ${path}`);
-      return answer.body;
+    const source: Source<T> = {
+      list: async (signal) => {
+        const answer = await this.request<{ metadata: { resourceVersion: string }; items: T[] }>(
+          "GET",
+          `${path}?${query.toString()}`,
+          undefined,
+          { signal },
+        );
+        if (answer.status !== "ok") throw unavailable(`it has no ${path}`);
+        return { version: answer.body.metadata.resourceVersion, items: answer.body.items };
+      },
+      watch: (version, signal) => {
+        const more = { watch: "true", allowWatchBookmarks: "true", resourceVersion: version, timeoutSeconds: String(WATCH_SECS) };
+        return this.#watch<T>(`${path}?${new URLSearchParams({ ...Object.fromEntries(query), ...more }).toString()}`, signal);
+      },
     };
-    // The client's type of an object has Dates, which only its own lists contain.
-    const informer = new ListWatch(path, new Watch(this.#config), list, false, opts.labels, opts.fields);
-    return new Cache<T>(informer as unknown as Followed<T>);
+    return new Cache<T>(source);
+  }
+
+  [Symbol.dispose](): void {
+    this.#agent.destroy();
+  }
+
+  /** One change per line, until the API server or the signal ends it */
+  async *#watch<T>(path: string, given: AbortSignal): AsyncGenerator<Change<T>> {
+    const signal = AbortSignal.any([given, AbortSignal.timeout(WATCH_SECS * 1000 + WATCH_MARGIN_MS)]);
+    const incoming = await this.#open("GET", path, undefined, signal);
+    if (incoming.statusCode !== 200) throw unavailable(`it answered ${incoming.statusCode}: ${reasonIn(await text(incoming))}`);
+    // a piece may end within a character, which `setEncoding` keeps for the next one
+    incoming.setEncoding("utf8");
+    let rest = "";
+    for await (const piece of incoming as AsyncIterable<string>) {
+      const lines = (rest + piece).split("\n");
+      rest = lines.pop() ?? "";
+      if (rest.length > MAX_BODY_BYTES) throw unavailable(`a change in a watch is larger than ${MAX_BODY_BYTES} bytes`);
+      for (const line of lines) if (line !== "") yield JSON.parse(line) as Change<T>;
+    }
   }
 
   async #send(verb: Verb, path: string, body: object | undefined, signal: AbortSignal): Promise<{ status: number; text: string }> {
-    const options = { method: verb, signal, headers: { accept: "application/json", "content-type": "application/json" } };
-    await this.#config.applyToHTTPSOptions(options);
-    return new Promise((resolve, reject) => {
-      const sent = request(`${this.#server}${path}`, options, (incoming) => {
-        let size = 0;
-        incoming.on("data", (chunk: Buffer) => {
-          size += chunk.length;
-          if (size > MAX_BODY_BYTES) incoming.destroy(new Error(`its answer is larger than ${MAX_BODY_BYTES} bytes`));
-        });
-        text(incoming).then((all) => resolve({ status: incoming.statusCode ?? 0, text: all }), reject);
-      });
-      sent.on("error", reject);
-      sent.end(body === undefined ? undefined : JSON.stringify(body));
+    const incoming = await this.#open(verb, path, body, signal);
+    let size = 0;
+    incoming.on("data", (chunk: Buffer) => {
+      size += chunk.length;
+      if (size > MAX_BODY_BYTES) incoming.destroy(new Error(`its answer is larger than ${MAX_BODY_BYTES} bytes`));
     });
+    return { status: incoming.statusCode ?? 0, text: await text(incoming) };
+  }
+
+  async #open(verb: Verb, path: string, body: object | undefined, signal: AbortSignal): Promise<IncomingMessage> {
+    const token = await this.#token.get();
+    const sent = body === undefined ? undefined : Buffer.from(JSON.stringify(body));
+    const options: RequestOptions = {
+      method: verb,
+      agent: this.#agent,
+      signal,
+      headers: {
+        accept: "application/json",
+        ...(sent ? { "content-type": "application/json", "content-length": sent.length } : {}),
+        ...(token === null ? {} : { authorization: `Bearer ${token}` }),
+      },
+    };
+    const incoming = await new Promise<IncomingMessage>((resolve, reject) => {
+      const outgoing = request(`${this.#access.server}${path}`, options, resolve);
+      outgoing.on("socket", (socket) => socket.setKeepAlive(true, KEEPALIVE_MS));
+      outgoing.on("error", reject);
+      outgoing.end(sent);
+    });
+    if (incoming.statusCode === 401) this.#token.forget();
+    return incoming;
   }
 }
 

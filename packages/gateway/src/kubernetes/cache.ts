@@ -3,31 +3,38 @@
 import { setTimeout as sleep } from "node:timers/promises";
 
 const RETRY_FIRST_MS = 250;
-const RETRY_MOST_MS = 10_000;
+const RETRY_MOST_MS = 5000;
+/** A watch that ends earlier has failed: the wait before the next one grows */
+const LASTS_MS = 5000;
 const SEEN_WITHIN_MS = 3000;
 
-/** ListWatch of the client library, for objects as they are in JSON */
-export type Followed<T> = {
-  on(event: "change" | "error", listener: (of: unknown) => void): void;
-  start(): Promise<void>;
-  stop(): Promise<void>;
-  list(): readonly T[];
+export type KubernetesObject = { metadata?: { name?: string; uid?: string; resourceVersion?: string } };
+
+/** `BOOKMARK`: nothing changed up to that version; `ERROR`: `object` is a Status, such as 410 for a version that is too old */
+export type Change<T> =
+  | { type: "ADDED" | "MODIFIED" | "DELETED" | "BOOKMARK"; object: T }
+  | { type: "ERROR"; object: { message?: string } };
+
+export type Source<T> = {
+  list(signal: AbortSignal): Promise<{ version: string; items: T[] }>;
+  /** Changes after a version; ends after some minutes */
+  watch(version: string, signal: AbortSignal): AsyncIterable<Change<T>>;
 };
 
-export class Cache<T extends object> implements AsyncDisposable {
-  readonly #informer: Followed<T>;
+export class Cache<T extends KubernetesObject> implements AsyncDisposable {
+  readonly #source: Source<T>;
   readonly #stop = new AbortController();
   readonly #first = Promise.withResolvers<undefined>();
   readonly #observers = new Set<() => void>();
-  #retryMs = RETRY_FIRST_MS;
+  readonly #loop: Promise<void>;
+  /** by name: all objects are of one namespace */
+  #items = new Map<string, T>();
   #isComplete = false;
   #failure: unknown = null;
 
-  constructor(informer: Followed<T>) {
-    this.#informer = informer;
-    informer.on("change", () => this.#tell());
-    informer.on("error", (error) => void this.#again(error));
-    void this.#start();
+  constructor(source: Source<T>) {
+    this.#source = source;
+    this.#loop = this.#followUntilClosed();
   }
 
   /** Whether the list was read once, at the latest after `withinMs` */
@@ -45,7 +52,7 @@ export class Cache<T extends object> implements AsyncDisposable {
   }
 
   list(): readonly T[] {
-    return this.#informer.list();
+    return [...this.#items.values()];
   }
 
   /** Waits until the list contains what a write has answered, or for a bounded time: the write is done in any case */
@@ -68,35 +75,58 @@ export class Cache<T extends object> implements AsyncDisposable {
   async [Symbol.asyncDispose](): Promise<void> {
     this.#stop.abort();
     this.#observers.clear();
-    await this.#informer.stop();
+    await this.#loop;
   }
 
-  /** Returns when the watch after the list is open, or has failed, which the event `error` reports */
-  async #start(): Promise<void> {
-    const failed = this.#failure;
-    await this.#informer.start();
-    if (this.#failure !== failed) return;
-    this.#failure = null;
-    this.#retryMs = RETRY_FIRST_MS;
-    if (this.#isComplete) return;
-    this.#isComplete = true;
-    this.#first.resolve(undefined);
-    this.#tell();
-  }
-
-  async #again(error: unknown): Promise<void> {
-    this.#failure = error;
-    const waitMs = this.#retryMs;
-    this.#retryMs = Math.min(this.#retryMs * 2, RETRY_MOST_MS);
-    try {
-      await sleep(waitMs, undefined, { signal: this.#stop.signal });
-    } catch {
-      return; // closed
+  async #followUntilClosed(): Promise<void> {
+    const { signal } = this.#stop;
+    let retryMs = RETRY_FIRST_MS;
+    while (!signal.aborted) {
+      let openedAt = Infinity;
+      try {
+        const { version, items } = await this.#source.list(signal);
+        this.#items = new Map(items.map((item) => [nameOf(item), item]));
+        this.#failure = null;
+        this.#isComplete = true;
+        this.#tell();
+        this.#first.resolve(undefined);
+        let from = version;
+        while (!signal.aborted) {
+          openedAt = performance.now();
+          from = await this.#follow(from);
+          // it was ended by its time limit, or by an API server that stops
+          if (performance.now() < openedAt + LASTS_MS) await sleep(RETRY_FIRST_MS, undefined, { signal });
+        }
+      } catch (error) {
+        if (signal.aborted) return;
+        this.#failure = error;
+        if (performance.now() > openedAt + LASTS_MS) retryMs = RETRY_FIRST_MS;
+        await sleep(retryMs, undefined, { signal }).catch(() => undefined); // closed
+        retryMs = Math.min(retryMs * 2, RETRY_MOST_MS);
+      }
     }
-    await this.#start();
+  }
+
+  /** Returns the version up to which changes are known. Throws when the list must be read again */
+  async #follow(version: string): Promise<string> {
+    let known = version;
+    for await (const change of this.#source.watch(version, this.#stop.signal)) {
+      if (change.type === "ERROR") throw new Error(change.object.message ?? "the watch failed");
+      const { object } = change;
+      known = object.metadata?.resourceVersion ?? known;
+      if (change.type === "BOOKMARK") continue;
+      if (change.type === "DELETED") this.#items.delete(nameOf(object));
+      else this.#items.set(nameOf(object), object);
+      this.#tell();
+    }
+    return known;
   }
 
   #tell(): void {
     for (const observer of this.#observers) observer();
   }
+}
+
+function nameOf({ metadata }: KubernetesObject): string {
+  return metadata?.name ?? "";
 }

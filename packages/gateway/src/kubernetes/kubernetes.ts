@@ -5,14 +5,13 @@ import { hostname } from "node:os";
 import { ForkdError, messageOf } from "@forkd/runtime/errors";
 import { KubernetesApi } from "./api.ts";
 import { Lease } from "./lease.ts";
-import { nodesIn } from "./slices.ts";
+import { nodesIn, type EndpointSlice } from "./slices.ts";
 import { RecordSecret, type SecretObject } from "./record-secret.ts";
 import { KubernetesState } from "./state.ts";
 import { TagObjects } from "./tag-objects.ts";
 import { GROUP, RESOURCE, type WarmSnapshot } from "./warm-snapshot.ts";
 import { WarmKeeper } from "./warm-keeper.ts";
 
-import type { V1EndpointSlice } from "@kubernetes/client-node";
 import type { NodeAddress } from "../nodes/node.ts";
 import type { Log, Nodes } from "../nodes/nodes.ts";
 import type { Transfers } from "../nodes/transfers.ts";
@@ -29,13 +28,13 @@ const START_WITHIN_MS = 20_000;
 /** @param service name of the Service without an address that selects the daemons */
 export async function joinKubernetes(service: string): Promise<KubernetesMember> {
   await using stack = new AsyncDisposableStack();
-  const api = await KubernetesApi.connect();
-  const objects = stack.use(await api.cache<WarmSnapshot>(api.path(GROUP, RESOURCE)));
+  const api = stack.use(await KubernetesApi.connect());
+  const objects = stack.use(api.cache<WarmSnapshot>(api.path(GROUP, RESOURCE)));
   const labels = `kubernetes.io/service-name=${service}`;
-  const slices = stack.use(await api.cache<V1EndpointSlice>(api.path(SLICES, "endpointslices"), { labels }));
-  const secret = async (name: string): Promise<Cache<SecretObject>> =>
-    stack.use(await api.cache<SecretObject>(api.path("v1", "secrets"), { fields: `metadata.name=${name}` }));
-  const [tokens, projects] = [await secret(TOKENS), await secret(PROJECTS)];
+  const slices = stack.use(api.cache<EndpointSlice>(api.path(SLICES, "endpointslices"), { labels }));
+  const secret = (name: string): Cache<SecretObject> =>
+    stack.use(api.cache<SecretObject>(api.path("v1", "secrets"), { fields: `metadata.name=${name}` }));
+  const [tokens, projects] = [secret(TOKENS), secret(PROJECTS)];
   const state = new KubernetesState({
     tokens: new RecordSecret(api, TOKENS, tokens),
     projects: new RecordSecret(api, PROJECTS, projects),
@@ -55,7 +54,7 @@ type Parts = {
   api: KubernetesApi;
   service: string;
   objects: Cache<WarmSnapshot>;
-  slices: Cache<V1EndpointSlice>;
+  slices: Cache<EndpointSlice>;
   state: ClusterState;
 };
 
@@ -84,7 +83,7 @@ export class KubernetesMember implements AsyncDisposable {
     const follow = (): void => nodes.change(this.addresses);
     this.#stack.defer(slices.observe(follow));
     follow();
-    const lease = this.#stack.use(new Lease(api, LEASE, `${hostname()}-${randomUUID()}`));
+    const lease = this.#stack.use(new Lease(api, LEASE, `${hostname()}-${process.pid}-${randomUUID()}`));
     this.#stack.use(new WarmKeeper({ api, objects, lease, nodes, transfers, log }));
   }
 

@@ -2,10 +2,18 @@
 
 import { isIPv6 } from "node:net";
 
-import type { V1EndpointSlice } from "@kubernetes/client-node";
+import type { KubernetesObject } from "./cache.ts";
 
 /** Of the Service: it names the port that daemons listen on */
 const PORT = "https";
+
+/** Only what is read here */
+export type Endpoint = { addresses: string[]; nodeName?: string; conditions?: { ready?: boolean } };
+export type EndpointSlice = KubernetesObject & {
+  addressType: string;
+  endpoints?: Endpoint[] | null;
+  ports?: { name?: string; port?: number }[] | null;
+};
 
 export type FoundNode = {
   /** address of the daemon */
@@ -15,7 +23,7 @@ export type FoundNode = {
 };
 
 /** Each daemon once. Daemons that are not ready are included: one that drains still answers for its sandboxes */
-export function nodesIn(slices: readonly V1EndpointSlice[]): FoundNode[] {
+export function nodesIn(slices: readonly EndpointSlice[]): FoundNode[] {
   const found = new Map<string, FoundNode>();
   for (const slice of slices) {
     const port = slice.ports?.find(({ name }) => name === PORT)?.port;

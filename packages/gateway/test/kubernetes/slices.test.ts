@@ -1,8 +1,6 @@
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { nodesIn } from "../../src/kubernetes/slices.ts";
-
-import type { V1Endpoint, V1EndpointSlice } from "@kubernetes/client-node";
+import { nodesIn, type Endpoint, type EndpointSlice } from "../../src/kubernetes/slices.ts";
 
 const PORTS = [
   { name: "metrics", port: 9100 },
@@ -34,10 +32,10 @@ describe("daemons in EndpointSlices", () => {
   });
 });
 
-function slice(endpoints: V1Endpoint[], changes: Partial<V1EndpointSlice> = {}): V1EndpointSlice {
+function slice(endpoints: Endpoint[], changes: Partial<EndpointSlice> = {}): EndpointSlice {
   return Object.assign({ addressType: "IPv4", endpoints, ports: PORTS }, changes);
 }
 
-function endpoint(address: string, nodeName: string, ready: boolean): V1Endpoint {
+function endpoint(address: string, nodeName: string, ready: boolean): Endpoint {
   return { addresses: [address], nodeName, conditions: { ready } };
 }
