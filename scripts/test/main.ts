@@ -1,6 +1,6 @@
 // Test runner: three files at a time, longest first, each with its own store.
 // Usage: scripts/test/main.ts [--all] [--file PART]... [--name PATTERN] SUITE...   (check, rust, python, unit, e2e,
-// recipes)
+// recipes, cluster)
 
 import { availableParallelism } from "node:os";
 import { join } from "node:path";
@@ -49,8 +49,8 @@ async function main(): Promise<number> {
     return 1;
   }
   // Before the first job: each one has a time limit, and the build takes minutes.
-  if (jobs.some(({ name }) => name.startsWith("tests/cluster/"))) await prepareControlPlane();
-  const vms = suites.some((suite) => suite === "e2e" || suite === "recipes");
+  if (jobs.some(({ suite }) => suite === "cluster")) await prepareControlPlane();
+  const vms = suites.some((suite) => suite === "e2e" || suite === "recipes" || suite === "cluster");
   if (vms) console.log("test: preparing the shared image and snapshot");
   const places = await Places.make({ vms });
   try {

@@ -1,5 +1,4 @@
 // The control plane that the other tests of this folder use: it starts, checks rights, and keeps what it acknowledged.
-// Runs in make test-all only: it needs Kubernetes' control plane, which takes minutes to build.
 
 import assert from "node:assert/strict";
 import { existsSync } from "node:fs";

@@ -1,5 +1,4 @@
 // The manifests of deploy/kubernetes and the commands of docs/kubernetes.md, with a real API server.
-// Runs in make test-all only: it needs Kubernetes' control plane, which takes minutes to build.
 
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";

@@ -1,6 +1,5 @@
 // A cluster on Kubernetes: three daemons and two gateways that find each other and keep their state by a real API
 // server, which is killed during load.
-// Runs in make test-all only: it needs Kubernetes' control plane, which takes minutes to build.
 
 import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";

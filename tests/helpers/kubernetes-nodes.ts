@@ -95,7 +95,7 @@ export class KubernetesNodes implements AsyncDisposable {
     // The namespace lives as long as this process, which ends when its input is closed.
     const holder = spawn("unshare", [...unshareFlags(), "sh", "-c", "echo $$; exec cat"], { stdio: ["pipe", "pipe", "inherit"] });
     stack.defer(() => void holder.kill("SIGKILL"));
-    const [line] = (await once(holder.stdout, "data")) as [Buffer];
+    const [line] = (await once(holder.stdout, "data", { signal: AbortSignal.timeout(patience()) })) as [Buffer];
     const user = process.getuid?.() === 0 ? [] : ["--user", "--preserve-credentials"];
     const enter = ["nsenter", "--target", line.toString().trim(), ...user, "--net"];
     const ip = async (...words: string[]): Promise<unknown> => run(enter[0] ?? "", [...enter.slice(1), "ip", ...words]);
@@ -160,7 +160,10 @@ export class KubernetesNodes implements AsyncDisposable {
       if (found !== undefined) bind.resolve(found);
     });
     child.once("exit", () => bind.resolve(undefined));
+    const late = setTimeout(() => bind.resolve(undefined), patience());
     const address = await bind.promise;
+    clearTimeout(late);
+    if (address === undefined) child.kill("SIGKILL");
     assert.ok(address !== undefined, `the gateway did not start: ${log.join("\n")}`);
     const socket = join(this.#folder, `${this.#gateways.length}.sock`);
     const [enter = "", ...inside] = this.#enter;
@@ -168,7 +171,7 @@ export class KubernetesNodes implements AsyncDisposable {
       execPath: enter,
       execArgv: [...inside, process.execPath, ...NODE_OPTIONS],
     });
-    await once(relay, "message");
+    await once(relay, "message", { signal: AbortSignal.timeout(patience()) });
     const gateway = new TestGateway({ socket, account, token: this.token }, [child, relay]);
     this.#gateways.push(gateway);
     return gateway;

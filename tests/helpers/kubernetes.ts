@@ -130,7 +130,13 @@ export class TestKubernetes implements AsyncDisposable {
     const [program = "", ...rest] = [...this.#prefix, this.binary, "kubectl", ...args];
     const kubeconfig = opts.token === undefined ? this.kubeconfig : await this.kubeconfigOf(opts.token);
     const env = { PATH: process.env["PATH"], HOME: this.folder, KUBECONFIG: kubeconfig };
-    const child = spawn(program, rest, { env, stdio: ["pipe", "pipe", "pipe"], ...(opts.cwd === undefined ? {} : { cwd: opts.cwd }) });
+    const child = spawn(program, rest, {
+      env,
+      timeout: patience(),
+      killSignal: "SIGKILL",
+      stdio: ["pipe", "pipe", "pipe"],
+      ...(opts.cwd === undefined ? {} : { cwd: opts.cwd }),
+    });
     child.stdin.on("error", () => undefined); // EPIPE: it may end without reading its input
     child.stdin.end(opts.stdin ?? "");
     const [stdout, stderr] = await Promise.all([text(child.stdout), text(child.stderr), once(child, "close")]);
@@ -255,7 +261,7 @@ export class TestKubernetes implements AsyncDisposable {
   }
 
   async #openssl(...args: string[]): Promise<void> {
-    await run("openssl", args);
+    await run("openssl", args, { timeout: patience() });
   }
 }
 

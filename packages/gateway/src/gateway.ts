@@ -93,7 +93,7 @@ export async function startGateway(options: GatewayOptions, parts: Parts): Promi
   });
   stack.defer(() => endRevoked());
   await nodes.start();
-  kubernetes?.attend(nodes, cluster.transfers, log);
+  kubernetes?.attend({ nodes, transfers: cluster.transfers, projects, log });
   const services = {
     inFlight: gateway.inFlight,
     audit,

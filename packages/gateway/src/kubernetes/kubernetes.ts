@@ -15,6 +15,7 @@ import { WarmKeeper } from "./warm-keeper.ts";
 import type { NodeAddress } from "../nodes/node.ts";
 import type { Log, Nodes } from "../nodes/nodes.ts";
 import type { Transfers } from "../nodes/transfers.ts";
+import type { ClusterProjects } from "../state/projects.ts";
 import type { ClusterState } from "../state/state.ts";
 import type { Cache } from "./cache.ts";
 
@@ -78,13 +79,14 @@ export class KubernetesMember implements AsyncDisposable {
   }
 
   /** Follows the daemons, and keeps snapshots where they are wanted while this gateway holds the Lease */
-  attend(nodes: Nodes, transfers: Transfers, log: Log): void {
+  attend(parts: { nodes: Nodes; transfers: Transfers; projects: ClusterProjects; log: Log }): void {
+    const { nodes } = parts;
     const { api, slices, objects } = this.#parts;
     const follow = (): void => nodes.change(this.addresses);
     this.#stack.defer(slices.observe(follow));
     follow();
     const lease = this.#stack.use(new Lease(api, LEASE, `${hostname()}-${process.pid}-${randomUUID()}`));
-    this.#stack.use(new WarmKeeper({ api, objects, lease, nodes, transfers, log }));
+    this.#stack.use(new WarmKeeper({ api, objects, lease, ...parts }));
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -1,7 +1,9 @@
 // Small records in one Secret of a fixed name: a role can allow changes of a named object, but not the creation of some.
 
+import { setTimeout as sleep } from "node:timers/promises";
 import * as z from "zod";
 import { ForkdError } from "@forkd/runtime/errors";
+import { Semaphore } from "@forkd/runtime/util/semaphore";
 import { Conflict, type Removed, type Stored } from "../state/state.ts";
 
 import type { KubernetesApi } from "./api.ts";
@@ -11,8 +13,9 @@ import type { Shelf } from "./state.ts";
 /** Kubernetes allows 1 MiB per Secret */
 const MAX_BYTES = 960 * 1024;
 const KEEP_REMOVED_MS = 24 * 3600 * 1000;
-/** Other gateways write the same Secret */
-const TRIES = 10;
+/** Other gateways write the same Secret; this one writes it once at a time */
+const TRIES = 20;
+const RETRY_MOST_MS = 100;
 
 /** One entry of the Secret; `value` null: removed at that time */
 const entry = z.object({ name: z.string(), version: z.int(), value: z.record(z.string(), z.unknown()).nullable(), at_ms: z.number() });
@@ -20,11 +23,15 @@ type Entry = z.infer<typeof entry>;
 
 export type SecretObject = { metadata?: { name?: string; resourceVersion?: string }; data?: Record<string, string> };
 
+/** The Secret as the API server answered, and the changed entry in it */
+type Written = { secret: SecretObject; entry: Entry };
+
 export class RecordSecret implements Shelf {
   readonly #api: KubernetesApi;
   readonly #path: string;
   readonly #name: string;
   readonly #cache: Cache<SecretObject>;
+  readonly #writing = new Semaphore(1);
   #entries = new Map<string, Entry>();
   #live = new Map<string, Stored>();
   #observer: ((names: readonly string[]) => void) | null = null;
@@ -50,18 +57,25 @@ export class RecordSecret implements Shelf {
   }
 
   async put(name: string, value: Record<string, unknown>, replaces: string | null): Promise<void> {
-    await this.#write(name, value, replaces);
+    await this.#change(name, value, replaces);
   }
 
   async remove(name: string, replaces: string): Promise<void> {
-    await this.#write(name, null, replaces);
+    await this.#change(name, null, replaces);
   }
 
   observe(changed: (names: readonly string[]) => void): void {
     this.#observer = changed;
   }
 
-  async #write(name: string, value: Record<string, unknown> | null, replaces: string | null): Promise<void> {
+  async #change(name: string, value: Record<string, unknown> | null, replaces: string | null): Promise<void> {
+    const { secret, entry } = await this.#writing.run(async () => this.#write(name, value, replaces));
+    const version = secret.metadata?.resourceVersion;
+    // Reads of this gateway see its own write; a later one has the same or a higher version of the entry.
+    await this.#cache.seen(([seen]) => seen?.metadata?.resourceVersion === version || this.#isNewer(name, entry));
+  }
+
+  async #write(name: string, value: Record<string, unknown> | null, replaces: string | null): Promise<Written> {
     for (let tried = 0; tried < TRIES; tried++) {
       const found = await this.#api.request<SecretObject>("GET", this.#path);
       if (found.status !== "ok") throw this.#lacking();
@@ -71,7 +85,8 @@ export class RecordSecret implements Shelf {
       const current = known?.value ? String(known.version) : null;
       if (current !== replaces) throw new Conflict(`${this.#name}/${name} has version ${current}, not ${replaces}`);
       const now = Date.now();
-      entries.set(name, { name, version: (known?.version ?? 0) + 1, value, at_ms: now });
+      const changed = { name, version: (known?.version ?? 0) + 1, value, at_ms: now };
+      entries.set(name, changed);
       for (const [other, entry] of entries) if (entry.value === null && entry.at_ms < now - KEEP_REMOVED_MS) entries.delete(other);
       const data = dataOf(entries);
       if (JSON.stringify(data).length > MAX_BYTES)
@@ -80,17 +95,17 @@ export class RecordSecret implements Shelf {
         });
       const written = await this.#api.request<SecretObject>("PUT", this.#path, { ...secret, data });
       if (written.status === "missing") throw this.#lacking();
-      if (written.status === "conflict") continue;
-      const version = written.body.metadata?.resourceVersion;
-      // Reads of this gateway see its own write; a later one has the same or a higher version of the entry.
-      await this.#cache.seen(([seen]) => seen?.metadata?.resourceVersion === version || this.#isNewer(name, entries.get(name)));
-      return;
+      if (written.status === "conflict") {
+        await sleep(Math.random() * RETRY_MOST_MS);
+        continue;
+      }
+      return { secret: written.body, entry: changed };
     }
     throw new ForkdError("BUSY", `Cannot store ${name}: other gateways changed the Secret ${this.#name} at the same time.`);
   }
 
-  #isNewer(name: string, written: Entry | undefined): boolean {
-    return (this.#entries.get(name)?.version ?? 0) >= (written?.version ?? 0);
+  #isNewer(name: string, written: Entry): boolean {
+    return (this.#entries.get(name)?.version ?? 0) >= written.version;
   }
 
   #lacking(): ForkdError {

@@ -3,7 +3,8 @@
 
 import { isDeepStrictEqual } from "node:util";
 import { ForkdError, messageOf } from "@forkd/runtime/errors";
-import { GATEWAY } from "../nodes/signer.ts";
+import { DEFAULT_PROJECT, storedName } from "@forkd/daemon/store/project-names";
+import { gatewayIn } from "../nodes/signer.ts";
 import { planFor, type Machine } from "./warm-plan.ts";
 import { byTag, GROUP, keyOf, makerOf, RESOURCE, type NodeState, type WarmSnapshot, type WarmStatus } from "./warm-snapshot.ts";
 
@@ -11,6 +12,7 @@ import type { Problem } from "@forkd/daemon/api/common";
 import type { Node } from "../nodes/node.ts";
 import type { Log, Nodes } from "../nodes/nodes.ts";
 import type { Transfers } from "../nodes/transfers.ts";
+import type { ClusterProjects } from "../state/projects.ts";
 import type { KubernetesApi } from "./api.ts";
 import type { Cache } from "./cache.ts";
 import type { Lease } from "./lease.ts";
@@ -30,6 +32,7 @@ type Parts = {
   lease: Lease;
   nodes: Nodes;
   transfers: Transfers;
+  projects: ClusterProjects;
   log: Log;
 };
 
@@ -95,7 +98,7 @@ export class WarmKeeper implements AsyncDisposable {
     const { spec, status, metadata } = object;
     const maker = makerOf(object);
     const known = [status, this.#resolved.get(metadata.name)].find((one) => one?.source === spec.source);
-    return (maker === null ? undefined : this.#parts.nodes.byCode(maker)?.tags.get(spec.tag)) ?? known?.snapshot;
+    return (maker === null ? undefined : this.#parts.nodes.byCode(maker)?.tags.get(storedName(spec.tag, spec.project))) ?? known?.snapshot;
   }
 
   #machine(object: WarmSnapshot, node: Node, id: string | undefined): Machine {
@@ -129,16 +132,18 @@ export class WarmKeeper implements AsyncDisposable {
   }
 
   async #fetch(object: WarmSnapshot, to: Node, id: string | undefined): Promise<void> {
-    const { nodes, transfers } = this.#parts;
+    const { nodes, transfers, projects } = this.#parts;
     const holder = id === undefined ? undefined : nodes.up.find((node) => node !== to && node.snapshots.has(id));
     if (id !== undefined && holder) {
       await transfers.move(id, holder, to);
       return;
     }
-    const { source, tag } = object.spec;
+    const { source, tag, project } = object.spec;
+    // a node takes every project that a gateway names
+    projects.get(project);
     if (makerOf(object) !== null) throw new ForkdError("NOT_FOUND", `Cannot fetch snapshot ${tag}: no node that answers has it.`);
     const body = Buffer.from(JSON.stringify({ from: source, tag, force: true }));
-    const reply = await to.ask("POST", "/v1/snapshots/pull", { as: GATEWAY, body, timeoutMs: PULL_MS });
+    const reply = await to.ask("POST", "/v1/snapshots/pull", { as: gatewayIn(project), body, timeoutMs: PULL_MS });
     if (reply.status !== 201) throw refusal(to, reply.body);
     const { snapshot } = reply.body as { snapshot: { id: string } };
     this.#resolved.set(object.metadata.name, { source, snapshot: snapshot.id });
@@ -146,9 +151,9 @@ export class WarmKeeper implements AsyncDisposable {
   }
 
   async #ask(node: Node, method: "PATCH" | "DELETE", id: string, body?: object): Promise<void> {
-    const tag = node.snapshots.get(id)?.tag ?? id;
+    const { tag = id, project = DEFAULT_PROJECT } = node.snapshots.get(id) ?? {};
     const sent = body === undefined ? {} : { body: Buffer.from(JSON.stringify(body)) };
-    const reply = await node.ask(method, `/v1/snapshots/${encodeURIComponent(tag)}`, { as: GATEWAY, ...sent });
+    const reply = await node.ask(method, `/v1/snapshots/${encodeURIComponent(tag)}`, { as: gatewayIn(project), ...sent });
     if (reply.status > 299) throw refusal(node, reply.body);
     await this.#parts.nodes.refresh(node);
   }
