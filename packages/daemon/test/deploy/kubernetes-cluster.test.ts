@@ -1,10 +1,21 @@
 import assert from "node:assert/strict";
-import { readdir } from "node:fs/promises";
+import { execFile } from "node:child_process";
+import { cp, mkdtemp, readdir, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { before, describe, it } from "node:test";
+import { promisify } from "node:util";
 import { parseAllDocuments } from "yaml";
 import { Metrics } from "../../src/observe/metrics.ts";
 import { ABORT_SECS, readRepo, root, settingsOf, unknownVariables } from "./files.ts";
+
+const run = promisify(execFile);
+const KUBECTL_MS = 60_000;
+/** Without a server kubectl only builds; tests/cluster applies the manifests to a real one */
+const noKubectl = await run("kubectl", ["version", "--client"], { timeout: KUBECTL_MS }).then(
+  () => false,
+  () => "there is no kubectl",
+);
 
 const FOLDER = "deploy/kubernetes/cluster";
 const DASHBOARD = "deploy/kubernetes/monitoring/forkd.json";
@@ -76,6 +87,38 @@ describe("kubernetes cluster, as data", () => {
     const settings = await settingsOf(env);
     assert.equal(settings.insecure, false);
     assert.ok((pod?.terminationGracePeriodSeconds ?? 0) > settings.drainSecs + ABORT_SECS);
+  });
+
+  it("is built by kubectl together with KVM and monitoring, and with an image of one's own", { skip: noKubectl }, async (t) => {
+    const folder = await mkdtemp(join(tmpdir(), "forkd-kustomize-"));
+    t.after(async () => rm(folder, { recursive: true, force: true }));
+    // kustomize refuses links that lead out of its folder
+    await cp(join(root, "deploy", "kubernetes"), join(folder, "kubernetes"), { recursive: true });
+    const [image, tag] = ["registry.internal/forkd", "9.9.9"];
+    await writeFile(
+      join(folder, "kustomization.yaml"),
+      `resources: [kubernetes/cluster]
+components: [kubernetes/kvm, kubernetes/monitoring]
+images: [{ name: registry.example/forkd, newName: ${image}, newTag: ${tag} }]
+`,
+    );
+    const { stdout } = await run("kubectl", ["kustomize", folder], {
+      timeout: KUBECTL_MS,
+      env: { PATH: process.env["PATH"], HOME: folder },
+    });
+    const built = parseAllDocuments(stdout).map((document) => document.toJS() as Resource & { metadata: { namespace?: string } });
+    for (const { kind, metadata } of built)
+      if (kind !== "Namespace" && kind !== "CustomResourceDefinition")
+        assert.equal(metadata.namespace, "forkd", `${kind} ${metadata.name}`);
+    const containers = built.flatMap(({ spec }) => [
+      ...(spec?.template?.spec.initContainers ?? []),
+      ...(spec?.template?.spec.containers ?? []),
+    ]);
+    assert.deepEqual(new Set(containers.map((container) => container.image)), new Set([`${image}:${tag}`]));
+    const kvm = containers.filter(({ resources }) => JSON.stringify(resources).includes("devices.kubevirt.io/kvm"));
+    assert.equal(kvm.length, 1);
+    assert.ok(built.some(({ kind }) => kind === "ServiceMonitor"));
+    assert.ok(built.some(({ kind, metadata }) => kind === "ConfigMap" && metadata.name === "forkd-dashboard"));
   });
 
   it("has a dashboard with metrics and labels that exist", async () => {
