@@ -121,7 +121,7 @@ async function fromKubeconfig(text: string, folder: string): Promise<Access> {
   return {
     server: target.server.replace(/\/$/, ""),
     namespace: current.namespace ?? "default",
-    tls: Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined)) as Access["tls"],
+    tls: Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined)),
     token: tokenOf(token, tokenFile === undefined ? undefined : resolve(folder, tokenFile)),
   };
 }

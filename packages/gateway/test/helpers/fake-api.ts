@@ -195,7 +195,7 @@ export class FakeApi {
       return answer(201, this.#put(pathname, name, given, { isSeen: true }));
     }
     const path = pathname.replace(/\/status$/, "");
-    const [list = "", name = ""] = [path.slice(0, path.lastIndexOf("/")), path.slice(path.lastIndexOf("/") + 1)];
+    const [list, name] = [path.slice(0, path.lastIndexOf("/")), path.slice(path.lastIndexOf("/") + 1)];
     const known = this.#objects.get(path);
     if (!known) return fail(404, "NotFound");
     if (verb === "GET") return answer(200, known);

@@ -75,7 +75,7 @@ test("a bookmark is no change", async (t) => {
   assert.equal(count, 1);
 });
 
-test("a right that is missing is named, and asked for ever more rarely", async (t) => {
+test("a right that is missing is named, and the waits between requests grow", async (t) => {
   const api = await FakeApi.start(t);
   api.refuse = () => 403;
   const client = await api.client(t);

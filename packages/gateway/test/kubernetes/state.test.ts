@@ -51,7 +51,8 @@ test("projects with their quotas are one meaning for all gateways, and their rem
   const [first, second] = [new ClusterProjects(one), new ClusterProjects(two)];
   const made = await Promise.allSettled([first, second].map(async (all) => all.create({ name: "ann", sandboxes: 3 })));
   assert.equal(made.filter(({ status }) => status === "fulfilled").length, 1);
-  assert.equal((made.find((result) => result.status === "rejected")?.reason as { code?: string }).code, "EXISTS");
+  const refused = made.find((result) => result.status === "rejected");
+  assert.equal((refused?.reason as { code?: string } | undefined)?.code, "EXISTS");
   await until(() => first.quotaOf("ann").sandboxes === 3 && second.quotaOf("ann").sandboxes === 3);
   await second.update("ann", { vcpus: 8 });
   await until(() => first.quotaOf("ann").vcpus === 8);
