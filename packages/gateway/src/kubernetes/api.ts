@@ -52,7 +52,8 @@ export class KubernetesApi implements Disposable {
     try {
       answer = await this.#send(verb, path, body, signal);
     } catch (error) {
-      throw unavailable(late.aborted ? `it gave no answer within ${REQUEST_MS / 1000} s` : messageOf(error), error);
+      const why = late.aborted ? `it gave no answer within ${REQUEST_MS / 1000} s` : messageOf(error);
+      throw unavailable(verb === "GET" || !isConnected(error) ? why : `${why}; the change may have been made`, error);
     }
     if (answer.status === 404) return { status: "missing" };
     if (answer.status === 409) return { status: "conflict" };
@@ -140,6 +141,12 @@ export class KubernetesApi implements Disposable {
 
 function unavailable(why: string, cause?: unknown): ForkdError {
   return new ForkdError("CLUSTER_STATE_UNAVAILABLE", `The Kubernetes API server cannot be used: ${why}.`, { cause });
+}
+
+/** Whether the request may have arrived: the failures of a connection that was never there are known */
+function isConnected(error: unknown): boolean {
+  const { code, syscall } = (error ?? {}) as { code?: unknown; syscall?: unknown };
+  return syscall !== "connect" && syscall !== "getaddrinfo" && !(typeof code === "string" && code.startsWith("ERR_TLS"));
 }
 
 /** The message of a Status object; other bodies come from proxies in between, and may be long */

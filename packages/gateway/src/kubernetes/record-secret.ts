@@ -83,7 +83,11 @@ export class RecordSecret implements Shelf {
       const entries = entriesIn(secret);
       const known = entries.get(name);
       const current = known?.value ? String(known.version) : null;
-      if (current !== replaces) throw new Conflict(`${this.#name}/${name} has version ${current}, not ${replaces}`);
+      if (current !== replaces) {
+        // the caller may try again with what it then reads here
+        await this.#cache.seen(() => (this.#live.get(name)?.version ?? null) !== replaces);
+        throw new Conflict(`${this.#name}/${name} has version ${current}, not ${replaces}`);
+      }
       const now = Date.now();
       const changed = { name, version: (known?.version ?? 0) + 1, value, at_ms: now };
       entries.set(name, changed);

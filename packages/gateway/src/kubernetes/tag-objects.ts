@@ -52,7 +52,10 @@ export class TagObjects implements Shelf {
       spec: { project, tag, ...specOf(value) },
     };
     const made = await this.#api.request<WarmSnapshot>("POST", this.#path, body);
-    if (made.status === "conflict") throw new Conflict(`another gateway made the tag ${key}`);
+    if (made.status === "conflict") {
+      await this.#changed(key, null);
+      throw new Conflict(`another gateway made the tag ${key}`);
+    }
     if (made.status === "missing") throw this.#lacking();
     await this.#seen(made.body);
   }
@@ -77,8 +80,10 @@ export class TagObjects implements Shelf {
     for (let tried = 0; tried < TRIES; tried++) {
       const found = await this.#api.request<WarmSnapshot>("GET", path);
       const current = found.status === "ok" ? versionOf(found.body) : null;
-      if (found.status !== "ok" || current !== replaces)
+      if (found.status !== "ok" || current !== replaces) {
+        await this.#changed(keyOf(known), replaces);
         throw new Conflict(`${known.metadata.name} has version ${current}, not ${replaces}`);
+      }
       const changed = await this.#api.request<WarmSnapshot>(verb, path, body(found.body));
       if (changed.status === "conflict") continue;
       if (changed.status === "missing") throw new Conflict(`${known.metadata.name} was removed`);
@@ -87,6 +92,11 @@ export class TagObjects implements Shelf {
       return;
     }
     throw new ForkdError("BUSY", `Cannot change ${keyOf(known)}: other gateways changed it at the same time.`);
+  }
+
+  /** After a conflict the caller may try again with what it then reads here */
+  async #changed(key: string, from: string | null): Promise<void> {
+    await this.#cache.seen(() => (this.#live.get(key)?.version ?? null) !== from);
   }
 
   /** Reads of this gateway see its own write */
