@@ -23,6 +23,8 @@ const CLI = join(ROOT, "packages", "cli", "bin", "forkd.mjs");
 const RELAY = join(ROOT, "tests", "programs", "relay.ts");
 const NODE_OPTIONS = ["--disable-warning=ExperimentalWarning"];
 const PORT = 8889;
+/** Each question starts kubectl, which takes longer than most things that a test waits for */
+export const KUBECTL_POLL_MS = 500;
 export const NAMESPACE = "forkd";
 /** Of the gateways */
 export const ACCOUNT = "system:serviceaccount:forkd:forkd-gateway";
@@ -119,6 +121,18 @@ export class KubernetesNodes implements AsyncDisposable {
     return nodes;
   }
 
+  /** Takes a machine out of the cluster: its pod ends, and its kubelet says so */
+  async leave(at: number): Promise<void> {
+    await this.cluster.kubectl(["label", "node", machineOf(at), "forkd.dev/node-"]);
+    await this.daemons[at]?.down();
+    for (const { metadata } of await this.#pods(at))
+      await this.cluster.kubectl([
+        ...["-n", NAMESPACE, "delete", "pod", metadata?.name ?? "", "--force", "--grace-period=0", "--ignore-not-found"],
+      ]);
+    const list = ["-n", NAMESPACE, "get", "endpointslices", "-l", "kubernetes.io/service-name=forkd-nodes", "-o", "json"];
+    await until(async () => !(await this.cluster.kubectl(list)).includes(`"${addressOf(at)}"`), KUBECTL_POLL_MS);
+  }
+
   async startDaemon(at: number): Promise<void> {
     const options = { bind: `${addressOf(at)}:${PORT}`, "tls-cert": this.#file("tls.crt"), "tls-key": this.#file("tls.key") };
     const all = { ...options, "cluster-key-file": this.#file("key") };
@@ -184,10 +198,7 @@ export class KubernetesNodes implements AsyncDisposable {
 
   async #apply(count: number): Promise<void> {
     const { cluster } = this;
-    for (let at = 0; at < count; at++) {
-      const node = { apiVersion: "v1", kind: "Node", metadata: { name: machineOf(at), labels: { "forkd.dev/node": "true" } } };
-      await cluster.kubectl(["create", "-f", "-"], { stdin: JSON.stringify(node) });
-    }
+    for (let at = 0; at < count; at++) await cluster.addMachine(machineOf(at), { "forkd.dev/node": "true" });
     await cluster.kubectl(["apply", "--server-side", "-k", join(ROOT, "deploy", "kubernetes", "cluster")]);
     await writeFile(this.#file("key"), "0123456789abcdef".repeat(4), { mode: 0o600 });
     await writeFile(this.#file("token"), this.token, { mode: 0o600 });
@@ -208,7 +219,7 @@ export class KubernetesNodes implements AsyncDisposable {
   /** Binds each daemon's pod to its machine and gives it the daemon's address, as the scheduler and a kubelet would */
   async #reportPods(): Promise<void> {
     for (const at of this.daemons.keys()) {
-      await until(async () => (await this.#pods(at)).length === 1);
+      await until(async () => (await this.#pods(at)).length === 1, KUBECTL_POLL_MS);
       for (const pod of await this.#pods(at)) await runPod(this.cluster, pod, addressOf(at));
     }
   }

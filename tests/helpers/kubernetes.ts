@@ -148,6 +148,15 @@ export class TestKubernetes implements AsyncDisposable {
     return JSON.parse(await this.kubectl([...args, "-o", "json"], opts)) as T;
   }
 
+  /** A machine as its kubelet would report it */
+  async addMachine(name: string, labels: Record<string, string> = {}): Promise<void> {
+    await this.kubectl(["create", "-f", "-"], { stdin: JSON.stringify({ apiVersion: "v1", kind: "Node", metadata: { name, labels } }) });
+    const now = new Date().toISOString();
+    const ready = { type: "Ready", status: "True", reason: "KubeletReady", message: "", lastHeartbeatTime: now, lastTransitionTime: now };
+    const status = JSON.stringify({ status: { conditions: [ready] } });
+    await this.kubectl(["patch", "node", name, "--subresource=status", "--type=merge", "-p", status]);
+  }
+
   /** A kubeconfig with this bearer token */
   async kubeconfigOf(token: string, namespace = "default"): Promise<string> {
     const file = this.path(`${Buffer.from(token).toString("base64url").slice(-24)}-${namespace}.kubeconfig`);
@@ -190,6 +199,9 @@ export class TestKubernetes implements AsyncDisposable {
         `--service-account-private-key-file=${this.path("accounts.key")}`,
         `--root-ca-file=${this.ca}`,
         "--leader-elect=false",
+        // Machines of a test have no kubelet that would report; a DaemonSet starts no pod on one that is lost.
+        "--node-monitor-grace-period=24h",
+        "--node-startup-grace-period=24h",
         "--bind-address=127.0.0.1",
         // It serves only health and metrics, which tests do not ask for.
         "--secure-port=0",
