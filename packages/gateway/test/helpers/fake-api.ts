@@ -16,6 +16,8 @@ import type { TestContext } from "node:test";
 
 const run = promisify(execFile);
 const ROOT = "/api/v1/namespaces/forkd/secrets";
+/** Name in the certificates of daemons */
+const NODES = "forkd-nodes.forkd.svc";
 export const TOKEN = "token-of-the-service-account";
 
 export type Stored = {
@@ -37,9 +39,12 @@ export class FakeApi {
   /** answers the next requests for which it returns a status */
   refuse: (verb: string, path: string) => number | undefined = () => undefined;
   token = TOKEN;
+  /** its own certificate, which is that of the daemons too */
+  readonly tls: { key: Buffer; cert: Buffer };
 
-  private constructor(server: Server, folder: string) {
+  private constructor(server: Server, tls: FakeApi["tls"], folder: string) {
     this.#server = server;
+    this.tls = tls;
     this.#folder = folder;
     server.on("request", (request, response) => void this.#serve(request, response));
   }
@@ -48,9 +53,19 @@ export class FakeApi {
     const folder = await mkdtemp(join(tmpdir(), "forkd-fake-api-"));
     const path = (name: string): string => join(folder, name);
     const key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-noenc", "-keyout", path("key")];
-    await run("openssl", ["req", "-x509", ...key, "-subj", "/CN=api", "-addext", "subjectAltName=IP:127.0.0.1", "-out", path("ca.crt")]);
-    const server = createServer({ key: await readFile(path("key")), cert: await readFile(path("ca.crt")) });
-    const api = new FakeApi(server, folder);
+    await run("openssl", [
+      "req",
+      "-x509",
+      ...key,
+      "-subj",
+      "/CN=api",
+      "-addext",
+      `subjectAltName=IP:127.0.0.1,DNS:${NODES}`,
+      "-out",
+      path("ca.crt"),
+    ]);
+    const tls = { key: await readFile(path("key")), cert: await readFile(path("ca.crt")) };
+    const api = new FakeApi(createServer(tls), tls, folder);
     await api.up();
     t.after(async () => {
       await api.down();
