@@ -90,9 +90,10 @@ export class BearerToken {
     return this.#read;
   }
 
-  /** The API server refused it */
-  forget(): void {
+  /** The API server refused it. Returns whether there may be another one */
+  forget(): boolean {
     this.#readAt = -Infinity;
+    return this.#from !== null && "path" in this.#from;
   }
 }
 

@@ -58,7 +58,7 @@ export class KubernetesApi implements Disposable {
     if (answer.status === 404) return { status: "missing" };
     if (answer.status === 409) return { status: "conflict" };
     if (answer.status < 200 || answer.status > 299) throw unavailable(`it answered ${answer.status}: ${reasonIn(answer.text)}`);
-    return { status: "ok", body: JSON.parse(answer.text) as T };
+    return { status: "ok", body: objectIn<T>(answer.text) };
   }
 
   /** A list that follows its changes, and stays readable while the API server is away */
@@ -115,7 +115,8 @@ export class KubernetesApi implements Disposable {
     return { status: incoming.statusCode ?? 0, text: await text(incoming) };
   }
 
-  async #open(verb: Verb, path: string, body: object | undefined, signal: AbortSignal): Promise<IncomingMessage> {
+  /** @param isAgain with a token that was read after a refusal */
+  async #open(verb: Verb, path: string, body: object | undefined, signal: AbortSignal, isAgain = false): Promise<IncomingMessage> {
     const token = await this.#token.get();
     const sent = body === undefined ? undefined : Buffer.from(JSON.stringify(body));
     const options: RequestOptions = {
@@ -134,13 +135,22 @@ export class KubernetesApi implements Disposable {
       outgoing.on("error", reject);
       outgoing.end(sent);
     });
-    if (incoming.statusCode === 401) this.#token.forget();
-    return incoming;
+    if (incoming.statusCode !== 401 || isAgain || !this.#token.forget()) return incoming;
+    incoming.resume();
+    return this.#open(verb, path, body, signal, true);
   }
 }
 
 function unavailable(why: string, cause?: unknown): ForkdError {
   return new ForkdError("CLUSTER_STATE_UNAVAILABLE", `The Kubernetes API server cannot be used: ${why}.`, { cause });
+}
+
+function objectIn<T>(body: string): T {
+  try {
+    return JSON.parse(body) as T;
+  } catch (error) {
+    throw unavailable(`its answer is no JSON: ${messageOf(error)}`, error);
+  }
 }
 
 /** Whether the request may have arrived: the failures of a connection that was never there are known */

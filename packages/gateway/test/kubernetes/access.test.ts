@@ -68,9 +68,10 @@ test("a token in a file is read again when it is refused", async (t) => {
   const ask = async (): Promise<string> => (await client.request("GET", `${client.path("v1", "secrets")}/a`)).status;
   assert.equal(await ask(), "ok");
   api.token = "the-next-token";
-  await assert.rejects(ask(), { code: "CLUSTER_STATE_UNAVAILABLE" });
   await writeFile(token, api.token);
   assert.equal(await ask(), "ok");
+  api.token = "one-that-is-nowhere";
+  await assert.rejects(ask(), { code: "CLUSTER_STATE_UNAVAILABLE" });
 });
 
 async function file(t: TestContext, config: object | string): Promise<string> {
