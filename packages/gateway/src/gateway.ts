@@ -13,6 +13,9 @@ import { domainOf, proxyOrigin } from "@forkd/daemon/dispatch/proxy-domain";
 import { AuditLog } from "@forkd/daemon/observe/audit";
 import { Metrics } from "@forkd/daemon/observe/metrics";
 import { LIMITS, type Limits } from "@forkd/daemon/streams/limits";
+import { frontProxyFromCluster, frontProxyFromFile } from "./agents/front-proxy.ts";
+import { serveAgents } from "./agents/server.ts";
+import { poolFor } from "./agents/templates.ts";
 import { joinKubernetes } from "./kubernetes/kubernetes.ts";
 import { Nodes } from "./nodes/nodes.ts";
 import { Signer } from "./nodes/signer.ts";
@@ -93,7 +96,8 @@ export async function startGateway(options: GatewayOptions, parts: Parts): Promi
   });
   stack.defer(() => endRevoked());
   await nodes.start();
-  kubernetes?.attend({ nodes, transfers: cluster.transfers, projects, log });
+  const poolOf = (project: string, tag: string): number => poolFor(state, project, tag);
+  kubernetes?.attend({ nodes, transfers: cluster.transfers, projects, poolFor: poolOf, log });
   const services = {
     inFlight: gateway.inFlight,
     audit,
@@ -114,6 +118,22 @@ export async function startGateway(options: GatewayOptions, parts: Parts): Promi
   stack.defer(async () => close(server));
   self.bind = await listen(server, options.bind);
   self.proxyUrl = proxyOrigin(domainOf(values), self);
+  if (options.agentsBind !== null && tls) {
+    const { agentsClientCa: file, agentsClientNames: names } = options;
+    const agents = await serveAgents({
+      ...cluster,
+      bind: options.agentsBind,
+      tls,
+      frontProxy: async () => (kubernetes && file === null ? frontProxyFromCluster(kubernetes.api) : frontProxyFromFile(file ?? "", names)),
+      pipeline: (accepted) => {
+        const against = { tokens: accepted, failures: cluster.failures };
+        const own = { ...frontEnds, rest: restFrontEnd(cluster, against), port: portFrontEnd(cluster, against) };
+        return createPipeline(services, own, { kind: "tcp", tls: null });
+      },
+    });
+    stack.use(agents);
+    gateway.agentsBind = agents.bind;
+  }
   const reload = setInterval(() => void gateway.reload(), RELOAD_MS);
   stack.defer(() => clearInterval(reload));
   gateway.own(stack.move(), self.bind);
@@ -127,6 +147,8 @@ export class Gateway implements AsyncDisposable {
   readonly inFlight: InFlight = new InFlight();
   /** actual HOST:PORT */
   bind = "";
+  /** the same of the agent-sandbox API; empty: it is not served */
+  agentsBind = "";
   readonly #options: GatewayOptions;
   readonly #parts: Own;
   readonly #stopping = new AbortController();

@@ -24,6 +24,12 @@ export type GatewayOptions = {
   proxyDomain: string | null;
   allowedHosts: string | null;
   auditLog: string | null;
+  /** address of the agent-sandbox API; null: it is not served */
+  agentsBind: string | null;
+  /** authority of the API server's certificate; null: the cluster says it */
+  agentsClientCa: string | null;
+  /** names in that certificate; none: all */
+  agentsClientNames: string[];
   drainSecs: number;
 };
 
@@ -40,6 +46,9 @@ export type GivenOptions = {
   proxyDomain?: string | undefined;
   allowedHosts?: string | undefined;
   auditLog?: string | undefined;
+  agentsBind?: string | undefined;
+  agentsClientCa?: string | undefined;
+  agentsClientNames?: string | undefined;
   drainSecs?: number | undefined;
 };
 
@@ -66,7 +75,27 @@ export function gatewayOptions(given: GivenOptions): GatewayOptions {
     proxyDomain: given.proxyDomain === "none" ? null : (given.proxyDomain ?? "localhost").toLowerCase(),
     allowedHosts: given.allowedHosts ?? null,
     auditLog: path(given.auditLog),
+    ...agentsOf(given),
     drainSecs: given.drainSecs ?? 30,
+  };
+}
+
+function agentsOf(given: GivenOptions): Pick<GatewayOptions, "agentsBind" | "agentsClientCa" | "agentsClientNames"> {
+  const { agentsBind, agentsClientCa, agentsClientNames, tlsCert, kubernetes } = given;
+  if (agentsBind === undefined) {
+    if (agentsClientCa !== undefined || agentsClientNames !== undefined) throw wrong("agents-client-ca", "it goes with --agents-bind");
+    return { agentsBind: null, agentsClientCa: null, agentsClientNames: [] };
+  }
+  const { host, port } = splitBind(agentsBind);
+  if (host === "" || port > 65_535) throw wrong("agents-bind", "must be HOST:PORT such as 0.0.0.0:8892");
+  if (tlsCert === undefined) throw wrong("agents-bind", "Kubernetes asks with https: give --tls-cert and --tls-key");
+  if (agentsClientCa === undefined && kubernetes === undefined)
+    throw wrong("agents-client-ca", "name the authority that signed the certificate of the API server's aggregation layer");
+  const names = (agentsClientNames ?? "").split(",").map((name) => name.trim());
+  return {
+    agentsBind,
+    agentsClientCa: agentsClientCa === undefined ? null : resolve(agentsClientCa),
+    agentsClientNames: names.filter((name) => name !== ""),
   };
 }
 

@@ -89,37 +89,48 @@ describe("kubernetes cluster, as data", () => {
     assert.ok((pod?.terminationGracePeriodSeconds ?? 0) > settings.drainSecs + ABORT_SECS);
   });
 
-  it("is built by kubectl together with KVM and monitoring, and with an image of one's own", { skip: noKubectl }, async (t) => {
-    const folder = await mkdtemp(join(tmpdir(), "forkd-kustomize-"));
-    t.after(async () => rm(folder, { recursive: true, force: true }));
-    // kustomize refuses links that lead out of its folder
-    await cp(join(root, "deploy", "kubernetes"), join(folder, "kubernetes"), { recursive: true });
-    const [image, tag] = ["registry.internal/forkd", "9.9.9"];
-    await writeFile(
-      join(folder, "kustomization.yaml"),
-      `resources: [kubernetes/cluster]
-components: [kubernetes/kvm, kubernetes/monitoring]
+  it(
+    "is built by kubectl together with KVM, monitoring and the agent-sandbox API, and with an image of one's own",
+    { skip: noKubectl },
+    async (t) => {
+      const folder = await mkdtemp(join(tmpdir(), "forkd-kustomize-"));
+      t.after(async () => rm(folder, { recursive: true, force: true }));
+      // kustomize refuses links that lead out of its folder
+      await cp(join(root, "deploy", "kubernetes"), join(folder, "kubernetes"), { recursive: true });
+      const [image, tag] = ["registry.internal/forkd", "9.9.9"];
+      await writeFile(
+        join(folder, "kustomization.yaml"),
+        `resources: [kubernetes/cluster]
+components: [kubernetes/kvm, kubernetes/monitoring, kubernetes/agents]
 images: [{ name: registry.example/forkd, newName: ${image}, newTag: ${tag} }]
 `,
-    );
-    const { stdout } = await run("kubectl", ["kustomize", folder], {
-      timeout: KUBECTL_MS,
-      env: { PATH: process.env["PATH"], HOME: folder },
-    });
-    const built = parseAllDocuments(stdout).map((document) => document.toJS() as Resource & { metadata: { namespace?: string } });
-    for (const { kind, metadata } of built)
-      if (kind !== "Namespace" && kind !== "CustomResourceDefinition")
-        assert.equal(metadata.namespace, "forkd", `${kind} ${metadata.name}`);
-    const containers = built.flatMap(({ spec }) => [
-      ...(spec?.template?.spec.initContainers ?? []),
-      ...(spec?.template?.spec.containers ?? []),
-    ]);
-    assert.deepEqual(new Set(containers.map((container) => container.image)), new Set([`${image}:${tag}`]));
-    const kvm = containers.filter(({ resources }) => JSON.stringify(resources).includes("devices.kubevirt.io/kvm"));
-    assert.equal(kvm.length, 1);
-    assert.ok(built.some(({ kind }) => kind === "ServiceMonitor"));
-    assert.ok(built.some(({ kind, metadata }) => kind === "ConfigMap" && metadata.name === "forkd-dashboard"));
-  });
+      );
+      const { stdout } = await run("kubectl", ["kustomize", folder], {
+        timeout: KUBECTL_MS,
+        env: { PATH: process.env["PATH"], HOME: folder },
+      });
+      const built = parseAllDocuments(stdout).map((document) => document.toJS() as Resource & { metadata: { namespace?: string } });
+      for (const { kind, metadata } of built)
+        if (!["Namespace", "CustomResourceDefinition", "APIService", "ClusterRole"].includes(kind))
+          assert.equal(
+            metadata.namespace,
+            metadata.name === "forkd-gateway-authentication" ? "kube-system" : "forkd",
+            `${kind} ${metadata.name}`,
+          );
+      const containers = built.flatMap(({ spec }) => [
+        ...(spec?.template?.spec.initContainers ?? []),
+        ...(spec?.template?.spec.containers ?? []),
+      ]);
+      assert.deepEqual(new Set(containers.map((container) => container.image)), new Set([`${image}:${tag}`]));
+      const kvm = containers.filter(({ resources }) => JSON.stringify(resources).includes("devices.kubevirt.io/kvm"));
+      assert.equal(kvm.length, 1);
+      assert.ok(stdout.includes("--agents-bind=0.0.0.0:8892"));
+      assert.match(stdout, /- name: agents\n +port: 8892\n +targetPort: agents/);
+      assert.equal(built.filter(({ kind }) => kind === "APIService").length, 2);
+      assert.ok(built.some(({ kind }) => kind === "ServiceMonitor"));
+      assert.ok(built.some(({ kind, metadata }) => kind === "ConfigMap" && metadata.name === "forkd-dashboard"));
+    },
+  );
 
   it("has a dashboard with metrics and labels that exist", async () => {
     const real = await new Metrics({ version: "0", branchConcurrency: 1 }).text();

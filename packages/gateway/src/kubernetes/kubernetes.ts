@@ -10,12 +10,9 @@ import { RecordSecret, type SecretObject } from "./record-secret.ts";
 import { KubernetesState } from "./state.ts";
 import { TagObjects } from "./tag-objects.ts";
 import { GROUP, RESOURCE, type WarmSnapshot } from "./warm-snapshot.ts";
-import { WarmKeeper } from "./warm-keeper.ts";
+import { WarmKeeper, type KeeperParts } from "./warm-keeper.ts";
 
 import type { NodeAddress } from "../nodes/node.ts";
-import type { Log, Nodes } from "../nodes/nodes.ts";
-import type { Transfers } from "../nodes/transfers.ts";
-import type { ClusterProjects } from "../state/projects.ts";
 import type { ClusterState } from "../state/state.ts";
 import type { Cache } from "./cache.ts";
 
@@ -24,6 +21,7 @@ const SLICES = "discovery.k8s.io/v1";
 const LEASE = "forkd-gateway";
 const TOKENS = "forkd-tokens";
 const PROJECTS = "forkd-projects";
+const TEMPLATES = "forkd-templates";
 const START_WITHIN_MS = 20_000;
 
 /** @param service name of the Service without an address that selects the daemons */
@@ -35,14 +33,15 @@ export async function joinKubernetes(service: string): Promise<KubernetesMember>
   const slices = stack.use(api.cache<EndpointSlice>(api.path(SLICES, "endpointslices"), { labels }));
   const secret = (name: string): Cache<SecretObject> =>
     stack.use(api.cache<SecretObject>(api.path("v1", "secrets"), { fields: `metadata.name=${name}` }));
-  const [tokens, projects] = [secret(TOKENS), secret(PROJECTS)];
+  const [tokens, projects, templates] = [secret(TOKENS), secret(PROJECTS), secret(TEMPLATES)];
   const state = new KubernetesState({
     tokens: new RecordSecret(api, TOKENS, tokens),
     projects: new RecordSecret(api, PROJECTS, projects),
     tags: new TagObjects(api, objects),
+    templates: new RecordSecret(api, TEMPLATES, templates),
   });
   // A gateway without state can answer no request, so it does not start.
-  const lists = { [RESOURCE]: objects, endpointslices: slices, [TOKENS]: tokens, [PROJECTS]: projects };
+  const lists = { [RESOURCE]: objects, endpointslices: slices, [TOKENS]: tokens, [PROJECTS]: projects, [TEMPLATES]: templates };
   for (const [name, list] of Object.entries(lists))
     if (!(await list.isComplete(START_WITHIN_MS)))
       throw new ForkdError("CLUSTER_STATE_UNAVAILABLE", `Cannot join the cluster: no list of ${name}: ${messageOf(list.failure)}`, {
@@ -72,6 +71,10 @@ export class KubernetesMember implements AsyncDisposable {
     return this.#parts.state;
   }
 
+  get api(): KubernetesApi {
+    return this.#parts.api;
+  }
+
   get addresses(): NodeAddress[] {
     const { api, service, slices } = this.#parts;
     // The certificate of the daemons is for the Service, since their addresses change.
@@ -79,7 +82,7 @@ export class KubernetesMember implements AsyncDisposable {
   }
 
   /** Follows the daemons, and keeps snapshots where they are wanted while this gateway holds the Lease */
-  attend(parts: { nodes: Nodes; transfers: Transfers; projects: ClusterProjects; log: Log }): void {
+  attend(parts: Pick<KeeperParts, "nodes" | "transfers" | "projects" | "poolFor" | "log">): void {
     const { nodes } = parts;
     const { api, slices, objects } = this.#parts;
     const follow = (): void => nodes.change(this.addresses);

@@ -26,18 +26,20 @@ const PULL_MS = 30 * 60_000;
 /** Of a message in the status */
 const MAX_CHARS = 500;
 
-type Parts = {
+export type KeeperParts = {
   api: KubernetesApi;
   objects: Cache<WarmSnapshot>;
   lease: Lease;
   nodes: Nodes;
   transfers: Transfers;
   projects: ClusterProjects;
+  /** VMMs that others want to wait for a tag, beside those of its object */
+  poolFor: (project: string, tag: string) => number;
   log: Log;
 };
 
 export class WarmKeeper implements AsyncDisposable {
-  readonly #parts: Parts;
+  readonly #parts: KeeperParts;
   /** work of a machine for one object */
   readonly #running = new Map<string, Promise<void>>();
   readonly #failures = new Map<string, { atMs: number; message: string }>();
@@ -46,7 +48,7 @@ export class WarmKeeper implements AsyncDisposable {
   readonly #timer: NodeJS.Timeout;
   #turn: Promise<void> | null = null;
 
-  constructor(parts: Parts) {
+  constructor(parts: KeeperParts) {
     this.#parts = parts;
     this.#timer = setInterval(() => {
       this.#turn ??= this.#takeTurn().finally(() => (this.#turn = null));
@@ -79,15 +81,16 @@ export class WarmKeeper implements AsyncDisposable {
     const { nodes } = this.#parts;
     const id = this.#snapshotOf(object);
     const machines = nodes.all.map((node) => this.#machine(object, node, id));
-    const plan = planFor(object.spec, keyOf(object), machines);
+    const { project, tag } = object.spec;
+    const pool = object.spec.pool + this.#parts.poolFor(project, tag);
+    const plan = planFor({ ...object.spec, pool }, keyOf(object), machines);
     const find = (name: string): Node[] => nodes.all.filter((node) => node.machine === name);
     // The first machine finds out which snapshot the source is; the others get it from that one.
     const isFirst = id === undefined;
     const fetching = isFirst && machines.some(({ isFetching }) => isFetching) ? [] : plan.fetch.slice(0, isFirst ? 1 : undefined);
     for (const node of fetching.flatMap(find)) this.#start(object, node, async () => this.#fetch(object, node, id));
     if (id !== undefined) {
-      for (const node of plan.pool.flatMap(find))
-        this.#start(object, node, async () => this.#ask(node, "PATCH", id, { pool: object.spec.pool }));
+      for (const node of plan.pool.flatMap(find)) this.#start(object, node, async () => this.#ask(node, "PATCH", id, { pool }));
       for (const node of plan.drop.flatMap(find)) this.#start(object, node, async () => this.#ask(node, "DELETE", id));
     }
     await this.#report(object, id, machines);

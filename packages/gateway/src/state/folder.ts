@@ -30,8 +30,8 @@ export async function openFolderState(dir: string, opts: { onError: (message: st
 class FolderState implements ClusterState {
   readonly #dir: string;
   readonly #onError: (message: string) => void;
-  readonly #known: Record<Kind, Map<string, Version>> = { tokens: new Map(), projects: new Map(), tags: new Map() };
-  readonly #live: Record<Kind, Map<string, Stored>> = { tokens: new Map(), projects: new Map(), tags: new Map() };
+  readonly #known: Record<Kind, Map<string, Version>> = { tokens: new Map(), projects: new Map(), tags: new Map(), templates: new Map() };
+  readonly #live: Record<Kind, Map<string, Stored>> = { tokens: new Map(), projects: new Map(), tags: new Map(), templates: new Map() };
   readonly #listeners = new Set<(kind: Kind, name: string) => void>();
   readonly #stack = new AsyncDisposableStack();
   #scanning: Promise<void> | null = null;

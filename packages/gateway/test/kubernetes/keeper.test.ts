@@ -7,7 +7,7 @@ import { Lease } from "../../src/kubernetes/lease.ts";
 import { RecordSecret, type SecretObject } from "../../src/kubernetes/record-secret.ts";
 import { KubernetesState } from "../../src/kubernetes/state.ts";
 import { TagObjects } from "../../src/kubernetes/tag-objects.ts";
-import { WarmKeeper } from "../../src/kubernetes/warm-keeper.ts";
+import { WarmKeeper, type KeeperParts } from "../../src/kubernetes/warm-keeper.ts";
 import { GROUP, RESOURCE, type WarmSnapshot, type WarmSpec, type WarmStatus } from "../../src/kubernetes/warm-snapshot.ts";
 import { Nodes } from "../../src/nodes/nodes.ts";
 import { Signer } from "../../src/nodes/signer.ts";
@@ -24,8 +24,8 @@ const LEASES = "/apis/coordination.k8s.io/v1/namespaces/forkd/leases";
 const APP = "sn-aaaa222222222222";
 const SPEC: WarmSpec = { project: "ann", tag: "app", source: "node:aaaa", replicas: 2, pool: 0, keep: true };
 
-test("a snapshot of a project is brought to as many machines as wanted, in its project, and its pool is set", async (t) => {
-  const { api, a, b, projects } = await cluster(t);
+test("a snapshot of a project is brought to as many machines as wanted, in its project, with its pool and those of others", async (t) => {
+  const { api, a, b, projects } = await cluster(t, (project, tag) => (project === "ann" && tag === "app" ? 2 : 0));
   await projects.create({ name: "ann" });
   a.snapshots = [snapshot("app", APP, { project: "ann" })];
   a.emit("snapshot.created", {});
@@ -53,7 +53,7 @@ test("a snapshot of a project is brought to as many machines as wanted, in its p
     { name: "ma", state: "Ready" },
     { name: "mb", state: "Ready" },
   ]);
-  await until(() => [a, b].every((node) => (node.snapshots[0] as { pool: number }).pool === 3));
+  await until(() => [a, b].every((node) => (node.snapshots[0] as { pool: number }).pool === 5));
 });
 
 test("a source is pulled once and in its project; a project that does not exist is a failure with a reason", async (t) => {
@@ -86,9 +86,11 @@ test("of two gateways one holds the Lease, and the other takes it when it is giv
   await until(() => other.isHeld, 60_000);
 });
 
-async function cluster(t: TestContext): Promise<{ api: FakeApi; a: FakeNode; b: FakeNode; projects: ClusterProjects; lease: Lease }> {
+type Cluster = { api: FakeApi; a: FakeNode; b: FakeNode; projects: ClusterProjects; lease: Lease };
+
+async function cluster(t: TestContext, poolFor: KeeperParts["poolFor"] = () => 0): Promise<Cluster> {
   const api = await FakeApi.start(t);
-  for (const name of ["forkd-projects", "forkd-tokens"]) api.put(name);
+  for (const name of ["forkd-projects", "forkd-tokens", "forkd-templates"]) api.put(name);
   api.put("forkd-gateway", {}, LEASES);
   const [a, b] = [await FakeNode.start(t, "aaaa"), await FakeNode.start(t, "bbbb")];
   const client = await api.client(t);
@@ -100,7 +102,8 @@ async function cluster(t: TestContext): Promise<{ api: FakeApi; a: FakeNode; b: 
   };
   const objects = stack.use(client.cache<WarmSnapshot>(client.path(GROUP, RESOURCE)));
   const tags = new TagObjects(client, objects);
-  const state = new KubernetesState({ projects: secret("forkd-projects"), tokens: secret("forkd-tokens"), tags });
+  const [records, tokens, templates] = [secret("forkd-projects"), secret("forkd-tokens"), secret("forkd-templates")];
+  const state = new KubernetesState({ projects: records, tokens, templates, tags });
   const projects = new ClusterProjects(state);
   const log = { info: () => undefined, warn: () => undefined };
   const signer = new Signer([createSecretKey(Buffer.from(KEY))], { tokens: new ClusterTokens(state), uses: new Uses() });
@@ -110,9 +113,9 @@ async function cluster(t: TestContext): Promise<{ api: FakeApi; a: FakeNode; b: 
   ];
   const nodes = stack.use(new Nodes(addresses, { signer, projects, log }));
   await nodes.start();
-  await until(() => api.watching === 3);
+  await until(() => api.watching === 4);
   const lease = stack.use(new Lease(client, "forkd-gateway", "one"));
-  stack.use(new WarmKeeper({ api: client, objects, lease, nodes, transfers: new Transfers(nodes, log), projects, log }));
+  stack.use(new WarmKeeper({ api: client, objects, lease, nodes, transfers: new Transfers(nodes, log), projects, poolFor, log }));
   return { api, a, b, projects, lease };
 }
 

@@ -128,7 +128,7 @@ type Two = { api: FakeApi; one: KubernetesState; two: KubernetesState };
 
 async function twoOf(t: TestContext): Promise<Two> {
   const api = await FakeApi.start(t);
-  for (const name of ["forkd-projects", "forkd-tokens"]) api.put(name);
+  for (const name of ["forkd-projects", "forkd-tokens", "forkd-templates"]) api.put(name);
   const open = async (): Promise<KubernetesState> => {
     const client = await api.client(t);
     const stack = new AsyncDisposableStack();
@@ -138,9 +138,14 @@ async function twoOf(t: TestContext): Promise<Two> {
       return new RecordSecret(client, name, stack.use(cache));
     };
     const tags = new TagObjects(client, stack.use(client.cache<WarmSnapshot>(client.path(GROUP, RESOURCE))));
-    return new KubernetesState({ projects: secret("forkd-projects"), tokens: secret("forkd-tokens"), tags });
+    return new KubernetesState({
+      projects: secret("forkd-projects"),
+      tokens: secret("forkd-tokens"),
+      templates: secret("forkd-templates"),
+      tags,
+    });
   };
   const [one, two] = [await open(), await open()];
-  await until(() => api.watching === 6);
+  await until(() => api.watching === 8);
   return { api, one, two };
 }
