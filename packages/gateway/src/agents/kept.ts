@@ -20,7 +20,8 @@ type Metadata = Record<string, string>;
 
 /** Metadata with this in it; entries of others stay */
 export function withKept(metadata: Metadata, kept: Kept): Metadata {
-  const text = JSON.stringify(kept);
+  // ASCII: a part must not end within a character
+  const text = JSON.stringify(kept).replaceAll(/[^\x20-\x7e]/g, (char) => `\\u${char.charCodeAt(0).toString(16).padStart(4, "0")}`);
   const parts: Metadata = {};
   for (let at = 0; at * MAX_VALUE < text.length; at++) parts[`${PREFIX}${at}`] = text.slice(at * MAX_VALUE, (at + 1) * MAX_VALUE);
   if (Object.keys(parts).length > MAX_PARTS)

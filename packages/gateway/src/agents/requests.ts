@@ -203,7 +203,6 @@ async function watch(call: Call, asked: Asked, { resource }: Place, query: URLSe
   // the list brings the journal up to date, and the watch begins with what is there then
   if (wantsInitial) await STORES[resource].list(call);
   const seconds = Number(query.get("timeoutSeconds") ?? "0");
-  const { group, kind } = RESOURCES[resource];
   startWatch(journal, asked.response, {
     resource,
     matches,
@@ -213,7 +212,7 @@ async function watch(call: Call, asked: Asked, { resource }: Place, query: URLSe
     marksInitial,
     shape: (object, isFirst) => shown(asked, resource, object, query, isFirst),
     timeoutMs: seconds > 0 ? Math.min(seconds * 1000, MAX_WATCH_MS) : WATCH_MS * (1 + Math.random()),
-    empty: { apiVersion: apiVersionOf(group), kind },
+    empty: emptyOf(asked, resource),
     signal: asked.stopping,
   });
 }
@@ -224,6 +223,14 @@ function shown({ request }: Asked, resource: Resource, object: KubernetesObject,
   if (form === "objects") return object;
   const version = object.metadata.resourceVersion ?? "";
   return tableOf(resource, [object], { version, include: query.get("includeObject"), hasColumns });
+}
+
+/** Kind of bookmarks */
+function emptyOf({ request }: Asked, resource: Resource): { apiVersion: string; kind: string } {
+  const { group, kind } = RESOURCES[resource];
+  const form = formOf(request.headers.accept);
+  if (form === "objects") return { apiVersion: apiVersionOf(group), kind };
+  return { apiVersion: "meta.k8s.io/v1", kind: form === "table" ? "Table" : "PartialObjectMetadata" };
 }
 
 function sorted(objects: KubernetesObject[]): KubernetesObject[] {

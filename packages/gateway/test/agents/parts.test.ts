@@ -115,12 +115,13 @@ describe("selectors", () => {
 });
 
 describe("what clients gave a sandbox", () => {
-  const kept = { labels: { a: "1" }, annotations: {}, spec: { podTemplate: { text: "é".repeat(3000) } } };
+  const kept = { labels: { a: "1" }, annotations: {}, spec: { podTemplate: { text: "é😀".repeat(1000) } } };
 
   it("is kept in its metadata, beside that of others", () => {
     const metadata = withKept({ mine: "yes", "k8s.7": "old" }, kept);
     assert.equal(metadata["mine"], "yes");
     assert.ok(Object.values(metadata).every((text) => text.length <= 1024));
+    assert.ok(Object.values(metadata).every((text) => text === Buffer.from(text).toString()));
     assert.deepEqual(keptIn(metadata), kept);
     assert.equal(keptIn({ mine: "yes" }), null);
     assert.equal(keptIn({ "k8s.0": "{" }), null);
