@@ -127,7 +127,14 @@ export class KubernetesNodes implements AsyncDisposable {
     await this.daemons[at]?.down();
     for (const { metadata } of await this.#pods(at))
       await this.cluster.kubectl([
-        ...["-n", NAMESPACE, "delete", "pod", metadata?.name ?? "", "--force", "--grace-period=0", "--ignore-not-found"],
+        "-n",
+        NAMESPACE,
+        "delete",
+        "pod",
+        metadata?.name ?? "",
+        "--force",
+        "--grace-period=0",
+        "--ignore-not-found",
       ]);
     const list = ["-n", NAMESPACE, "get", "endpointslices", "-l", "kubernetes.io/service-name=forkd-nodes", "-o", "json"];
     await until(async () => !(await this.cluster.kubectl(list)).includes(`"${addressOf(at)}"`), KUBECTL_POLL_MS);

@@ -58,7 +58,7 @@ export class KubernetesApi implements Disposable {
     if (answer.status === 404) return { status: "missing" };
     if (answer.status === 409) return { status: "conflict" };
     if (answer.status < 200 || answer.status > 299) throw unavailable(`it answered ${answer.status}: ${reasonIn(answer.text)}`);
-    return { status: "ok", body: objectIn<T>(answer.text) };
+    return { status: "ok", body: objectIn(answer.text) as T };
   }
 
   /** A list that follows its changes, and stays readable while the API server is away */
@@ -145,9 +145,9 @@ function unavailable(why: string, cause?: unknown): ForkdError {
   return new ForkdError("CLUSTER_STATE_UNAVAILABLE", `The Kubernetes API server cannot be used: ${why}.`, { cause });
 }
 
-function objectIn<T>(body: string): T {
+function objectIn(body: string): unknown {
   try {
-    return JSON.parse(body) as T;
+    return JSON.parse(body);
   } catch (error) {
     throw unavailable(`its answer is no JSON: ${messageOf(error)}`, error);
   }

@@ -120,5 +120,5 @@ async function cluster(t: TestContext, poolFor: KeeperParts["poolFor"] = () => 0
 }
 
 function statusOf(api: FakeApi): WarmStatus {
-  return (api.get("app", WARM)?.status ?? {}) as WarmStatus;
+  return api.get("app", WARM)?.status ?? {};
 }
