@@ -152,10 +152,10 @@ describe("deploy/kubernetes", { skip: missing }, () => {
       assert.notEqual(code, 0, JSON.stringify(change));
       assert.match(stderr, reason);
     }
-    await cluster.kubectl(["-n", "forkd", "create", "-f", "-"], { stdin: warm("python", good) });
-    const renamed = await cluster.tryKubectl(["-n", "forkd", "replace", "-f", "-"], { stdin: warm("python", { ...good, tag: "other" }) });
+    await cluster.kubectl(["-n", "forkd", "create", "-f", "-"], { stdin: warm("good", good) });
+    const renamed = await cluster.tryKubectl(["-n", "forkd", "replace", "-f", "-"], { stdin: warm("good", { ...good, tag: "other" }) });
     assert.match(renamed.stderr, /a tag cannot be renamed/);
-    await cluster.kubectl(["-n", "forkd", "delete", "warmsnapshot", "python"]);
+    await cluster.kubectl(["-n", "forkd", "delete", "warmsnapshot", "good"]);
   });
 
   it("has monitoring and KVM as components", async () => {

@@ -3,11 +3,11 @@
 
 import assert from "node:assert/strict";
 import { execFile, spawn, type ChildProcess } from "node:child_process";
-import { randomBytes } from "node:crypto";
+import { randomBytes, randomInt } from "node:crypto";
 import { once } from "node:events";
 import { createWriteStream } from "node:fs";
 import { mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
-import { createServer, type AddressInfo } from "node:net";
+import { createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { text } from "node:stream/consumers";
@@ -21,6 +21,8 @@ const READY_POLL_MS = 100;
 /** For documentation (RFC 5737): the API server publishes an address, and refuses a loopback one */
 const PUBLISHED = "192.0.2.1";
 const LOG_LINES = 20;
+/** Below those that the kernel gives to clients and to servers without a port of their own */
+const PORTS = [20_000, 32_000] as const;
 
 export type Component = "etcd" | "kube-apiserver" | "kube-controller-manager";
 export type KubectlResult = { code: number | null; stdout: string; stderr: string };
@@ -277,11 +279,24 @@ export class TestKubernetes implements AsyncDisposable {
   }
 }
 
-/** Ports that were free a moment ago, all different */
+/** Ports that were free a moment ago, all different, and none that a client or another test gets from the kernel meanwhile */
 async function freePorts(count: number): Promise<[number, number, number]> {
-  const servers = Array.from({ length: count }, () => createServer());
-  for (const server of servers) await once(server.listen(0, "127.0.0.1"), "listening");
-  const ports = servers.map((server) => (server.address() as AddressInfo).port);
-  for (const server of servers) await promisify(server.close.bind(server))();
-  return ports as [number, number, number];
+  const ports = new Set<number>();
+  while (ports.size < count) {
+    const port = randomInt(...PORTS);
+    if (await isFree(port)) ports.add(port);
+  }
+  return [...ports] as [number, number, number];
+}
+
+async function isFree(port: number): Promise<boolean> {
+  const server = createServer();
+  try {
+    await once(server.listen(port, "127.0.0.1"), "listening");
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === "EADDRINUSE") return false;
+    throw error;
+  }
+  await promisify(server.close.bind(server))();
+  return true;
 }
