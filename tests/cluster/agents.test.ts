@@ -124,6 +124,8 @@ describe("agent-sandbox API", { skip: missing }, () => {
     const { name, annotations } = (await get("mother")).metadata;
     const id = annotations["forkd.dev/id"] ?? "";
     const waiting = kubernetes.kubectl(["wait", "--for=delete", `sandbox/${name}`, `--timeout=${Math.ceil(patience() / 1000)}s`]);
+    // kubectl says nothing about an object that is gone when it first looks
+    await until(async () => isWatched(name));
     await controller.killSandbox(id);
     assert.match(await waiting, /condition met/);
     const made = await controller.spawnSandboxes("python", { name: "by-another" });
@@ -159,7 +161,7 @@ describe("agent-sandbox API", { skip: missing }, () => {
       stdin: sandbox("greedy", { hostNetwork: true, nodeName: "x" }),
     });
     assert.equal(code, 1);
-    assert.match(stderr, /spec\.podTemplate\.spec\.hostNetwork: .*spec\.podTemplate\.spec\.nodeName: /);
+    assert.match(stderr, /spec\.podTemplate\.spec\.hostNetwork: .*spec\.podTemplate\.spec\.nodeName: /s);
     assert.equal((await controller.listSandboxes()).length, 0);
   });
 
@@ -178,6 +180,14 @@ describe("agent-sandbox API", { skip: missing }, () => {
 
   async function get(name: string): Promise<Sandbox> {
     return kubernetes.json<Sandbox>(["get", "sandbox", name]);
+  }
+
+  /** Whether the API server answers a watch of this one sandbox */
+  async function isWatched(name: string): Promise<boolean> {
+    const lines = (await readFile(kubernetes.path("audit.log"), "utf8")).split("\n");
+    return lines.some(
+      (line) => line.includes('"verb":"watch"') && line.includes("/sandboxes?") && line.includes(`metadata.name%3D${name}`),
+    );
   }
 
   async function certificate(): Promise<void> {
