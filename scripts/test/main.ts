@@ -49,7 +49,7 @@ async function main(): Promise<number> {
     return 1;
   }
   // Before the first job: each one has a time limit, and the build takes minutes.
-  if (jobs.some(({ suite }) => suite === "cluster")) await prepareControlPlane();
+  const noCluster = jobs.some(({ suite }) => suite === "cluster") ? await prepareControlPlane() : null;
   const vms = suites.some((suite) => suite === "e2e" || suite === "recipes" || suite === "cluster");
   if (vms) console.log("test: preparing the shared image and snapshot");
   const places = await Places.make({ vms });
@@ -59,6 +59,7 @@ async function main(): Promise<number> {
     // Short test files spend most of their time on type stripping and compilation of shared modules.
     env["NODE_COMPILE_CACHE"] ??= join(CACHE, "node-tests");
     if (values.all) env["FORKD_TEST_ALL"] = "1";
+    if (noCluster !== null) env["FORKD_TEST_NO_CLUSTER"] = noCluster;
     const shared = { places, env, namePattern: values.name ?? null, signal: stop.signal };
     const referenceMs = vms ? await reference({ ...shared, withinMs: REFERENCE_WITHIN_MS }) : ASSUMED_REFERENCE_MS;
     if (referenceMs === null) return 1;
@@ -101,12 +102,15 @@ async function jobsOf(suites: readonly Suite[]): Promise<Job[]> {
   return jobs;
 }
 
-/** Tests without it skip themselves with the same reason */
-async function prepareControlPlane(): Promise<void> {
+/** The reason why there is none; its tests then skip themselves with the same one, and do not build it again */
+async function prepareControlPlane(): Promise<string | null> {
   try {
     await controlPlane((line) => console.log(`test: ${line}`));
+    return null;
   } catch (error) {
-    console.log(`test: tests/cluster is skipped: ${(error as Error).message}`);
+    const { message } = error as Error;
+    console.log(`test: tests/cluster is skipped: ${message}`);
+    return message;
   }
 }
 

@@ -13,6 +13,8 @@ const MODULE = resolve(import.meta.dirname, "..", "cluster");
 const CACHE = join(process.env["XDG_CACHE_HOME"] ?? join(homedir(), ".cache"), "forkd-cluster");
 const BINARY = "forkd-cluster";
 const PROGRESS_MS = 15_000;
+/** For all downloads of modules, which `go list` does: without a network it may try for very long */
+const LIST_MS = 600_000;
 /** Lines of a failed build in its error */
 const ERROR_LINES = 10;
 /** Kubernetes' own build writes the version into the binary in the same way; kubectl refuses to print one without */
@@ -103,12 +105,17 @@ async function goVersion(): Promise<string> {
 
 async function go(args: string[]): Promise<string> {
   try {
-    return (await run("go", args, { cwd: MODULE, env: ENVIRONMENT, maxBuffer: 64 * 1024 * 1024 })).stdout;
+    return (await run("go", args, { cwd: MODULE, env: ENVIRONMENT, maxBuffer: 64 * 1024 * 1024, timeout: LIST_MS })).stdout;
   } catch (error) {
-    const { code, stderr } = error as { code?: unknown; stderr?: string };
+    const { code, stderr, killed } = error as { code?: unknown; stderr?: string; killed?: boolean };
     if (code === "ENOENT") throw new Error("there is no Go, which builds Kubernetes' control plane", { cause: error });
-    throw new Error(`go ${args[0]} failed in tests/cluster: ${stderr}`, { cause: error });
+    const why = killed ? `it did not end within ${LIST_MS / 1000} s` : lastLines(stderr ?? "");
+    throw new Error(`go ${args[0]} failed in tests/cluster: ${why}`, { cause: error });
   }
+}
+
+function lastLines(output: string): string {
+  return output.trimEnd().split("\n").slice(-ERROR_LINES).join("\n");
 }
 
 async function exists(path: string): Promise<boolean> {

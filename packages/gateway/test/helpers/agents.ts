@@ -2,6 +2,7 @@
 
 import { execFile } from "node:child_process";
 import { once } from "node:events";
+import { rmSync } from "node:fs";
 import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { createServer } from "node:http";
 import { request as httpsRequest } from "node:https";
@@ -54,7 +55,8 @@ let made: Promise<string> | null = null;
 async function certificates(): Promise<string> {
   made ??= (async () => {
     const dir = await mkdtemp(join(tmpdir(), "forkd-agents-"));
-    process.once("exit", () => void rm(dir, { recursive: true, force: true }));
+    // An asynchronous removal would not begin any more.
+    process.once("exit", () => rmSync(dir, { recursive: true, force: true }));
     const key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-noenc"];
     const make = async (name: string, subject: string, signer?: string): Promise<void> => {
       const by = signer === undefined ? [] : ["-CA", join(dir, `${signer}.crt`), "-CAkey", join(dir, `${signer}.key`)];
