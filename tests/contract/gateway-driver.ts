@@ -17,8 +17,6 @@ const DIFFERENT: Partial<Record<Case["route"], string>> = {
   getConfig: SUMS,
   getCluster: SUMS,
   getEvents: SUMS,
-  createUiLink: OF_A_NODE,
-  deleteUiSessions: OF_A_NODE,
   stopDaemon: OF_A_NODE,
   listKeys: OF_A_NODE,
   createKey: OF_A_NODE,

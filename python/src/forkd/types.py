@@ -1615,6 +1615,8 @@ class Tree(TypedDict):
 
 class TreeNode(TypedDict):
     id: str
+    # Codes of the nodes that hold it
+    nodes: List[str]
     project: str
     # null: only kept because something needs it
     tag: Optional[str]
@@ -1628,6 +1630,8 @@ class TreeNode(TypedDict):
 
 class TreeSandbox(TypedDict):
     id: str
+    # Code of the node that has it
+    node: str
     name: Optional[str]
     state: str
     metadata: "Metadata"

@@ -22,6 +22,7 @@ const LEASE = "forkd-gateway";
 const TOKENS = "forkd-tokens";
 const PROJECTS = "forkd-projects";
 const TEMPLATES = "forkd-templates";
+const LOGINS = "forkd-logins";
 const START_WITHIN_MS = 20_000;
 
 /** @param service name of the Service without an address that selects the daemons */
@@ -33,15 +34,23 @@ export async function joinKubernetes(service: string): Promise<KubernetesMember>
   const slices = stack.use(api.cache<EndpointSlice>(api.path(SLICES, "endpointslices"), { labels }));
   const secret = (name: string): Cache<SecretObject> =>
     stack.use(api.cache<SecretObject>(api.path("v1", "secrets"), { fields: `metadata.name=${name}` }));
-  const [tokens, projects, templates] = [secret(TOKENS), secret(PROJECTS), secret(TEMPLATES)];
+  const [tokens, projects, templates, logins] = [secret(TOKENS), secret(PROJECTS), secret(TEMPLATES), secret(LOGINS)];
   const state = new KubernetesState({
     tokens: new RecordSecret(api, TOKENS, tokens),
     projects: new RecordSecret(api, PROJECTS, projects),
     tags: new TagObjects(api, objects),
     templates: new RecordSecret(api, TEMPLATES, templates),
+    logins: new RecordSecret(api, LOGINS, logins),
   });
   // A gateway without state can answer no request, so it does not start.
-  const lists = { [RESOURCE]: objects, endpointslices: slices, [TOKENS]: tokens, [PROJECTS]: projects, [TEMPLATES]: templates };
+  const lists = {
+    [RESOURCE]: objects,
+    endpointslices: slices,
+    [TOKENS]: tokens,
+    [PROJECTS]: projects,
+    [TEMPLATES]: templates,
+    [LOGINS]: logins,
+  };
   for (const [name, list] of Object.entries(lists))
     if (!(await list.isComplete(START_WITHIN_MS)))
       throw new ForkdError("CLUSTER_STATE_UNAVAILABLE", `Cannot join the cluster: no list of ${name}: ${messageOf(list.failure)}`, {

@@ -1,4 +1,4 @@
-// State of the cluster in Kubernetes: projects, tokens and templates in three Secrets, each tag as a WarmSnapshot.
+// State of the cluster in Kubernetes: projects, tokens, templates and logins in four Secrets, each tag as a WarmSnapshot.
 
 import { KINDS, type ClusterState, type Kind, type Removed, type Stored } from "../state/state.ts";
 

@@ -57,7 +57,7 @@ type Prepared = { api: FakeApi; gateway: () => Promise<Gateway> };
 
 async function prepare(t: TestContext): Promise<Prepared> {
   const api = await FakeApi.start(t);
-  for (const name of ["forkd-projects", "forkd-tokens", "forkd-templates"]) api.put(name);
+  for (const name of ["forkd-projects", "forkd-tokens", "forkd-templates", "forkd-logins"]) api.put(name);
   api.put("forkd-gateway", {}, LEASES);
   const authorities = getCACertificates("default");
   setDefaultCACertificates([...authorities, api.tls.cert.toString()]);

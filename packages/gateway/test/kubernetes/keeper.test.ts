@@ -90,7 +90,7 @@ type Cluster = { api: FakeApi; a: FakeNode; b: FakeNode; projects: ClusterProjec
 
 async function cluster(t: TestContext, poolFor: KeeperParts["poolFor"] = () => 0): Promise<Cluster> {
   const api = await FakeApi.start(t);
-  for (const name of ["forkd-projects", "forkd-tokens", "forkd-templates"]) api.put(name);
+  for (const name of ["forkd-projects", "forkd-tokens", "forkd-templates", "forkd-logins"]) api.put(name);
   api.put("forkd-gateway", {}, LEASES);
   const [a, b] = [await FakeNode.start(t, "aaaa"), await FakeNode.start(t, "bbbb")];
   const client = await api.client(t);
@@ -102,8 +102,9 @@ async function cluster(t: TestContext, poolFor: KeeperParts["poolFor"] = () => 0
   };
   const objects = stack.use(client.cache<WarmSnapshot>(client.path(GROUP, RESOURCE)));
   const tags = new TagObjects(client, objects);
-  const [records, tokens, templates] = [secret("forkd-projects"), secret("forkd-tokens"), secret("forkd-templates")];
-  const state = new KubernetesState({ projects: records, tokens, templates, tags });
+  const [records, tokens] = [secret("forkd-projects"), secret("forkd-tokens")];
+  const [templates, logins] = [secret("forkd-templates"), secret("forkd-logins")];
+  const state = new KubernetesState({ projects: records, tokens, templates, logins, tags });
   const projects = new ClusterProjects(state);
   const log = { info: () => undefined, warn: () => undefined };
   const signer = new Signer([createSecretKey(Buffer.from(KEY))], { tokens: new ClusterTokens(state), uses: new Uses() });
@@ -113,7 +114,7 @@ async function cluster(t: TestContext, poolFor: KeeperParts["poolFor"] = () => 0
   ];
   const nodes = stack.use(new Nodes(addresses, { signer, projects, log }));
   await nodes.start();
-  await until(() => api.watching === 4);
+  await until(() => api.watching === 5);
   const lease = stack.use(new Lease(client, "forkd-gateway", "one"));
   stack.use(new WarmKeeper({ api: client, objects, lease, nodes, transfers: new Transfers(nodes, log), projects, poolFor, log }));
   return { api, a, b, projects, lease };

@@ -128,7 +128,7 @@ type Two = { api: FakeApi; one: KubernetesState; two: KubernetesState };
 
 async function twoOf(t: TestContext): Promise<Two> {
   const api = await FakeApi.start(t);
-  for (const name of ["forkd-projects", "forkd-tokens", "forkd-templates"]) api.put(name);
+  for (const name of ["forkd-projects", "forkd-tokens", "forkd-templates", "forkd-logins"]) api.put(name);
   const open = async (): Promise<KubernetesState> => {
     const client = await api.client(t);
     const stack = new AsyncDisposableStack();
@@ -142,10 +142,11 @@ async function twoOf(t: TestContext): Promise<Two> {
       projects: secret("forkd-projects"),
       tokens: secret("forkd-tokens"),
       templates: secret("forkd-templates"),
+      logins: secret("forkd-logins"),
       tags,
     });
   };
   const [one, two] = [await open(), await open()];
-  await until(() => api.watching === 8);
+  await until(() => api.watching === 10);
   return { api, one, two };
 }
