@@ -1,7 +1,7 @@
 # Every target does its own set-up; the second time that costs about a second.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-unit test-python test-rust test-e2e test-recipes fuzz coverage example check fix bench clean
+.PHONY: help setup demo test test-all test-unit test-python test-rust test-e2e test-recipes test-cluster fuzz coverage example check fix bench clean
 
 RUN_TESTS = node_modules/.bin/node --disable-warning=ExperimentalWarning scripts/test/main.ts $(if $(FILE),--file '$(FILE)') $(if $(NAME),--name '$(NAME)')
 
@@ -18,9 +18,9 @@ test: ## every check and every test that guards a behaviour, once
 	@scripts/setup.sh --tests
 	@$(RUN_TESTS) check rust python unit e2e
 
-test-all: ## the same, and what proves it again at length: recipes, examples, long runs
+test-all: ## the same, and what proves it again at length: recipes, examples, long runs, Kubernetes
 	@scripts/setup.sh --tests
-	@$(RUN_TESTS) --all check rust python unit e2e recipes
+	@$(RUN_TESTS) --all check rust python unit e2e recipes cluster
 
 test-unit: setup ## tests that need no VM; FILE=part of a path
 	@$(RUN_TESTS) unit
@@ -38,6 +38,10 @@ test-e2e: ## tests on real VMs; FILE=branch runs one file
 test-recipes: ## tests of the recipes and the examples, on real VMs; FILE=part of a path
 	@scripts/setup.sh --tests
 	@$(RUN_TESTS) --all recipes
+
+test-cluster: ## tests with a real Kubernetes API server, which is built once; FILE=part of a path
+	@scripts/setup.sh --tests
+	@$(RUN_TESTS) cluster
 
 fuzz: ## look for inputs that break a parser: make fuzz TARGET=tar SECONDS=60
 	@scripts/setup.sh --tests

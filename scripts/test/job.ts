@@ -6,7 +6,7 @@ import { join, resolve } from "node:path";
 export const ROOT = resolve(import.meta.dirname, "..", "..");
 
 /** In the order of the summary */
-export const SUITES = ["check", "rust", "python", "unit", "e2e", "recipes"] as const;
+export const SUITES = ["check", "rust", "python", "unit", "e2e", "recipes", "cluster"] as const;
 export type Suite = (typeof SUITES)[number];
 
 export type Job = {
@@ -29,6 +29,7 @@ const FILES: Partial<Record<Suite, string[]>> = {
   unit: ["packages/*/test/**/*.test.ts", "examples/model/test/*.test.ts", "scripts/**/*.test.ts"],
   e2e: ["tests/e2e/*.test.ts"],
   recipes: ["tests/recipes/*.test.ts"],
+  cluster: ["tests/cluster/*.test.ts"],
 };
 /** `// Runs alone: it measures time.` */
 const ALONE = /^\/\/ Runs alone: (.+)$/m;

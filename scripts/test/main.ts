@@ -1,10 +1,11 @@
 // Test runner: three files at a time, longest first, each with its own store.
 // Usage: scripts/test/main.ts [--all] [--file PART]... [--name PATTERN] SUITE...   (check, rust, python, unit, e2e,
-// recipes)
+// recipes, cluster)
 
 import { availableParallelism } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
+import { controlPlane } from "../../tests/helpers/control-plane.ts";
 import { CACHE, readDurations, longestFirst, writeDurations } from "./durations.ts";
 import { commandJob, fileJobs, ROOT, SUITES } from "./job.ts";
 import { Places } from "./places.ts";
@@ -47,7 +48,9 @@ async function main(): Promise<number> {
     console.error(`test: no test file of ${suites.join(", ")} has "${values.file.join('" or "')}" in its path`);
     return 1;
   }
-  const vms = suites.some((suite) => suite === "e2e" || suite === "recipes");
+  // Before the first job: each one has a time limit, and the build takes minutes.
+  const noCluster = jobs.some(({ suite }) => suite === "cluster") ? await prepareControlPlane() : null;
+  const vms = suites.some((suite) => suite === "e2e" || suite === "recipes" || suite === "cluster");
   if (vms) console.log("test: preparing the shared image and snapshot");
   const places = await Places.make({ vms });
   try {
@@ -56,6 +59,7 @@ async function main(): Promise<number> {
     // Short test files spend most of their time on type stripping and compilation of shared modules.
     env["NODE_COMPILE_CACHE"] ??= join(CACHE, "node-tests");
     if (values.all) env["FORKD_TEST_ALL"] = "1";
+    if (noCluster !== null) env["FORKD_TEST_NO_CLUSTER"] = noCluster;
     const shared = { places, env, namePattern: values.name ?? null, signal: stop.signal };
     const referenceMs = vms ? await reference({ ...shared, withinMs: REFERENCE_WITHIN_MS }) : ASSUMED_REFERENCE_MS;
     if (referenceMs === null) return 1;
@@ -96,6 +100,18 @@ async function jobsOf(suites: readonly Suite[]): Promise<Job[]> {
     else jobs.push(...(await fileJobs(suite, { long: values.all, parts: values.file })));
   }
   return jobs;
+}
+
+/** The reason why there is none; its tests then skip themselves with the same one, and do not build it again */
+async function prepareControlPlane(): Promise<string | null> {
+  try {
+    await controlPlane((line) => console.log(`test: ${line}`));
+    return null;
+  } catch (error) {
+    const { message } = error as Error;
+    console.log(`test: tests/cluster is skipped: ${message}`);
+    return message;
+  }
 }
 
 /** Builds the default test image if it is missing, and measures this machine; null if that failed */

@@ -13,7 +13,14 @@ import { patience } from "./patience.ts";
 
 const CLI = resolve(import.meta.dirname, "..", "..", "packages", "cli", "bin", "forkd.mjs");
 
-export type TestGateway = { controller: Controller; bind: string; process: ChildProcess; kill9: () => Promise<void> };
+/** `agentsBind`: where it serves the agent-sandbox API; undefined: it does not */
+export type TestGateway = {
+  controller: Controller;
+  bind: string;
+  agentsBind: string | undefined;
+  process: ChildProcess;
+  kill9: () => Promise<void>;
+};
 
 export class TestCluster implements AsyncDisposable {
   readonly nodes: TestDaemon[] = [];
@@ -52,7 +59,7 @@ export class TestCluster implements AsyncDisposable {
     return daemon;
   }
 
-  async addGateway(): Promise<TestGateway> {
+  async addGateway(options: string[] = []): Promise<TestGateway> {
     const { FORKD_URL: _url, FORKD_TOKEN: _token, ...env } = process.env;
     const args = [
       "--disable-warning=ExperimentalWarning",
@@ -65,6 +72,7 @@ export class TestCluster implements AsyncDisposable {
       "--bind=127.0.0.1:0",
       "--drain-secs=1",
       "--json",
+      ...options,
     ];
     const child = spawn(process.execPath, args, { env: { ...env, NO_COLOR: "1" }, stdio: ["ignore", "pipe", "pipe"] });
     let log = "";
@@ -75,7 +83,7 @@ export class TestCluster implements AsyncDisposable {
       if (line.startsWith("}") || /^\{.*\}$/.test(line)) break;
     }
     if (text === "") throw new Error(`the gateway did not start: ${log}`);
-    const { bind } = JSON.parse(text) as { bind: string };
+    const { bind, agents_bind: agentsBind } = JSON.parse(text) as { bind: string; agents_bind?: string };
     child.stdout.resume();
     const controller = new Controller({ url: `http://${bind}`, token: this.token, timeoutMs: patience() });
     const kill9 = async (): Promise<void> => {
@@ -83,7 +91,7 @@ export class TestCluster implements AsyncDisposable {
       child.kill("SIGKILL");
       await once(child, "exit");
     };
-    const gateway = { controller, bind, process: child, kill9 };
+    const gateway = { controller, bind, agentsBind, process: child, kill9 };
     this.gateways.push(gateway);
     return gateway;
   }

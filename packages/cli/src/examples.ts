@@ -19,6 +19,7 @@ export const EXAMPLES: Record<string, string[]> = {
   ui: ["forkd ui", "forkd ui --scope read --session 1h", "forkd ui --log-out"],
   gateway: [
     "forkd gateway --nodes http://10.0.0.1:8889,http://10.0.0.2:8889 --state /var/lib/forkd-gateway --cluster-key-file cluster.key",
+    "forkd gateway --kubernetes forkd-nodes --cluster-key-file cluster.key",
   ],
   cluster: ["forkd cluster status"],
   "cluster status": ["forkd cluster status", "forkd cluster status --json"],

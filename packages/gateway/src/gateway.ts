@@ -13,6 +13,10 @@ import { domainOf, proxyOrigin } from "@forkd/daemon/dispatch/proxy-domain";
 import { AuditLog } from "@forkd/daemon/observe/audit";
 import { Metrics } from "@forkd/daemon/observe/metrics";
 import { LIMITS, type Limits } from "@forkd/daemon/streams/limits";
+import { frontProxyFromCluster, frontProxyFromFile } from "./agents/front-proxy.ts";
+import { serveAgents } from "./agents/server.ts";
+import { poolFor } from "./agents/templates.ts";
+import { joinKubernetes } from "./kubernetes/kubernetes.ts";
 import { Nodes } from "./nodes/nodes.ts";
 import { Signer } from "./nodes/signer.ts";
 import { Transfers } from "./nodes/transfers.ts";
@@ -45,8 +49,9 @@ type Parts = { log: Logger; limits?: Partial<Limits>; random?: Random };
 export async function startGateway(options: GatewayOptions, parts: Parts): Promise<Gateway> {
   const { log } = parts;
   await using stack = new AsyncDisposableStack();
-  const state = await openFolderState(options.state, { onError: (problem) => log.warn({ problem }, "the cluster's state") });
-  stack.use(state);
+  const kubernetes = options.kubernetes === null ? null : stack.use(await joinKubernetes(options.kubernetes));
+  const onError = (problem: string): void => log.warn({ problem }, "the cluster's state");
+  const state = kubernetes?.state ?? stack.use(await openFolderState(options.state ?? "", { onError }));
   const tokens = new ClusterTokens(state);
   if (options.tokenFile !== null) await tokens.loadFile(options.tokenFile);
   const logins = new ClusterLogins(state, tokens);
@@ -55,7 +60,8 @@ export async function startGateway(options: GatewayOptions, parts: Parts): Promi
   const signer = new Signer(await readClusterKeys(options.clusterKeyFile), { tokens, uses });
   const tls = options.tlsCert === null || options.tlsKey === null ? null : await readTls(options.tlsCert, options.tlsKey);
   const audit = options.auditLog === null ? null : stack.use(await AuditLog.open(options.auditLog, log));
-  const nodes = stack.use(new Nodes(options.nodes, { signer, projects, log }));
+  const addresses = kubernetes?.addresses ?? options.nodes.map((url) => ({ url }));
+  const nodes = stack.use(new Nodes(addresses, { signer, projects, log }));
   const gateway = new Gateway(options, { tokens, signer, log });
   const values = { corsOrigins: null, allowedHosts: options.allowedHosts, bind: options.bind, proxyDomain: options.proxyDomain };
   const self = {
@@ -64,7 +70,10 @@ export async function startGateway(options: GatewayOptions, parts: Parts): Promi
     bind: options.bind,
     tls: tls !== null,
     proxyUrl: null as string | null,
-    settings: { nodes: options.nodes.join(","), bind: options.bind, state: options.state },
+    settings:
+      options.state === null
+        ? { kubernetes: options.kubernetes ?? "", bind: options.bind }
+        : { nodes: options.nodes.join(","), bind: options.bind, state: options.state },
   };
   const cluster: Cluster = {
     nodes,
@@ -95,6 +104,8 @@ export async function startGateway(options: GatewayOptions, parts: Parts): Promi
   });
   stack.defer(() => endLoggedOut());
   await nodes.start();
+  const poolOf = (project: string, tag: string): number => poolFor(state, project, tag);
+  kubernetes?.attend({ nodes, transfers: cluster.transfers, projects, poolFor: poolOf, log });
   const services = {
     inFlight: gateway.inFlight,
     audit,
@@ -120,6 +131,22 @@ export async function startGateway(options: GatewayOptions, parts: Parts): Promi
   stack.defer(async () => close(server));
   self.bind = await listen(server, options.bind);
   self.proxyUrl = proxyOrigin(domainOf(values), self);
+  if (options.agentsBind !== null && tls) {
+    const { agentsClientCa: file, agentsClientNames: names } = options;
+    const agents = await serveAgents({
+      ...cluster,
+      bind: options.agentsBind,
+      tls,
+      frontProxy: async () => (kubernetes && file === null ? frontProxyFromCluster(kubernetes.api) : frontProxyFromFile(file ?? "", names)),
+      pipeline: (accepted) => {
+        const against = { tokens: accepted, failures: cluster.failures };
+        const own = { ...frontEnds, rest: restFrontEnd(cluster, against), port: portFrontEnd(cluster, against) };
+        return createPipeline(services, own, { kind: "tcp", tls: null });
+      },
+    });
+    stack.use(agents);
+    gateway.agentsBind = agents.bind;
+  }
   const reload = setInterval(() => void gateway.reload(), RELOAD_MS);
   stack.defer(() => clearInterval(reload));
   gateway.own(stack.move(), self.bind);
@@ -133,6 +160,8 @@ export class Gateway implements AsyncDisposable {
   readonly inFlight: InFlight = new InFlight();
   /** actual HOST:PORT */
   bind = "";
+  /** the same of the agent-sandbox API; empty: it is not served */
+  agentsBind = "";
   readonly #options: GatewayOptions;
   readonly #parts: Own;
   readonly #stopping = new AbortController();

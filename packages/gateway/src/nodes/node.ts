@@ -2,6 +2,7 @@
 
 import { Agent as HttpAgent, request as httpRequest, type ClientRequest, type IncomingHttpHeaders } from "node:http";
 import { Agent as HttpsAgent, request as httpsRequest } from "node:https";
+import { isIP } from "node:net";
 import { ForkdError, messageOf } from "@forkd/runtime/errors";
 import { IDENTITY_HEADER } from "@forkd/daemon/cluster/identity";
 import type { Status } from "@forkd/daemon/api/daemon";
@@ -26,8 +27,16 @@ type Question = {
   timeoutMs?: number;
 };
 
+export type NodeAddress = {
+  url: string;
+  /** name that stays when the address changes; without it the address */
+  machine?: string;
+  /** name in the certificate, if it is not the host of the address */
+  servername?: string;
+};
+
 export class Node {
-  readonly url: string;
+  readonly machine: string;
   /** code with which its ids begin; null: it has not answered yet */
   code: string | null = null;
   /** its last report; null: it does not answer */
@@ -44,16 +53,37 @@ export class Node {
   readonly fetching = new Set<string>();
   /** children that were sent to it since its last report */
   sent = { count: 0, memoryMiB: 0 };
-  readonly #base: URL;
-  readonly #agent: HttpAgent;
   readonly #signer: Signer;
+  readonly #closed = new AbortController();
+  #base: URL;
+  #servername: string | undefined;
+  #agent: HttpAgent;
 
-  constructor(url: string, signer: Signer) {
-    this.url = url;
-    this.#base = new URL(url);
+  constructor(address: NodeAddress, signer: Signer) {
+    this.machine = address.machine ?? address.url;
     this.#signer = signer;
-    const options = { keepAlive: true, maxSockets: MAX_SOCKETS, timeout: FREE_SOCKET_MS, scheduling: "lifo" as const };
-    this.#agent = this.#base.protocol === "https:" ? new HttpsAgent(options) : new HttpAgent(options);
+    this.#base = new URL(address.url);
+    this.#servername = address.servername;
+    this.#agent = this.#newAgent();
+  }
+
+  get url(): string {
+    return this.#base.origin;
+  }
+
+  /** Aborted when the node is no longer one of the cluster */
+  get closed(): AbortSignal {
+    return this.#closed.signal;
+  }
+
+  /** The daemon of this machine has another address now; requests at the old one end by themselves */
+  moveTo({ url, servername }: NodeAddress): void {
+    this.#servername = servername;
+    if (url === this.url) return;
+    this.#base = new URL(url);
+    this.#agent = this.#newAgent();
+    this.status = null;
+    this.problem = null;
   }
 
   get isUp(): boolean {
@@ -70,8 +100,11 @@ export class Node {
     const send = this.#base.protocol === "https:" ? httpsRequest : httpRequest;
     const all = [...headers, IDENTITY_HEADER, this.#signer.sign(as, { method, url: path }, this)];
     if (!headers.some((name, at) => at % 2 === 0 && name.toLowerCase() === "host")) all.push("Host", this.#base.host);
+    const host = this.#base.hostname.replace(/^\[|\]$/g, "");
     const outgoing = send({
-      hostname: this.#base.hostname.replace(/^\[|\]$/g, ""),
+      hostname: host,
+      // without it the certificate would have to be for the Host header, which is the client's
+      servername: this.#servername ?? (isIP(host) === 0 ? host : ""),
       port: this.#base.port,
       method,
       path,
@@ -128,6 +161,12 @@ export class Node {
   }
 
   close(): void {
+    this.#closed.abort();
     this.#agent.destroy();
+  }
+
+  #newAgent(): HttpAgent {
+    const options = { keepAlive: true, maxSockets: MAX_SOCKETS, timeout: FREE_SOCKET_MS, scheduling: "lifo" as const };
+    return this.#base.protocol === "https:" ? new HttpsAgent(options) : new HttpAgent(options);
   }
 }

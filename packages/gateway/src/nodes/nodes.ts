@@ -3,7 +3,7 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { ForkdError, messageOf } from "@forkd/runtime/errors";
 import { NODE_CODE_LENGTH } from "@forkd/runtime/util/id";
-import { Node, type Reply } from "./node.ts";
+import { Node, type NodeAddress, type Reply } from "./node.ts";
 import { giveProjects } from "./projects.ts";
 import { EVERYWHERE, type Asker, type Signer } from "./signer.ts";
 import { readEvents } from "./sse.ts";
@@ -19,6 +19,8 @@ const RETRY_MS = 1000;
 /** Events arrive in bursts: one list serves a burst */
 const SETTLE_MS = 50;
 const ASK_WITHIN_MS = 15_000;
+/** A node that is no longer listed stays known for so long: its sandboxes are not reachable, but they exist */
+const KEEP_GONE_MS = 3600 * 1000;
 /** The id of a sandbox, snapshot, workspace or automatic tag begins with the code of the node that made it */
 const WITH_CODE = /^(?:sb|sn|br|ws)-?([a-z2-7]{16})$/;
 
@@ -27,27 +29,57 @@ export type Log = { info: (facts: object, message: string) => void; warn: (facts
 export type Answers<V> = { answers: { node: Node; value: V }[]; missing: Node[] };
 
 export class Nodes implements Disposable {
-  readonly all: readonly Node[];
+  readonly #all: Node[];
+  readonly #gone = new Map<Node, NodeJS.Timeout>();
+  readonly #joined = new Set<(node: Node) => void>();
   readonly #signer: Signer;
   readonly #projects: ClusterProjects;
   readonly #log: Log;
   readonly #closing = new AbortController();
   readonly #listed = new Map<Node, Promise<void>>();
 
-  constructor(urls: readonly string[], parts: { signer: Signer; projects: ClusterProjects; log: Log }) {
-    this.all = urls.map((url) => new Node(url, parts.signer));
+  constructor(addresses: readonly NodeAddress[], parts: { signer: Signer; projects: ClusterProjects; log: Log }) {
+    this.#all = addresses.map((address) => new Node(address, parts.signer));
     this.#signer = parts.signer;
     this.#projects = parts.projects;
     this.#log = parts.log;
   }
 
+  get all(): readonly Node[] {
+    return this.#all;
+  }
+
   /** Resolves when each node has answered once or has failed to */
   async start(): Promise<void> {
-    await Promise.all(this.all.map(async (node) => this.#report(node)));
-    for (const node of this.all) {
-      void this.#keepReporting(node);
-      void this.#follow(node);
+    await Promise.all(this.#all.map(async (node) => this.#report(node)));
+    for (const node of this.#all) this.#attend(node);
+  }
+
+  /** The nodes are these from now on. One that is missing is down, and forgotten after an hour */
+  change(addresses: readonly NodeAddress[]): void {
+    const listed = new Map(addresses.map((address) => [address.machine ?? address.url, address]));
+    for (const node of this.#all) {
+      const address = listed.get(node.machine);
+      const forgetting = this.#gone.get(node);
+      if (address) {
+        clearTimeout(forgetting);
+        this.#gone.delete(node);
+        node.moveTo(address);
+      } else if (!forgetting) this.#gone.set(node, setTimeout(() => this.#forget(node), KEEP_GONE_MS).unref());
+      listed.delete(node.machine);
     }
+    for (const address of listed.values()) {
+      const node = new Node(address, this.#signer);
+      this.#all.push(node);
+      void this.#report(node).then(() => this.#attend(node));
+      for (const joined of this.#joined) joined(node);
+    }
+  }
+
+  /** Calls back for each node that joins, until the result is called */
+  observe(joined: (node: Node) => void): () => void {
+    this.#joined.add(joined);
+    return () => this.#joined.delete(joined);
   }
 
   get up(): Node[] {
@@ -117,15 +149,31 @@ export class Nodes implements Disposable {
 
   close(): void {
     this.#closing.abort();
-    for (const node of this.all) node.close();
+    for (const timer of this.#gone.values()) clearTimeout(timer);
+    for (const node of this.#all) node.close();
   }
 
   [Symbol.dispose](): void {
     this.close();
   }
 
+  #forget(node: Node): void {
+    node.close();
+    this.#gone.delete(node);
+    this.#all.splice(this.#all.indexOf(node), 1);
+  }
+
+  #attend(node: Node): void {
+    void this.#keepReporting(node);
+    void this.#follow(node);
+  }
+
+  #until(node: Node): AbortSignal {
+    return AbortSignal.any([this.#closing.signal, node.closed]);
+  }
+
   async #keepReporting(node: Node): Promise<void> {
-    const { signal } = this.#closing;
+    const signal = this.#until(node);
     while (!signal.aborted) {
       await sleep(REPORT_MS, undefined, { signal }).catch(() => undefined);
       if (!signal.aborted) await this.#report(node);
@@ -153,7 +201,7 @@ export class Nodes implements Disposable {
       node.problem = null;
       if (!wasUp) this.#log.info({ node: node.code, url: node.url }, "a node answers");
     } catch (error) {
-      if (this.#closing.signal.aborted) return;
+      if (this.#closing.signal.aborted || node.closed.aborted) return;
       node.status = null;
       const problem = messageOf(error);
       if (wasUp || node.problem === null) this.#log.warn({ node: node.label, url: node.url, problem }, "a node does not answer");
@@ -175,7 +223,7 @@ export class Nodes implements Disposable {
 
   /** Reads the lists again after events about snapshots and images */
   async #follow(node: Node): Promise<void> {
-    const { signal } = this.#closing;
+    const signal = this.#until(node);
     while (!signal.aborted) {
       try {
         if (node.isUp) {

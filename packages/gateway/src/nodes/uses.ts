@@ -18,6 +18,11 @@ export class Uses {
     if ((ofNodes.get(node)?.asked ?? 0) < answer.asked) ofNodes.set(node, answer);
   }
 
+  /** What was on other nodes than these no longer counts: they are not of the cluster any more */
+  keep(nodes: readonly object[]): void {
+    for (const ofNodes of this.#known.values()) for (const node of ofNodes.keys()) if (!nodes.includes(node)) ofNodes.delete(node);
+  }
+
   forget(project: string): void {
     this.#known.delete(project);
   }

@@ -30,6 +30,7 @@ export function openEvents({ exchange, cluster, search }: Asked): Readable {
     read: () => drained.resolve(),
     destroy(error, done) {
       closed.abort();
+      forget();
       clearInterval(heartbeat);
       drained.resolve();
       done(error);
@@ -51,7 +52,7 @@ export function openEvents({ exchange, cluster, search }: Asked): Readable {
   };
   const waiting = new Set(cluster.nodes.up);
   const follow = async (node: Node): Promise<void> => {
-    while (!signal.aborted) {
+    while (!signal.aborted && !node.closed.aborted) {
       const { code } = node;
       if (node.isUp && code !== null) {
         try {
@@ -83,6 +84,7 @@ export function openEvents({ exchange, cluster, search }: Asked): Readable {
   const late = setTimeout(begin, POSITIONS_WITHIN_MS).unref();
   void begun.promise.then(() => clearTimeout(late));
   for (const node of cluster.nodes.all) void follow(node);
+  const forget = cluster.nodes.observe((node) => void follow(node));
   if (waiting.size === 0) begin();
   return stream;
 }

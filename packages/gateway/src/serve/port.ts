@@ -15,11 +15,14 @@ const { path: LABEL, scope: SCOPE } = routes.proxyRequest;
 const PREVIEW = "fkp_";
 const BETWEEN = /[\s,;=&"']+/;
 
-export function portFrontEnd(cluster: Cluster): FrontEnd<"port"> {
-  return { mayUpgrade: () => true, open: (exchange, { address }) => open(cluster, exchange, address) };
+/** @param against whose tokens are accepted */
+export function portFrontEnd(cluster: Cluster, against: Against = cluster): FrontEnd<"port"> {
+  return { mayUpgrade: () => true, open: (exchange, { address }) => open({ cluster, against }, exchange, address) };
 }
 
-function open(cluster: Cluster, exchange: Exchange, address: Address): Work {
+type Against = Parameters<typeof authenticate>[1];
+
+function open({ cluster, against }: { cluster: Cluster; against: Against }, exchange: Exchange, address: Address): Work {
   const { request, transport } = exchange;
   const given = request.headers[TOKEN_HEADER];
   const header = typeof given === "string" ? given : undefined;
@@ -35,7 +38,7 @@ function open(cluster: Cluster, exchange: Exchange, address: Address): Work {
     admit: () => {
       if (token === undefined) return { identity: null, scope: null };
       const place = address.by === "host" ? address.id : undefined;
-      const identity = authenticate({ kind: transport.kind, remote: exchange.remote, token, place }, cluster);
+      const identity = authenticate({ kind: transport.kind, remote: exchange.remote, token, place }, against);
       return { identity, scope: SCOPE };
     },
     serve: async () => {

@@ -97,6 +97,7 @@ export class ClusterQuotas implements Disposable {
 
   async #ask(project: string): Promise<Use[]> {
     const asked = ++this.#asked;
+    this.#uses.keep(this.#nodes.all);
     const { answers } = await this.#nodes.askAll("GET", "/v1/quota", gatewayIn(project));
     const uses = answers.flatMap(({ node, value }) => (value.status === 200 ? [{ node, use: (value.body as QuotaUse).used }] : []));
     if (isLimited(this.#projects.quotaOf(project))) for (const { node, use } of uses) this.#uses.note(project, node, { use, asked });

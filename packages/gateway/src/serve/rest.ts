@@ -17,7 +17,8 @@ import type { Cluster } from "./cluster.ts";
 type Named = { name: RestRoute; route: Route };
 type RestTarget = Extract<Target, { to: "rest" }>;
 
-export function restFrontEnd(cluster: Cluster): FrontEnd<"rest"> {
+/** @param against whose tokens are accepted */
+export function restFrontEnd(cluster: Cluster, against: Against = cluster): FrontEnd<"rest"> {
   const router = new Router<Named>();
   for (const [name, route] of Object.entries<Route>(routes))
     if (route.method !== "ALL") router.add(route.method, route.path, { name: name as RestRoute, route });
@@ -31,11 +32,14 @@ export function restFrontEnd(cluster: Cluster): FrontEnd<"rest"> {
         throw error;
       }
     },
-    open: (exchange, target) => open(router, cluster, exchange, target),
+    open: (exchange, target) => open(router, { cluster, against }, exchange, target),
   };
 }
 
-function open(router: Router<Named>, cluster: Cluster, exchange: Exchange, target: RestTarget): Work {
+type Against = Parameters<typeof authenticate>[1];
+type Served = { cluster: Cluster; against: Against };
+
+function open(router: Router<Named>, { cluster, against }: Served, exchange: Exchange, target: RestTarget): Work {
   const { method, request, transport } = exchange;
   const found = router.find(method, target.path) ?? (method === "HEAD" ? router.find("GET", target.path) : null);
   const { scope } = found?.route.route ?? { scope: "read" };
@@ -49,8 +53,9 @@ function open(router: Router<Named>, cluster: Cluster, exchange: Exchange, targe
     sandbox: () => found?.params["id"] ?? null,
     admit: () => {
       const token = bearerOf(request.headers.authorization);
-      const ui = token === undefined ? uiIdentity(exchange, loginsOf(cluster)) : null;
-      const identity = ui ?? authenticate({ kind: transport.kind, remote: exchange.remote, token }, cluster);
+      // Cookies of the dashboard are for this gateway's own URL.
+      const ui = token === undefined && against === cluster ? uiIdentity(exchange, loginsOf(cluster)) : null;
+      const identity = ui ?? authenticate({ kind: transport.kind, remote: exchange.remote, token }, against);
       return { identity, scope: scope === "none" ? null : scope };
     },
     serve: async () => {

@@ -30,8 +30,8 @@ export async function openFolderState(dir: string, opts: { onError: (message: st
 class FolderState implements ClusterState {
   readonly #dir: string;
   readonly #onError: (message: string) => void;
-  readonly #known: Record<Kind, Map<string, Version>> = { tokens: new Map(), projects: new Map(), tags: new Map(), logins: new Map() };
-  readonly #live: Record<Kind, Map<string, Stored>> = { tokens: new Map(), projects: new Map(), tags: new Map(), logins: new Map() };
+  readonly #known = mapPerKind<Version>();
+  readonly #live = mapPerKind<Stored>();
   readonly #listeners = new Set<(kind: Kind, name: string) => void>();
   readonly #stack = new AsyncDisposableStack();
   #scanning: Promise<void> | null = null;
@@ -210,4 +210,8 @@ async function readVersion(path: string, number: number): Promise<Version | unde
 
 function unavailable(error: unknown): ForkdError {
   return new ForkdError("CLUSTER_STATE_UNAVAILABLE", `Cannot change the state of the cluster: ${messageOf(error)}.`, { cause: error });
+}
+
+function mapPerKind<T>(): Record<Kind, Map<string, T>> {
+  return { tokens: new Map(), projects: new Map(), tags: new Map(), templates: new Map(), logins: new Map() };
 }

@@ -1,7 +1,8 @@
-// State of the cluster: projects, tokens, tags, and logins of browsers. Few objects that change rarely: never one per sandbox.
+// State of the cluster: projects, tokens, tags, templates, and logins of browsers. Few objects that change rarely: never one per
+// sandbox.
 
-/** `projects`: by name; `tags`: by project and tag, see `tagKey`; `tokens`: by principal, see `tokenKey`; `logins`: by hash */
-export const KINDS = ["tokens", "projects", "tags", "logins"] as const;
+/** `templates`: pod templates and pools of Kubernetes, by kind, namespace and name; `projects`: by name; `tags`: by project and tag, see `tagKey`; `tokens`: by principal, see `tokenKey`; `logins`: by hash */
+export const KINDS = ["tokens", "projects", "tags", "templates", "logins"] as const;
 export type Kind = (typeof KINDS)[number];
 
 export type Stored = { value: Record<string, unknown>; version: string };

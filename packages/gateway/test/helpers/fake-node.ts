@@ -1,6 +1,7 @@
 // A node of a cluster without VMs: a small HTTP server that checks the gateway's statements and answers by a table.
 
-import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
+import { createServer as createTlsServer } from "node:https";
 import { createSecretKey } from "node:crypto";
 import { once } from "node:events";
 import { ClaimReader, IDENTITY_HEADER, type Claim } from "@forkd/daemon/cluster/identity";
@@ -13,6 +14,7 @@ export const KEY = "0123456789abcdef0123456789abcdef";
 
 export type Seen = { method: string; url: string; headers: IncomingMessage["headers"]; rawHeaders: string[]; body: string; claim: Claim };
 
+type Tls = { key: Buffer; cert: Buffer };
 type Answer = { status?: number; headers?: Record<string, string>; body?: unknown };
 type Handler = (seen: Seen, response: ServerResponse, request: IncomingMessage) => Answer | undefined | Promise<Answer | undefined>;
 
@@ -33,25 +35,29 @@ export class FakeNode {
   used: Record<string, number> = {};
   /** routes by "METHOD path" or a prefix that ends with "*" */
   readonly routes = new Map<string, Handler>();
-  readonly #server = createServer((request, response) => void this.#serve(request, response));
+  readonly #server: Server;
+  readonly #scheme: "http" | "https";
   readonly #reader = new ClaimReader([createSecretKey(Buffer.from(KEY))]);
   readonly #events = new Set<ServerResponse>();
   lastEventId = 0;
   port = 0;
 
-  constructor(code: string) {
+  constructor(code: string, tls?: Tls) {
     this.code = code;
+    const serve = (request: IncomingMessage, response: ServerResponse): void => void this.#serve(request, response);
+    this.#server = tls ? createTlsServer(tls, serve) : createServer(serve);
+    this.#scheme = tls ? "https" : "http";
   }
 
-  static async start(t: TestContext, code: string): Promise<FakeNode> {
-    const node = new FakeNode(code);
+  static async start(t: TestContext, code: string, tls?: Tls): Promise<FakeNode> {
+    const node = new FakeNode(code, tls);
     await node.listen();
     t.after(async () => node.close());
     return node;
   }
 
   get url(): string {
-    return `http://127.0.0.1:${this.port}`;
+    return `${this.#scheme}://127.0.0.1:${this.port}`;
   }
 
   async listen(): Promise<void> {
