@@ -101,6 +101,7 @@ export async function startGateway(options: GatewayOptions, parts: Parts): Promi
     projects,
     countRequest: (project: string) => cluster.quotas.request(project),
     usedElsewhere: () => undefined,
+    movedTo: () => undefined,
   };
   const frontEnds = { rest: restFrontEnd(cluster), e2b: e2bFrontEnd(cluster), port: portFrontEnd(cluster), ui: uiFrontEnd() };
   const server = createPipeline(services, frontEnds, { kind: "tcp", tls });
