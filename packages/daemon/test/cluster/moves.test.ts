@@ -36,7 +36,7 @@ test("only a gateway of the cluster moves sandboxes: an operator's token does no
 test("a gateway learns in every protocol that a sandbox has moved; without a statement nobody does", async (t) => {
   const manager = fakeManager({ moves: { nodeOf: (id: string) => (id === ID ? "bbbb" : undefined) } });
   const fixture = await serve(t, { manager, cluster: new ClaimReader([KEY]) });
-  for (const path of [`/v1/sandboxes/${ID}`, `/v1/sandboxes/${ID}/ports/80/proxy/`, `/sandboxes/${ID.replace("-", "")}`]) {
+  for (const path of [`/v1/sandboxes/${ID}`, `/v1/sandboxes/${ID}/proxy/80/`, `/sandboxes/${ID.replace("-", "")}`]) {
     const { status, headers } = await byGateway(fixture, path);
     assert.equal(headers["x-forkd-moved"], `${ID} bbbb`, path);
     assert.ok(status >= 400, path);
@@ -44,6 +44,6 @@ test("a gateway learns in every protocol that a sandbox has moved; without a sta
   const { status, json } = await byGateway(fixture, `/v1/sandboxes/${ID}`);
   assert.equal(status, 421);
   assert.deepEqual(json()["details"], { sandbox: ID, node: "bbbb" });
-  const direct = await fixture.ask(`/v1/sandboxes/${ID}/ports/80/proxy/`, { tcp: true });
+  const direct = await fixture.ask(`/v1/sandboxes/${ID}/proxy/80/`, { tcp: true });
   assert.equal(direct.headers["x-forkd-moved"], undefined);
 });
