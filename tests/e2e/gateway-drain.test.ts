@@ -32,8 +32,7 @@ describe("a drain of a node", () => {
   let two: TestGateway;
   let codes: string[] = [];
 
-  const nodeAt = (at: number): TestDaemon & { controller: Controller } =>
-    cluster.nodes[at] as TestDaemon & { controller: Controller };
+  const nodeAt = (at: number): TestDaemon & { controller: Controller } => cluster.nodes[at] as TestDaemon & { controller: Controller };
 
   /** The command line through the first gateway */
   const cli = async (args: string[]): Promise<{ code: number | null; stdout: string; stderr: string }> =>
@@ -98,7 +97,7 @@ describe("a drain of a node", () => {
     for (const id of ids) if (id !== second) counts.set(id, await countOf(one, id));
     const moved = (await one.controller.cluster()).moved.bytes;
 
-    // evals go on during the drain
+    // evals continue during the drain
     const over = new AbortController();
     const failures: string[] = [];
     let evals = 0;
@@ -136,7 +135,17 @@ describe("a drain of a node", () => {
     for (const info of now) {
       const was = before.get(info.id);
       assert.ok(was);
-      for (const key of ["name", "project", "metadata", "snapshot_tag", "network", "idle_timeout_secs", "created_at_unix_ms", "created_by", "memory_limit_mib"] as const)
+      for (const key of [
+        "name",
+        "project",
+        "metadata",
+        "snapshot_tag",
+        "network",
+        "idle_timeout_secs",
+        "created_at_unix_ms",
+        "created_by",
+        "memory_limit_mib",
+      ] as const)
         assert.deepEqual(info[key], was[key], `${key} of ${info.id}`);
       if (info.id !== second) assert.equal(info.expires_at_unix, was.expires_at_unix, "the lifetime does not start anew");
       assert.deepEqual(info.certificate.identity, was.certificate.identity);
@@ -152,7 +161,8 @@ describe("a drain of a node", () => {
     await assert.rejects(nodeAt(0).controller.getSandbox(first), { code: "SANDBOX_MOVED" });
 
     // a link of the old node opens the server on the new one
-    const server = "import http.server, threading\nthreading.Thread(target=http.server.HTTPServer(('', 8000), http.server.SimpleHTTPRequestHandler).serve_forever, daemon=True).start()";
+    const server =
+      "import http.server, threading\nthreading.Thread(target=http.server.HTTPServer(('', 8000), http.server.SimpleHTTPRequestHandler).serve_forever, daemon=True).start()";
     await one.controller.evalCode(first, server);
     await until(async () => {
       const token = new URL(link.url).searchParams.get("forkd_preview") ?? "";

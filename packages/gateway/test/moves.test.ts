@@ -44,7 +44,18 @@ function follow(nodes: FakeNode[], answers: Record<string, (step: Step, node: Fa
 function departure(id: string): object {
   const sandbox = { id, project: "default", name: null, created_by: "ann", shares: [] };
   const state = { id: `sn-state${id.slice(-4)}`, tag: `sl-${id.slice(-4)}` };
-  return { format: 1, id, project: "default", name: null, from: "aaaa", was: { state: "running", expires_at: null }, snapshot: state, chain: ["sn-1"], sandbox, workspace: null };
+  return {
+    format: 1,
+    id,
+    project: "default",
+    name: null,
+    from: "aaaa",
+    was: { state: "running", expires_at: null },
+    snapshot: state,
+    chain: ["sn-1"],
+    sandbox,
+    workspace: null,
+  };
 }
 
 function sandbox(id: string, over: object = {}): object {
@@ -218,7 +229,7 @@ test("a drain gives each sandbox up only when another node has all of it, and fo
   assert.equal(a.seen.length, asked);
 });
 
-test("a sandbox that no node takes runs on: the next node is asked, what was received is dropped, and the reason is told", async (t) => {
+test("a sandbox that no node takes runs on: the next node is asked, what was received is dropped, and the answer has the reason", async (t) => {
   const [a, b, c] = [await FakeNode.start(t, "aaaa"), await FakeNode.start(t, "bbbb"), await FakeNode.start(t, "cccc")];
   movesPacks(a, b, []);
   a.routes.set("PATCH /v1/cluster/nodes/aaaa", () => ({ body: {} }));

@@ -197,7 +197,7 @@ export abstract class GeneratedController {
     return await this.client.json("GET", "/v1/cluster", opts);
   }
 
-  /** Cordons a node, or ends that. Its sandboxes go on. Needs the scope operator. */
+  /** Cordons a node, or ends that. Its sandboxes continue. Needs the scope operator. */
   async updateNode(node: string, opts: UpdateNodeOptions): Promise<wire.ClusterNode> {
     const { fields, call } = split(opts);
     const json: wire.UpdateNode = fields;

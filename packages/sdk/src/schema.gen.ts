@@ -114,7 +114,7 @@ export type ClusterNode = {
   /** Address by which gateways reach it; null: the daemon that answers */
   url: string | null;
   state: "up" | "down";
-  /** It takes no forks; its sandboxes go on */
+  /** It takes no forks; its sandboxes continue */
   cordoned: boolean;
   /** Why it is down */
   problem: string | null;
@@ -1408,7 +1408,7 @@ export type Status = {
   sandboxes: number;
   snapshots: number;
   images: number;
-  /** It takes no forks; its sandboxes go on */
+  /** It takes no forks; its sandboxes continue */
   cordoned: boolean;
   pool_waiting: number;
   branches_in_flight: number;

@@ -202,7 +202,7 @@ class ClusterNode(TypedDict):
     # Address by which gateways reach it; null: the daemon that answers
     url: Optional[str]
     state: Literal["up", "down"]
-    # It takes no forks; its sandboxes go on
+    # It takes no forks; its sandboxes continue
     cordoned: bool
     # Why it is down
     problem: Optional[str]
@@ -1609,7 +1609,7 @@ class Status(TypedDict):
     sandboxes: int
     snapshots: int
     images: int
-    # It takes no forks; its sandboxes go on
+    # It takes no forks; its sandboxes continue
     cordoned: bool
     pool_waiting: int
     branches_in_flight: int

@@ -13,7 +13,7 @@ export function clusterCommand(cli: Cli): Command {
   return new Command("cluster")
     .description("the nodes of a cluster: status, cordon, uncordon, drain")
     .addCommand(statusCommand(cli))
-    .addCommand(cordonCommand(cli, { name: "cordon", isCordoned: true, description: "let a node take no forks; its sandboxes go on" }))
+    .addCommand(cordonCommand(cli, { name: "cordon", isCordoned: true, description: "let a node take no forks; its sandboxes continue" }))
     .addCommand(cordonCommand(cli, { name: "uncordon", isCordoned: false, description: "let a node take forks again" }))
     .addCommand(drainCommand(cli));
 }
@@ -65,7 +65,12 @@ function drainCommand(cli: Cli): Command {
       else
         printTable(
           [
-            ...drained.moved.map(({ id, name, to, state, problem }) => ({ id, name, to, state: problem === null ? state : `${state}: ${problem}` })),
+            ...drained.moved.map(({ id, name, to, state, problem }) => ({
+              id,
+              name,
+              to,
+              state: problem === null ? state : `${state}: ${problem}`,
+            })),
             ...drained.left.map(({ id, name, code, problem }) => ({ id, name, to: "-", state: `${code}: ${problem}` })),
           ],
           [

@@ -39,7 +39,7 @@ const status = z
     sandboxes: z.int(),
     snapshots: z.int(),
     images: z.int(),
-    cordoned: z.boolean().meta({ description: "It takes no forks; its sandboxes go on" }),
+    cordoned: z.boolean().meta({ description: "It takes no forks; its sandboxes continue" }),
     pool_waiting: z.int(),
     branches_in_flight: z.int(),
     limits: z.strictObject({

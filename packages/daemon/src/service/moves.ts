@@ -19,7 +19,7 @@ import type { Workspaces } from "./workspaces.ts";
 
 /** Of the record; a node with another one refuses it */
 const FORMAT = 1;
-/** Without a word of the gateway for so long, the sandbox stays and runs on */
+/** If the gateway is silent for so long, the sandbox stays and runs */
 const STAYS_AFTER_MS = 15 * 60 * 1000;
 /** A received state that was never given up by its node is removed */
 const KEEP_ARRIVING_SECS = 24 * 3600;
@@ -151,11 +151,13 @@ export class Moves {
     if (departure.format !== FORMAT)
       throw new ForkdError("BAD_REQUEST", `Cannot take ${id}: node ${from} has another version of forkd, with another format.`);
     for (const row of [sandbox, workspace])
-      if (row && !Object.keys(row).every((column) => COLUMN.test(column))) throw new ForkdError("BAD_REQUEST", `Cannot take ${id}: malformed.`);
+      if (row && !Object.keys(row).every((column) => COLUMN.test(column)))
+        throw new ForkdError("BAD_REQUEST", `Cannot take ${id}: malformed.`);
     sandboxes.refuseCordoned();
     if (sandbox) {
       const there = registry.byId(id);
-      if (there && !there.movedTo && registry.lasting.includes(there)) throw new ForkdError("EXISTS", `Cannot take ${id}: it is here already.`);
+      if (there && !there.movedTo && registry.lasting.includes(there))
+        throw new ForkdError("EXISTS", `Cannot take ${id}: it is here already.`);
       if (sandbox.name !== null && registry.isNameTaken(sandbox.name, { project }))
         throw new ForkdError("EXISTS", `Cannot take ${id}: another sandbox here has the name ${sandbox.name}.`);
       await sandboxes.possibleLimits({ ...sandbox, isolation: "any" }, sandbox);

@@ -81,7 +81,7 @@ export class Suspension {
     if (outcome === "stays" && before.state !== "suspended") await this.restore(entry, before, caller);
   }
 
-  /** What a resumption changes and a move must not: the lifetime goes on, and a paused sandbox is paused */
+  /** What a resumption changes and a move must not: the lifetime continues, and a paused sandbox is paused */
   async restore(entry: Entry, { state, expires_at }: Pick<SandboxRow, "state" | "expires_at">, caller: Caller): Promise<void> {
     this.#parts.registry.change(entry, { expires_at });
     if (state === "paused") await this.#parts.sandboxes.pause(entry.row.id, caller);

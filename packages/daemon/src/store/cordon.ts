@@ -20,9 +20,7 @@ export class Cordon {
   set(wanted: boolean): void {
     if (wanted === this.#isSet) return;
     this.#db.durably(() =>
-      wanted
-        ? this.#db.run("INSERT INTO meta (key, value) VALUES (?, ?)", KEY, "1")
-        : this.#db.run("DELETE FROM meta WHERE key = ?", KEY),
+      wanted ? this.#db.run("INSERT INTO meta (key, value) VALUES (?, ?)", KEY, "1") : this.#db.run("DELETE FROM meta WHERE key = ?", KEY),
     );
     this.#isSet = wanted;
   }

@@ -12,7 +12,15 @@ const KEY = createSecretKey(Buffer.from("0123456789abcdef0123456789abcdef"));
 
 async function byGateway({ ask }: Fixture, path: string, body?: object, keys: readonly KeyObject[] = [KEY]): Promise<Reply> {
   const method = body ? "POST" : "GET";
-  const claim = { name: "gateway", scope: "operator", project: "*", max_sandboxes: null, stamp: null, since: 0, remote: "gateway" } as const;
+  const claim = {
+    name: "gateway",
+    scope: "operator",
+    project: "*",
+    max_sandboxes: null,
+    stamp: null,
+    since: 0,
+    remote: "gateway",
+  } as const;
   const header = signClaim({ ...claim, revoked: [], elsewhere: null }, { method, url: path }, keys);
   return ask(path, { tcp: true, method, headers: { [IDENTITY_HEADER]: header }, ...(body ? { body } : {}) });
 }
@@ -22,7 +30,13 @@ test("only a gateway of the cluster moves sandboxes: an operator's token does no
   const manager = fakeManager({ moves: { stay: async (id: string) => void stayed.push(id) } });
   const fixture = await serve(t, { manager, cluster: new ClaimReader([KEY]) });
   const body = { step: "stay", id: ID };
-  const { token } = fixture.services.tokens.create({ name: "op", project: "default", scope: "operator", max_sandboxes: null, expires_in_secs: null });
+  const { token } = fixture.services.tokens.create({
+    name: "op",
+    project: "default",
+    scope: "operator",
+    max_sandboxes: null,
+    expires_in_secs: null,
+  });
   const byOperator = await fixture.ask("/v1/cluster/moves", { tcp: true, token, body });
   assert.deepEqual([byOperator.status, byOperator.json()["code"]], [403, "FORBIDDEN"]);
   assert.equal((await fixture.ask("/v1/cluster/moves", { body })).status, 403, "nor does the user of the socket");
@@ -33,7 +47,7 @@ test("only a gateway of the cluster moves sandboxes: an operator's token does no
   assert.deepEqual(stayed, [ID]);
 });
 
-test("a gateway learns in every protocol that a sandbox has moved; without a statement nobody does", async (t) => {
+test("a gateway learns in every protocol that a sandbox has moved; a request without a statement does not", async (t) => {
   const manager = fakeManager({ moves: { nodeOf: (id: string) => (id === ID ? "bbbb" : undefined) } });
   const fixture = await serve(t, { manager, cluster: new ClaimReader([KEY]) });
   for (const path of [`/v1/sandboxes/${ID}`, `/v1/sandboxes/${ID}/proxy/80/`, `/sandboxes/${ID.replace("-", "")}`]) {

@@ -37,7 +37,12 @@ export const nodeHandlers: Record<NodeRoute, Handler> = {
 function nodeIn({ cluster, params }: Asked): Node {
   const code = params["node"] ?? "";
   const node = cluster.nodes.byCode(code);
-  if (!node) throw notFound("node", code, cluster.nodes.all.flatMap(({ code: known }) => known ?? []));
+  if (!node)
+    throw notFound(
+      "node",
+      code,
+      cluster.nodes.all.flatMap(({ code: known }) => known ?? []),
+    );
   return cluster.places.reachable(node);
 }
 

@@ -145,7 +145,8 @@ export class Places {
     const checkpoints = found.toSorted((a, b) => b.created_at_unix - a.created_at_unix).slice(0, MAX_CHECKPOINTS);
     const [latest] = checkpoints;
     const { message } = node.unreachable(node.problem ?? "it did not answer in time");
-    const hint = latest && `Its last checkpoint elsewhere is ${latest.tag}: 'forkd fork ${latest.tag}' continues from there. Or wait for the node.`;
+    const hint =
+      latest && `Its last checkpoint elsewhere is ${latest.tag}: 'forkd fork ${latest.tag}' continues from there. Or wait for the node.`;
     return new ForkdError("NODE_UNREACHABLE", message, {
       ...(hint === undefined ? {} : { hint }),
       details: { node: node.label, sandbox: id, checkpoints },

@@ -263,7 +263,7 @@ class GeneratedController:
         cordoned: Optional[bool] = None,
         request_timeout: Optional[float] = None,
     ) -> types.ClusterNode:
-        """Cordons a node, or ends that. Its sandboxes go on. Needs the scope operator.
+        """Cordons a node, or ends that. Its sandboxes continue. Needs the scope operator.
 
         Args:
             cordoned: true: it takes no forks, also after a restart.
