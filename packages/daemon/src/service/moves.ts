@@ -180,6 +180,9 @@ export class Moves {
   async settle(id: string, caller: Caller): Promise<Arrival> {
     const { store, registry, suspension } = this.#parts;
     const { tables, events, node, db } = this.#core;
+    const received = store.get<Departure>("arriving", id);
+    if (received) await this.#core.runtime.snapshots.byId(received.record.snapshot.id);
+    // no waiting from here on until it is registered: two gateways may settle it at once
     const there = registry.byId(id);
     if (there && registry.lasting.includes(there)) return { state: there.row.state, problem: null };
     const left = store.left(id, EVERY_PROJECT);
@@ -187,7 +190,6 @@ export class Moves {
     if (left && !isArriving) throw movedAway(id, left.node);
     const { record, node: from } = this.#arriving(id);
     const { sandbox, workspace, snapshot, was, project } = record;
-    await this.#core.runtime.snapshots.byId(snapshot.id);
     const alongside = (): void => {
       if (workspace) tables.workspaces.insert(workspace);
       tables.snapshots.update(snapshot.id, { ephemeral: 1 });

@@ -152,7 +152,8 @@ async function shareBase(cluster: Parts, from: Node, to: Node, chain: readonly s
 
 async function settle(cluster: Parts, to: Node, { id, project }: Departure): Promise<Pick<Moved, "state" | "problem">> {
   try {
-    // the node that it left no longer counts it
+    // the first learns that the old node no longer counts it, and the second states that to the new node
+    await cluster.quotas.refresh(project);
     await cluster.quotas.refresh(project);
     const { state, problem } = await step<Arrival>(to, { step: "settle", id });
     return { state, problem };
