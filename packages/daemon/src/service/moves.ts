@@ -11,7 +11,7 @@ import { ownCaller, type Caller } from "./caller.ts";
 import { nowUnix, type Core } from "./core.ts";
 import type { Limits } from "./limits.ts";
 import type { Lineage } from "./lineage.ts";
-import { movedAway, type Entry, type Registry } from "./registry.ts";
+import { afterTransition, movedAway, type Entry, type Registry } from "./registry.ts";
 import type { Sandboxes } from "./sandboxes.ts";
 import type { Snapshots } from "./snapshots.ts";
 import type { Suspension } from "./suspension.ts";
@@ -184,7 +184,11 @@ export class Moves {
     if (received) await this.#core.runtime.snapshots.byId(received.record.snapshot.id);
     // no waiting from here on until it is registered: two gateways may settle it at once
     const there = registry.byId(id);
-    if (there && registry.lasting.includes(there)) return { state: there.row.state, problem: null };
+    if (there && registry.lasting.includes(there)) {
+      // another gateway has settled it, and it is just being resumed
+      await afterTransition(there);
+      return { state: there.row.state, problem: null };
+    }
     const left = store.left(id, EVERY_PROJECT);
     const isArriving = store.get("arriving", id) !== undefined;
     if (left && !isArriving) throw movedAway(id, left.node);
