@@ -19,7 +19,7 @@ const DAEMON = `setsid sh -c 'echo $$ > "$1"; exec sleep 1000' sh "$1" &`;
 
 /** A store for runs inside of this test, and a folder that no job owns */
 async function prepare(t: TestContext): Promise<{ dir: string; ready: string }> {
-  const dir = await mkdtemp(join(tmpdir(), "forkd-leftovers-"));
+  const dir = await mkdtemp(join(tmpdir(), "left-"));
   const variables = { FORKD_HOME: join(dir, "home"), FORKD_RUN: join(dir, "run"), TMPDIR: dir };
   for (const [name, value] of Object.entries(variables)) {
     const before = process.env[name];
@@ -93,8 +93,9 @@ test("the next run ends the processes of a killed one, and removes its folders",
     import { runJob } from "${import.meta.resolve("./run-job.ts")}";
     const opts = { places: await Places.make({ vms: false }), env: process.env, withinMs: 60_000, namePattern: null, signal: new AbortController().signal };
     await runJob(commandJob("unit", "killed", ["sh", "-c", ${JSON.stringify(`${DAEMON} sleep 1001`)}, "sh", "${ready}"]), opts);`;
-  const runner = spawn(process.execPath, ["--input-type=module-typescript", "-e", program], { stdio: "ignore" });
-  await until(async () => (await textOf(ready)) !== "");
+  const runner = spawn(process.execPath, ["--input-type=module-typescript", "-e", program], { stdio: ["ignore", "ignore", "inherit"] });
+  await until(async () => runner.exitCode !== null || (await textOf(ready)) !== "");
+  assert.equal(runner.exitCode, null, "it ended by itself");
   runner.kill("SIGKILL");
   await once(runner, "exit");
   const pid = Number(await textOf(ready));

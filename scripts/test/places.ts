@@ -69,7 +69,8 @@ export class Places {
    * store
    */
   async forFile(opts: { buildsImages: boolean }): Promise<Place> {
-    const n = String(this.#count++);
+    // Always two characters: paths of sockets are limited, and a test must not depend on its position in the run.
+    const n = (this.#count++).toString(36).padStart(2, "0");
     const tmp = join(this.#tmp, n);
     await mkdir(tmp, { mode: 0o711 });
     const dir = join(this.#root, n);

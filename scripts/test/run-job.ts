@@ -3,7 +3,7 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { createWriteStream } from "node:fs";
-import { readFile, rm } from "node:fs/promises";
+import { readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { ROOT } from "./job.ts";
@@ -13,7 +13,8 @@ import type { Job } from "./job.ts";
 import type { Places } from "./places.ts";
 
 const REPORTER = join(import.meta.dirname, "reporter.mjs");
-const LOWEST_PRIORITY = ["nice", "-n", "19"];
+const LOWEST = "19";
+const LOWEST_PRIORITY = ["nice", "-n", LOWEST];
 /** Time from SIGTERM to SIGKILL */
 const GRACE_MS = 10_000;
 /** Time to wait for the end of a job's output, which a running grandchild may hold open */
@@ -58,8 +59,9 @@ export async function runJob(job: Job, opts: RunOptions): Promise<JobResult> {
   ];
   const from = performance.now();
   const problems: string[] = [];
-  const [started, ...rest] = [...(job.background === null ? [] : LOWEST_PRIORITY), program, ...args];
-  const code = await runProcess(started ?? program, rest, { ...opts, env: { ...opts.env, ...place.env }, log, problems });
+  const isBackground = job.background !== null;
+  const [started, ...rest] = [...(isBackground ? LOWEST_PRIORITY : []), program, ...args];
+  const code = await runProcess(started ?? program, rest, { ...opts, env: { ...opts.env, ...place.env }, log, problems, isBackground });
   const ms = Math.round(performance.now() - from);
   const tests = job.command ? [] : await readResults(results);
   const output = (await readFile(log, "utf8")).slice(-TAIL_CHARS);
@@ -69,7 +71,7 @@ export async function runJob(job: Job, opts: RunOptions): Promise<JobResult> {
   return { job, ms, tests, problems, output };
 }
 
-type ProcessOptions = RunOptions & { log: string; problems: string[] };
+type ProcessOptions = RunOptions & { log: string; problems: string[]; isBackground: boolean };
 
 /** Exit code, or the signal that ended the process */
 async function runProcess(program: string, args: string[], opts: ProcessOptions): Promise<number | string> {
@@ -90,7 +92,8 @@ async function runProcess(program: string, args: string[], opts: ProcessOptions)
   if (opts.signal.aborted) onAbort();
   const hung = setTimeout(() => void stop(`it did not end within ${Math.round(opts.withinMs / 1000)} s`), opts.withinMs);
   try {
-    const [code, signal] = (await once(child, "exit")) as [number | null, NodeJS.Signals | null];
+    const lowered = opts.isBackground ? lowerSession(child.pid) : undefined;
+    const [[code, signal]] = (await Promise.all([once(child, "exit"), lowered])) as [[number | null, NodeJS.Signals | null], void];
     return code ?? signal ?? "an unknown signal";
   } finally {
     ended.abort();
@@ -110,6 +113,17 @@ async function readResults(path: string): Promise<TestResult[]> {
   const lines = (await readFile(path, "utf8").catch(() => "")).split("\n").slice(0, -1);
   await rm(path, { force: true });
   return lines.map((line) => JSON.parse(line) as TestResult);
+}
+
+/**
+ * Gives the session of a process the lowest priority. Linux shares the CPUs among sessions first ("autogroup"), so `nice`
+ * alone has an effect only within a session, and a job is one of its own
+ */
+async function lowerSession(pid: number | undefined): Promise<void> {
+  await writeFile(`/proc/${pid}/autogroup`, LOWEST).catch((error: NodeJS.ErrnoException) => {
+    // ENOENT: a kernel without it, or the process has ended; EINVAL, EIO: it is switched off
+    if (!["ENOENT", "ESRCH", "EINVAL", "EIO"].includes(error.code ?? "")) throw error;
+  });
 }
 
 function signalGroup(pid: number | undefined, signal: NodeJS.Signals): void {

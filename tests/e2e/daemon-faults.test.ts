@@ -12,7 +12,8 @@ import { namesIn, vmOf } from "../helpers/host.ts";
 import { Random } from "../helpers/random.ts";
 import { until } from "../helpers/until.ts";
 
-const ROUNDS = rounds(12, 50);
+/** `FAULT_ROUNDS=200 make test-e2e FILE=daemon-faults` */
+const ROUNDS = Number(process.env["FAULT_ROUNDS"] ?? rounds(12, 25));
 const WORKERS = 4;
 const MAX_SANDBOXES = 10;
 const MAX_SNAPSHOTS = 5;

@@ -14,7 +14,7 @@ import { NODE_WARM, startVm, type TestVm } from "../helpers/vm.ts";
 import type { Sandbox, Snapshot } from "@forkd/runtime";
 
 /** `UNIQUE_CHILDREN=1000 make test-e2e FILE=unique-from` */
-const CHILDREN = Number(process.env["UNIQUE_CHILDREN"] ?? rounds(8, 100));
+const CHILDREN = Number(process.env["UNIQUE_CHILDREN"] ?? rounds(8, 40));
 /** From so many children on a zygote is made first, from which all are cloned */
 const CLONED = 8;
 /** Most children of the first request. It has half of all at most, but at least two, which are compared */
