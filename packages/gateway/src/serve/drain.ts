@@ -74,6 +74,8 @@ async function move(cluster: Parts, from: Node, thing: Thing): Promise<Omit<Move
   const { id } = thing;
   // before it is suspended: a sandbox that no node can take runs on
   const candidates = candidatesFor(cluster, from, thing);
+  // also before: it is large, and requests wait while the sandbox is suspended
+  if (candidates[0]) await shareBase(cluster, from, candidates[0], [thing.snapshot]);
   const departure = await whileBusy(async () => step<Departure>(from, { step: "depart", id }));
   const problems: string[] = [];
   let last: unknown;
