@@ -103,10 +103,18 @@ export async function benchFanout(opts: BenchOptions & { n: number; parallelism:
 
 /** CPU time of the VMMs that run, all threads, in ms for each */
 async function cpuMsPerChild(runtime: Runtime): Promise<number> {
+  const ofThread = async (path: string): Promise<number> => {
+    const text = await readFile(`${path}/schedstat`, "utf8").catch((error: NodeJS.ErrnoException) => {
+      // a worker of QEMU has ended since it was listed; those do disk I/O and use hardly any CPU time
+      if (error.code === "ENOENT" || error.code === "ESRCH") return "0";
+      throw error;
+    });
+    return Number(text.split(" ")[0]) / 1e6;
+  };
   const ofOne = async (pid: number): Promise<number> => {
     const threads = await readdir(`/proc/${pid}/task`);
-    const spent = await Promise.all(threads.map(async (tid) => readFile(`/proc/${pid}/task/${tid}/schedstat`, "utf8")));
-    return spent.reduce((sum, text) => sum + Number(text.split(" ")[0]) / 1e6, 0);
+    const spent = await Promise.all(threads.map(async (tid) => ofThread(`/proc/${pid}/task/${tid}`)));
+    return spent.reduce((sum, ms) => sum + ms, 0);
   };
   return median(await Promise.all(runtime.sandboxes.map(async ({ vm }) => ofOne(vm.pid))));
 }

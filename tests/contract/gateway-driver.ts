@@ -18,8 +18,6 @@ const DIFFERENT: Partial<Record<Case["route"], string>> = {
   getCluster: SUMS,
   drainNode: "a gateway can: tests/e2e/gateway-drain.test.ts",
   getEvents: SUMS,
-  createUiLink: OF_A_NODE,
-  deleteUiSessions: OF_A_NODE,
   stopDaemon: OF_A_NODE,
   listKeys: OF_A_NODE,
   createKey: OF_A_NODE,

@@ -108,9 +108,9 @@ describe("the speed of the dashboard", { skip: whyNoChromium() }, () => {
 
 /** 1000 nodes: ten snapshots, each with branches and their sandboxes */
 function largeTree(): Tree {
-  const facts = { project: "default", status: "ready", memory_mib: 256, created_at_unix: 1_700_000_000 } as const;
+  const facts = { nodes: ["aaaa"], project: "default", status: "ready" as const, memory_mib: 256, created_at_unix: 1_700_000_000 };
   const sandbox = (id: string): TreeSandbox => {
-    const rest = { memory_mib: 256, network_mode: "none", created_at_unix: 1_700_000_000, expires_at_unix: null } as const;
+    const rest = { node: "aaaa", memory_mib: 256, network_mode: "none", created_at_unix: 1_700_000_000, expires_at_unix: null } as const;
     return { id, name: null, state: "running", metadata: { job: "7" }, ...rest };
   };
   const sandboxes = (prefix: string, n: number): TreeSandbox[] => Array.from({ length: n }, (_, at) => sandbox(`sb-${prefix}-${at}`));

@@ -4,8 +4,7 @@ import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
 import { readFile } from "node:fs/promises";
 import { after, afterEach, before, describe, it } from "node:test";
-import axe from "axe-core";
-import { startChromium, terminalText, untilTerminal, Visitor, whyNoChromium } from "../helpers/dashboard.ts";
+import { pixelsTooWide, startChromium, terminalText, untilTerminal, violationsOf, Visitor, whyNoChromium } from "../helpers/dashboard.ts";
 import { TestDaemon } from "../helpers/daemon.ts";
 import { rounds } from "../helpers/all.ts";
 import { until } from "../helpers/until.ts";
@@ -45,8 +44,6 @@ const ATTACK = `async (target) => {
     opened,
   };
 }`;
-
-type Violation = { id: string; nodes: { html: string; failureSummary?: string }[] };
 
 describe("the dashboard", { skip: whyNoChromium() }, () => {
   let daemon: TestDaemon;
@@ -98,6 +95,7 @@ describe("the dashboard", { skip: whyNoChromium() }, () => {
     const [cookie] = await visitor.context.cookies();
     assert.deepEqual([cookie?.httpOnly, cookie?.sameSite, cookie?.domain], [true, "Strict", "forkd.localhost"]);
     assert.equal(await page.evaluate("document.cookie"), "");
+    assert.equal(await page.getByRole("link", { name: "Nodes" }).count(), 0, "a daemon alone has no page of nodes");
     await using other = await Visitor.open(browser);
     const second = await other.context.newPage();
     await second.goto(url);
@@ -357,7 +355,7 @@ describe("the dashboard", { skip: whyNoChromium() }, () => {
     for (const colorScheme of ["dark", "light"] as const) {
       await using visitor = await Visitor.open(browser, { colorScheme, viewport: { width: 360, height: 740 }, reducedMotion: "reduce" });
       const page = await visitor.logIn(daemon);
-      for (const path of [...pages, ...others, "events", "tokens", "host"]) {
+      for (const path of [...pages, ...others, "events", "projects", "nodes", "tokens", "host"]) {
         await page.goto(`${origin(page)}/ui/${path}`);
         await page.locator("main h1").waitFor({ state: "attached" });
         await until(async () => (await page.locator("[aria-busy=true]").count()) === 0);
@@ -369,7 +367,7 @@ describe("the dashboard", { skip: whyNoChromium() }, () => {
               [3840, 2160],
             ]) {
           await page.setViewportSize({ width: width ?? 0, height: height ?? 0 });
-          const wide = Number(await page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth"));
+          const wide = await pixelsTooWide(page);
           if (wide > 0) found.push(`${path} at ${width}: ${wide} pixels too wide`);
         }
         found.push(...(await violationsOf(page)).map((each) => `${path} ${colorScheme}: ${each}`));
@@ -398,15 +396,4 @@ async function type(page: Page, line: string): Promise<void> {
   await page.locator(".terminal-box:visible .xterm-helper-textarea").focus();
   await page.keyboard.insertText(line);
   await page.keyboard.press("Enter");
-}
-
-/** WCAG A and AA. Evaluated, not added as a script: the page forbids scripts that are not its own */
-async function violationsOf(page: Page): Promise<string[]> {
-  await page.evaluate(axe.source);
-  const found = (await page.evaluate(
-    "axe.run({ runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa'] }).then((result) => result.violations)",
-  )) as Violation[];
-  return found.map(
-    ({ id, nodes }) => `${id}: ${nodes.map(({ html, failureSummary }) => `${html.slice(0, 160)} ${failureSummary ?? ""}`).join(" | ")}`,
-  );
 }

@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import { accessSync, constants } from "node:fs";
 import { delimiter, join } from "node:path";
+import axe from "axe-core";
 import { chromium } from "playwright-core";
 import { patience } from "./patience.ts";
 
@@ -10,6 +11,8 @@ import type { Browser, BrowserContext, BrowserContextOptions, Page } from "playw
 import type { TestDaemon } from "./daemon.ts";
 
 const PROGRAMS = ["chromium", "chromium-browser", "google-chrome"];
+
+type Violation = { id: string; nodes: { html: string; failureSummary?: string }[] };
 
 /** Reason why the tests cannot run; false: they can */
 export function whyNoChromium(): string | false {
@@ -89,6 +92,22 @@ export async function untilTerminal(page: Page, text: RegExp): Promise<void> {
     assert.ok(Date.now() < end, `the terminal never showed ${String(text)}: ${seen.trim().slice(-600)}`);
     await page.waitForTimeout(50);
   }
+}
+
+/** WCAG A and AA. Evaluated, not added as a script: the page forbids scripts that are not its own */
+export async function violationsOf(page: Page): Promise<string[]> {
+  await page.evaluate(axe.source);
+  const found = (await page.evaluate(
+    "axe.run({ runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa'] }).then((result) => result.violations)",
+  )) as Violation[];
+  return found.map(
+    ({ id, nodes }) => `${id}: ${nodes.map(({ html, failureSummary }) => `${html.slice(0, 160)} ${failureSummary ?? ""}`).join(" | ")}`,
+  );
+}
+
+/** Pixels by which the page is wider than the screen */
+export async function pixelsTooWide(page: Page): Promise<number> {
+  return Number(await page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth"));
 }
 
 function programPath(): string | undefined {

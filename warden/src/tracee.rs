@@ -60,6 +60,18 @@ pub struct Rseq {
     pub flags: u32,
 }
 
+impl Thread {
+    /// Call after a second stop. A thread that was let go and got no processor since has not entered its call again: its
+    /// registers are as they were, and it counts as waiting if it did then.
+    pub fn waits_since(&mut self, earlier: &[Thread]) {
+        let same = |other: &&Thread| other.tid == self.tid && words(&other.registers) == words(&self.registers);
+        if let (None, Some(before)) = (self.call, earlier.iter().find(same)) {
+            self.call = before.call;
+            self.is_blocked = before.is_blocked;
+        }
+    }
+}
+
 impl Tracee {
     /// Stops every thread. On error all threads continue. The process is killed when this process ends first. `gadget` is
     /// the one that was found in it before.
@@ -386,6 +398,13 @@ fn registers_of(tid: i32) -> Outcome<user_regs_struct> {
     let mut registers: user_regs_struct = unsafe { mem::zeroed() };
     request(libc::PTRACE_GETREGS, tid, 0, &mut registers as *mut _ as u64).during(|| "registers")?;
     Ok(registers)
+}
+
+const REGISTERS: usize = mem::size_of::<user_regs_struct>() / 8;
+
+fn words(registers: &user_regs_struct) -> &[u64; REGISTERS] {
+    // SAFETY: the structure consists of words of 64 bits.
+    unsafe { &*(registers as *const user_regs_struct).cast() }
 }
 
 fn set_registers(tid: i32, registers: &user_regs_struct) -> Outcome<()> {

@@ -49,7 +49,9 @@ const OTHER_BYTES: usize = 64 * 1024;
 /// Threads that a process may start after its area was made: QEMU's workers come and go
 const MORE_THREADS: usize = 72;
 /// A process that has just stopped its work is idle within this time, on a busy host too; it runs meanwhile
-const IDLE_WITHIN: Duration = Duration::from_millis(100);
+const IDLE_WITHIN: Duration = Duration::from_millis(if cfg!(test) { IN_TESTS_MS } else { 100 });
+/// Other tests take all processors at the same time
+const IN_TESTS_MS: u64 = 3000;
 /// A process whose client has just left closes the connection within this time; the client asks again after that
 const SETTLED_WITHIN: Duration = Duration::from_millis(3);
 const IDLE_POLL: Duration = Duration::from_micros(100);
@@ -267,19 +269,26 @@ impl Zygote {
 
     fn stop_when_idle(pid: i32, area: Area, known: &Known, secret: u64, within: Duration) -> Outcome<Zygote> {
         let deadline = Instant::now() + within;
+        let mut earlier = Vec::new();
         loop {
-            match Zygote::stop(pid, area, known, secret) {
+            match Zygote::stop(pid, area, known, secret, &mut earlier) {
                 Err(error) if error.code == "EAGAIN" && Instant::now() < deadline => thread::sleep(IDLE_POLL),
                 stopped => return stopped,
             }
         }
     }
 
-    /// Of a process whose mappings were checked
-    fn stop(pid: i32, area: Area, known: &Known, secret: u64) -> Outcome<Zygote> {
+    /// Of a process whose mappings were checked. `earlier` are its threads at the last attempt; after an error, at this one
+    fn stop(pid: i32, area: Area, known: &Known, secret: u64, earlier: &mut Vec<Thread>) -> Outcome<Zygote> {
         let tracee = Tracee::seize(pid, area.gadget)?;
-        let threads = tracee.threads()?;
-        check_threads(&threads)?;
+        let mut threads = tracee.threads()?;
+        for thread in &mut threads {
+            thread.waits_since(earlier);
+        }
+        if let Err(error) = check_threads(&threads) {
+            *earlier = threads;
+            return Err(error);
+        }
         let tid_offset = find_tid(&tracee, &threads)?;
         let pidfd = descriptors::open_pid(pid).during(|| "pidfd")?;
         let main = &threads[0];
@@ -298,6 +307,7 @@ impl Zygote {
             }),
             Err(error) => {
                 let _ = tracee.call(main, libc::SYS_close, [channel_fd as u64, 0, 0, 0, 0, 0]);
+                *earlier = threads;
                 Err(error)
             }
         }
@@ -678,9 +688,10 @@ fn check_threads(threads: &[Thread]) -> Outcome<()> {
     Ok(())
 }
 
-/// Whether a thread is in the C library's wait for a mutex, by the arguments of the call. The library has read the thread's
-/// number before, and would make it the owner of a recursive mutex: the thread of a clone has another number, could not unlock
-/// what it has locked, and QEMU would abort.
+/// Whether a thread is in the C library's wait for a mutex, by the arguments of the call: another thread holds the mutex, even
+/// if that one is blocked. Waits for conditions have another operation (FUTEX_WAIT_BITSET), those for QEMU's events another
+/// value and no private flag. So it is in glibc 2.36 and 2.41; musl waits for conditions with these arguments, too, so a QEMU
+/// with musl is refused.
 fn waits_for_mutex(call: Option<i64>, operation: u64, value: u64) -> bool {
     const CONTENDED: u64 = 2;
     let wait = (libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG) as u64;
@@ -860,6 +871,8 @@ mod tests {
     const KILLED: u64 = 25;
     const UNKNOWN: &str = "FORKD_TEST_UNKNOWN";
     const MUTEX: &str = "FORKD_TEST_MUTEX";
+    const POLLS: &str = "FORKD_TEST_POLLS";
+    const POLLING: u32 = 200;
     const VICTIM: &str = "FORKD_TEST_VICTIM";
 
     /// Before something counts as a hang: as in tests/helpers/patience.ts
@@ -891,6 +904,14 @@ mod tests {
             let lock = || unsafe { libc::pthread_mutex_lock(std::ptr::addr_of_mut!(HELD)) };
             lock();
             thread::spawn(lock);
+        }
+        if std::env::var_os(POLLS).is_some() {
+            // SAFETY: as above.
+            let empty = unsafe { File::from_raw_fd(libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK)) };
+            thread::spawn(move || loop {
+                // fails at once: there is nothing to read
+                let _ = (&empty).read_exact(&mut [0; 8]);
+            });
         }
         let sum = Arc::new(AtomicU64::new(0));
         let reader = (Arc::clone(&sum), event.try_clone().unwrap());
@@ -1287,6 +1308,36 @@ mod tests {
             }
             assert!(Instant::now() < deadline, "{}", error.message);
         }
+    }
+
+    #[test]
+    fn a_thread_in_a_call_that_does_not_wait_is_not_copied() {
+        let victim = Victim::start("polls", &[POLLS]);
+        let pid = victim.child.id() as i32;
+        let area = prepare(pid).unwrap();
+        for _ in 0..POLLING {
+            let stopped = Zygote::stop(pid, area, &victim.known(false), 0, &mut Vec::new());
+            let error = stopped.err().unwrap();
+            assert_eq!(error.code, "EAGAIN", "{}", error.message);
+        }
+    }
+
+    #[test]
+    fn a_thread_that_has_not_run_since_it_waited_still_waits() {
+        let victim = Victim::start("still", &[]);
+        let zygote = victim.hold().unwrap();
+        // their registers as at a second stop: the calls in which they waited are about to be made again
+        let mut threads = zygote.tracee.threads().unwrap();
+        assert_eq!(check_threads(&threads).err().unwrap().code, "EAGAIN");
+        for thread in &mut threads {
+            thread.waits_since(&zygote.threads);
+        }
+        check_threads(&threads).unwrap();
+        // one that has run meanwhile
+        threads[0].call = None;
+        threads[0].registers.rbx ^= 1;
+        threads[0].waits_since(&zygote.threads);
+        assert_eq!(check_threads(&threads).err().unwrap().code, "EAGAIN");
     }
 
     #[test]

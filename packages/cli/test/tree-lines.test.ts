@@ -5,12 +5,12 @@ import { isUtf8, treeLines } from "../src/terminal/tree-lines.ts";
 import type { Tree, TreeNode, TreeSandbox } from "forkd";
 
 function node(tag: string | null, sandboxes: TreeSandbox[], snapshots: TreeNode[], over: Partial<TreeNode> = {}): TreeNode {
-  const facts = { project: "default", memory_mib: 256, created_at_unix: 1 };
+  const facts = { nodes: ["aaaa"], project: "default", memory_mib: 256, created_at_unix: 1 };
   return { id: "sn-0123456789abcdef", tag, status: "ready", branched_from: null, ...facts, sandboxes, snapshots, ...over };
 }
 
 function running(id: string, name: string | null = null): TreeSandbox {
-  const facts = { memory_mib: 256, network_mode: "none", created_at_unix: 1, expires_at_unix: null } as const;
+  const facts = { node: "aaaa", memory_mib: 256, network_mode: "none", created_at_unix: 1, expires_at_unix: null } as const;
   return { id, name, state: "running", metadata: {}, ...facts };
 }
 

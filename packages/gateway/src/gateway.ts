@@ -20,10 +20,12 @@ import { Uses } from "./nodes/uses.ts";
 import { e2bFrontEnd } from "./serve/e2b.ts";
 import { KeyedNodes } from "./serve/keyed.ts";
 import { Places } from "./serve/places.ts";
-import { portFrontEnd, uiFrontEnd } from "./serve/port.ts";
+import { portFrontEnd } from "./serve/port.ts";
 import { ClusterQuotas } from "./serve/quotas.ts";
 import { restFrontEnd } from "./serve/rest.ts";
+import { uiFrontEnd } from "./serve/ui.ts";
 import { openFolderState } from "./state/folder.ts";
+import { ClusterLogins } from "./state/logins.ts";
 import { ClusterProjects } from "./state/projects.ts";
 import { principalOf } from "./state/state.ts";
 import { ClusterTokens } from "./state/tokens.ts";
@@ -47,6 +49,7 @@ export async function startGateway(options: GatewayOptions, parts: Parts): Promi
   stack.use(state);
   const tokens = new ClusterTokens(state);
   if (options.tokenFile !== null) await tokens.loadFile(options.tokenFile);
+  const logins = new ClusterLogins(state, tokens);
   const projects = new ClusterProjects(state);
   const uses = new Uses();
   const signer = new Signer(await readClusterKeys(options.clusterKeyFile), { tokens, uses });
@@ -68,6 +71,7 @@ export async function startGateway(options: GatewayOptions, parts: Parts): Promi
     transfers: new Transfers(nodes, log),
     state,
     tokens,
+    logins,
     projects,
     quotas: stack.use(new ClusterQuotas({ nodes, projects, uses })),
     failures: new AuthFailures(),
@@ -86,6 +90,10 @@ export async function startGateway(options: GatewayOptions, parts: Parts): Promi
       gateway.inFlight.abortOf(principalOf(name), new ForkdError("UNAUTHORIZED", "Cannot continue: the token was revoked or replaced."));
   });
   stack.defer(() => endRevoked());
+  const endLoggedOut = logins.onEnd((id) => {
+    gateway.inFlight.abortSession(id, new ForkdError("UNAUTHORIZED", "Cannot continue: the browser was logged out."));
+  });
+  stack.defer(() => endLoggedOut());
   await nodes.start();
   const services = {
     inFlight: gateway.inFlight,
@@ -103,7 +111,12 @@ export async function startGateway(options: GatewayOptions, parts: Parts): Promi
     usedElsewhere: () => undefined,
     movedTo: () => undefined,
   };
-  const frontEnds = { rest: restFrontEnd(cluster), e2b: e2bFrontEnd(cluster), port: portFrontEnd(cluster), ui: uiFrontEnd() };
+  const frontEnds = {
+    rest: restFrontEnd(cluster),
+    e2b: e2bFrontEnd(cluster),
+    port: portFrontEnd(cluster),
+    ui: uiFrontEnd(cluster, gateway.inFlight),
+  };
   const server = createPipeline(services, frontEnds, { kind: "tcp", tls });
   stack.defer(async () => close(server));
   self.bind = await listen(server, options.bind);

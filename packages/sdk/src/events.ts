@@ -16,19 +16,23 @@ export async function* eventsOf(client: Client, opts: EventsOptions): AsyncGener
   const signal = opts.signal ?? new AbortController().signal;
   const query = { types: opts.types?.join(","), sandbox: opts.sandbox };
   let lastId = opts.since === undefined ? undefined : String(opts.since);
+  // a position of a gateway is not a number
+  let isPlaced = typeof opts.since === "string";
   let wasOpen = false;
   let waitMs = MIN_WAIT_MS;
   while (!signal.aborted) {
     try {
-      const place = wasOpen && lastId !== undefined ? { "last-event-id": lastId } : {};
-      const since = wasOpen ? undefined : opts.since;
+      const place = isPlaced && lastId ? { "last-event-id": lastId } : {};
+      const since = isPlaced || typeof opts.since === "string" ? undefined : opts.since;
       const call = { query: { ...query, since }, headers: { accept: "text/event-stream", ...place }, signal, timeoutMs: SILENCE_MS };
       const onOpen = (): void => {
         wasOpen = true;
+        isPlaced = true;
         waitMs = MIN_WAIT_MS;
       };
       for await (const { id, data } of serverEventsOf(client.stream("GET", "/v1/events", call, { onOpen }))) {
         lastId = id ?? lastId;
+        if (id !== undefined) opts.onPosition?.(id);
         if (data !== "") yield parseJson(data) as Event;
       }
       // An event stream has no end of its own: the daemon stopped, and may be started again.

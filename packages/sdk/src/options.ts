@@ -71,8 +71,10 @@ export type PortRequest = Omit<RequestInit, "body" | "redirect"> & {
 export type EventsOptions = {
   /** Ends the iteration */
   signal?: AbortSignal | undefined;
-  /** Only events after this id */
-  since?: number | undefined;
+  /** Only events after this id; of a gateway, after a position that `onPosition` named */
+  since?: number | string | undefined;
+  /** Gets the position in the stream before each event. Of a gateway it is not the event's id, which counts on one node */
+  onPosition?: ((position: string) => void) | undefined;
   types?: EventType[] | undefined;
   /** Only events of this sandbox */
   sandbox?: string | undefined;

@@ -1473,6 +1473,8 @@ export type Tree = {
 
 export type TreeNode = {
   id: string;
+  /** Codes of the nodes that hold it */
+  nodes: string[];
   project: string;
   /** null: only kept because something needs it */
   tag: string | null;
@@ -1486,6 +1488,8 @@ export type TreeNode = {
 
 export type TreeSandbox = {
   id: string;
+  /** Code of the node that has it */
+  node: string;
   name: string | null;
   state: string;
   metadata: Metadata;

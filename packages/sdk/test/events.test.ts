@@ -60,6 +60,27 @@ for (const way of ["socket", "url"] as const) {
   });
 }
 
+test("a position of a gateway's stream is named before each event, and continues it", async () => {
+  await using daemon = await FakeDaemon.start((_seen, response) => {
+    response.writeHead(200, { "content-type": "text/event-stream" });
+    response.write(`id: aaaa:6,bbbb:1\n\n${line(7).replace("id: 7", "id: aaaa:7,bbbb:1")}`);
+    return true;
+  });
+  const abort = new AbortController();
+  const positions: string[] = [];
+  const controller = new Controller({ socket: daemon.socket });
+  for await (const { id } of controller.events({
+    since: "aaaa:5,bbbb:1",
+    onPosition: (at) => positions.push(at),
+    signal: abort.signal,
+  })) {
+    assert.equal(id, 7);
+    abort.abort();
+  }
+  assert.deepEqual(positions, ["aaaa:6,bbbb:1", "aaaa:7,bbbb:1"]);
+  assert.equal(daemon.seen[0]?.headers["last-event-id"], "aaaa:5,bbbb:1");
+});
+
 test("a failed first connection is an error, and so is a revoked token", async () => {
   await using daemon = await FakeDaemon.start((_seen, response, count) => {
     if (count > 1) return problem(response, 401, { code: "UNAUTHORIZED", error: "No." });

@@ -9,6 +9,11 @@ export const isReachable = signal(true);
 
 export const forkd: Controller = new Controller({ url: location.origin, fetch: fetchWithKey });
 
+/** The same in another project, for operators */
+export function forkdIn(project: string): Controller {
+  return new Controller({ url: location.origin, fetch: fetchWithKey, project });
+}
+
 async function fetchWithKey(url: string, init: RequestInit): Promise<Response> {
   try {
     const response = await fetch(url, { ...init, headers: { ...(init.headers as Record<string, string>), ...keyHeader() } });

@@ -51,7 +51,7 @@ export const totals = computed(() => {
 });
 
 let stop: AbortController | null = null;
-let lastId: number | undefined;
+let position: string | undefined;
 let isStale = false;
 let reading: Promise<void> | null = null;
 
@@ -92,10 +92,8 @@ async function followEvents(signal: AbortSignal): Promise<void> {
   refreshSoon();
   while (!signal.aborted && login.value.is === "in") {
     try {
-      for await (const event of forkd.events({ signal, since: lastId })) {
-        lastId = event.id;
-        apply(event);
-      }
+      const onPosition = (at: string): void => void (position = at);
+      for await (const event of forkd.events({ signal, since: position, onPosition })) apply(event);
     } catch (error) {
       if (!signal.aborted) treeError.value = explain(error);
     }

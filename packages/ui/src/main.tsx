@@ -8,7 +8,7 @@ import { isReachable } from "./api.ts";
 import { refreshSoon, startLive } from "./live.ts";
 import { Command, Link, Notices } from "./parts.tsx";
 import { route, segments } from "./router.ts";
-import { login, logIn, logOut, wasLoggedIn } from "./session.ts";
+import { isCluster, login, logIn, logOut, wasLoggedIn } from "./session.ts";
 import { TreePage } from "./tree/tree-page.tsx";
 import type { ComponentType, JSX } from "preact";
 
@@ -22,6 +22,8 @@ const PAGES: Record<string, () => Promise<Page>> = {
   recipes: async () => (await import("./pages/recipes-page.tsx")).RecipesPage,
   hub: async () => (await import("./pages/hub-page.tsx")).HubPage,
   events: async () => (await import("./pages/events-page.tsx")).EventsPage,
+  projects: async () => (await import("./pages/projects-page.tsx")).ProjectsPage,
+  nodes: async () => (await import("./pages/nodes-page.tsx")).NodesPage,
   tokens: async () => (await import("./pages/tokens-page.tsx")).TokensPage,
   host: async () => (await import("./pages/host-page.tsx")).HostPage,
 };
@@ -32,6 +34,8 @@ const NAVIGATION: [path: string, label: string, icon: string][] = [
   ["/recipes", "Recipes", "M6 3h9l4 4v14H6zM9 12h7M9 16h7"],
   ["/hub", "Hub", "M12 4v11M8 11l4 4 4-4M5 20h14"],
   ["/events", "Events", "M3 12h4l3-8 4 16 3-8h4"],
+  ["/projects", "Projects", "M3 7h7l2 2h9v10H3z"],
+  ["/nodes", "Nodes", "M9 4h6v5H9zM3 15h6v5H3zM15 15h6v5h-6zM12 9v3M6 15v-3h12v3"],
   ["/tokens", "Tokens", "M15 9a4 4 0 1 0-4 4l-7 7v-3M8 16l2 2"],
   ["/host", "Host", "M4 5h16v6H4zM4 13h16v6H4zM8 8h.01M8 16h.01"],
 ];
@@ -85,7 +89,7 @@ function Navigation(): JSX.Element {
         </svg>
         forkd
       </Link>
-      {NAVIGATION.map(([path, label, icon]) => {
+      {NAVIGATION.filter(([path]) => path !== "/nodes" || isCluster()).map(([path, label, icon]) => {
         const isHere = here === path || (path === "/" && /^\/(sandboxes|snapshots)/.test(here));
         return (
           <Link key={path} to={path} {...(isHere ? { "aria-current": "page" } : {})}>

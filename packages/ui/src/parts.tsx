@@ -130,6 +130,16 @@ export function Facts({ facts }: { facts: readonly (readonly [string, ComponentC
   );
 }
 
+/** A bar of what is used of a limit */
+export function Meter({ label, percent, text }: { label: string; percent: number; text: string }): JSX.Element {
+  const values = { "aria-valuemin": 0, "aria-valuemax": 100, "aria-valuenow": percent, "aria-valuetext": text };
+  return (
+    <div class={`meter ${percent >= 90 ? "is-full" : ""}`} role="meter" aria-label={label} {...values}>
+      <i style={{ width: `${percent}%` }} />
+    </div>
+  );
+}
+
 /** `number`: a column that is aligned to the right */
 export function Table(props: { columns: readonly (string | { number: string })[]; children: ComponentChildren }): JSX.Element {
   return (

@@ -5,14 +5,17 @@ import type { Scope } from "forkd";
 
 const KEY = "forkd-ui-key";
 const HEADER = "x-forkd-ui";
+const ARRIVES_MS = 2500;
 const PROTOCOL = "forkd.ui.";
 const RANK: Record<Scope, number> = { read: 0, exec: 1, admin: 2, operator: 3 };
 
-export type Session = { principal: string; project: string; scope: Scope; expires_at_unix: number; version: string };
+export type Session = { principal: string; project: string; scope: Scope; expires_at_unix: number; version: string; is_cluster: boolean };
 
 export type LoginState = { is: "asking" } | { is: "in"; session: Session } | { is: "out"; why: string };
 
 export const login = signal<LoginState>({ is: "asking" });
+
+let isChecking = false;
 
 export async function logIn(): Promise<void> {
   const code = /^#login=(\w+)$/.exec(location.hash)?.[1];
@@ -40,7 +43,13 @@ export async function logOut(): Promise<void> {
 
 /** Called when the daemon refuses the session: it has expired, or the token behind it was revoked */
 export function sessionEnded(): void {
-  if (login.value.is === "in") login.value = { is: "out", why: "The session has ended." };
+  if (!isCluster()) out();
+  else if (!isChecking) void checkAgain();
+}
+
+/** A gateway answers, which serves several nodes */
+export function isCluster(): boolean {
+  return login.value.is === "in" && login.value.session.is_cluster;
 }
 
 export function may(scope: Scope): boolean {
@@ -59,6 +68,19 @@ export function keyHeader(): Record<string, string> {
 /** A WebSocket has no headers of the page, so its protocol carries the key */
 export function keyProtocol(): string {
   return PROTOCOL + (localStorage.getItem(KEY) ?? "");
+}
+
+function out(): void {
+  if (login.value.is === "in") login.value = { is: "out", why: "The session has ended." };
+}
+
+/** Another gateway than that of the login may need a moment until it knows the session */
+async function checkAgain(): Promise<void> {
+  isChecking = true;
+  await new Promise((resolve) => void setTimeout(resolve, ARRIVES_MS));
+  const answer = await ask("GET");
+  isChecking = false;
+  if (answer?.status === 401) out();
 }
 
 async function ask(method: string, body?: string): Promise<Response | null> {

@@ -6,12 +6,12 @@ import type { Tree, TreeNode, TreeSandbox } from "forkd";
 const ALL: View = { search: "", states: new Set(), collapsed: new Set() };
 
 function node(tag: string | null, sandboxes: TreeSandbox[], snapshots: TreeNode[] = [], branchedFrom: string | null = null): TreeNode {
-  const facts = { project: "default", memory_mib: 256, created_at_unix: 1, status: "ready" } as const;
+  const facts = { nodes: ["aaaa"], project: "default", memory_mib: 256, created_at_unix: 1, status: "ready" as const };
   return { id: `sn-${tag ?? "gone-0123456789"}`, tag, branched_from: branchedFrom, ...facts, sandboxes, snapshots };
 }
 
 function sandbox(id: string, over: Partial<TreeSandbox> = {}): TreeSandbox {
-  const facts = { memory_mib: 256, network_mode: "none", created_at_unix: 1, expires_at_unix: null } as const;
+  const facts = { node: "aaaa", memory_mib: 256, network_mode: "none", created_at_unix: 1, expires_at_unix: null } as const;
   return { id, name: null, state: "running", metadata: {}, ...facts, ...over };
 }
 

@@ -1658,6 +1658,8 @@ class Tree(TypedDict):
 
 class TreeNode(TypedDict):
     id: str
+    # Codes of the nodes that hold it
+    nodes: List[str]
     project: str
     # null: only kept because something needs it
     tag: Optional[str]
@@ -1671,6 +1673,8 @@ class TreeNode(TypedDict):
 
 class TreeSandbox(TypedDict):
     id: str
+    # Code of the node that has it
+    node: str
     name: Optional[str]
     state: str
     metadata: "Metadata"

@@ -7,12 +7,12 @@ import type { Tree, TreeNode, TreeSandbox } from "forkd";
 export const NOW = 1_800_000_000_000;
 
 export function node(tag: string | null, sandboxes: TreeSandbox[], snapshots: TreeNode[], over: Partial<TreeNode> = {}): TreeNode {
-  const facts = { project: "default", memory_mib: 256, created_at_unix: 1 };
+  const facts = { nodes: ["aaaa"], project: "default", memory_mib: 256, created_at_unix: 1 };
   return { id: `sn-${tag ?? "gone"}`, tag, status: "ready", branched_from: null, ...facts, sandboxes, snapshots, ...over };
 }
 
 export function running(id: string, name: string | null = null, over: Partial<TreeSandbox> = {}): TreeSandbox {
-  const facts = { memory_mib: 256, network_mode: "none", created_at_unix: 1, expires_at_unix: null } as const;
+  const facts = { node: "aaaa", memory_mib: 256, network_mode: "none", created_at_unix: 1, expires_at_unix: null } as const;
   return { id, name, state: "running", metadata: {}, ...facts, ...over };
 }
 

@@ -195,6 +195,7 @@ const compactSnapshot = z.strictObject({ to: name }).meta({ id: "CompactSnapshot
 const treeSandbox = z
   .strictObject({
     id: z.string(),
+    node: z.string().meta({ description: "Code of the node that has it" }),
     name: z.string().nullable(),
     state: z.string(),
     metadata,
@@ -208,6 +209,7 @@ const treeSandbox = z
 const treeNode = z
   .strictObject({
     id: z.string(),
+    nodes: z.array(z.string()).meta({ description: "Codes of the nodes that hold it" }),
     project: z.string(),
     tag: z.string().nullable().meta({ description: "null: only kept because something needs it" }),
     status: snapshotStatus,

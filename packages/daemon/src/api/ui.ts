@@ -33,13 +33,17 @@ const uiLink = z
 /** Body of POST /ui/session, which the dashboard sends */
 export const openUiSession = z.strictObject({ code: z.string().max(200) });
 
-/** Answer of /ui/session. `key`: value of the header X-Forkd-Ui; only after a login */
+/**
+ * Answer of /ui/session. `key`: value of the header X-Forkd-Ui; only after a login. `is_cluster`: a gateway answers, which
+ * has pages for its nodes
+ */
 export type UiSessionInfo = {
   principal: string;
   project: string;
   scope: z.infer<typeof scope>;
   expires_at_unix: number;
   version: string;
+  is_cluster: boolean;
   key?: string;
 };
 

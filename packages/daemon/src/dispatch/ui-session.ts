@@ -2,14 +2,15 @@
 
 import { timingSafeEqual } from "node:crypto";
 import { ForkdError } from "@forkd/runtime/errors";
-import { pageKeyOf, type UiSession } from "../store/ui-sessions.ts";
+import { allowsScope } from "./auth.ts";
+import { pageKeyOf, type UiSession, type UiSessions } from "../store/ui-sessions.ts";
 import type { IncomingHttpHeaders } from "node:http";
-import type { Identity } from "../store/tokens.ts";
+import type { Scope } from "../api/common.ts";
+import type { Identity, Tokens } from "../store/tokens.ts";
 import type { Exchange } from "./exchange.ts";
-import type { Services } from "./services.ts";
 
 /** The header, and in a WebSocket, which has no headers of the page, the protocol's prefix */
-const KEY_HEADER = "x-forkd-ui";
+export const KEY_HEADER = "x-forkd-ui";
 const KEY_PROTOCOL = "forkd.ui.";
 const COOKIE = /^(?:__Host-)?forkd_ui_[0-9a-f]{16}$/;
 /** Limit of cookies that are looked up: other hosts below a common domain may have set some of the same name */
@@ -18,11 +19,23 @@ const MAX_COOKIES = 8;
 const LOCAL_IN_BROWSER = "ui:local";
 const HINT = "Run 'forkd ui' for a new link.";
 
-type Needs = Pick<Services, "daemon" | "tokens" | "uiSessions">;
+/** A daemon has its sessions in its store; gateways have theirs in the state of the cluster */
+export type UiLogins = {
+  /** the id is a part of the cookie's name: browsers send a cookie to all ports of a host */
+  daemon: { store: { id: string } };
+  tokens: Pick<Tokens, "maxSandboxesOf">;
+  uiSessions: Pick<UiSessions, "find">;
+};
 type Asked = Pick<Exchange, "request" | "response" | "signal" | "controller">;
 
 export function isUiCookie(name: string): boolean {
   return COOKIE.test(name);
+}
+
+/** Cookie header without those of dashboards; undefined: it has no others */
+export function withoutUiCookies(header: string): string | undefined {
+  const rest = header.split(";").filter((pair) => !isUiCookie((pair.split("=", 1)[0] ?? "").trim()));
+  return rest.length === 0 ? undefined : rest.join(";").trim();
 }
 
 /** Without a Domain, so that no preview host gets it; SameSite keeps foreign sites from sending it */
@@ -33,7 +46,7 @@ export function uiCookie(token: string, opts: { store: string; maxAgeSecs: numbe
 }
 
 /** The identity behind the cookie; null: there is no cookie. Throws if the cookie or the page's header is not valid */
-export function uiIdentity(asked: Asked, services: Needs): Identity | null {
+export function uiIdentity(asked: Asked, services: UiLogins): Identity | null {
   const { request, response, signal, controller } = asked;
   const found = uiSessionOf(request.headers, services);
   if (!found) return null;
@@ -49,7 +62,7 @@ export function uiIdentity(asked: Asked, services: Needs): Identity | null {
 }
 
 /** Same, without effects on the request */
-export function uiSessionOf(headers: IncomingHttpHeaders, services: Needs): { session: UiSession; token: string } | null {
+export function uiSessionOf(headers: IncomingHttpHeaders, services: UiLogins): { session: UiSession; token: string } | null {
   const tokens = cookiesOf(headers.cookie, services.daemon.store.id);
   if (tokens.length === 0) return null;
   refuseOtherOrigins(headers);
@@ -64,7 +77,7 @@ export function uiSessionOf(headers: IncomingHttpHeaders, services: Needs): { se
   throw new ForkdError("UNAUTHORIZED", "Cannot serve this: the session of the dashboard has ended.", { hint: HINT });
 }
 
-export function identityOf({ id, principal, project, scope }: UiSession, { tokens }: Pick<Needs, "tokens">): Identity {
+export function identityOf({ id, principal, project, scope }: UiSession, { tokens }: Pick<UiLogins, "tokens">): Identity {
   const name = principal === "local" ? LOCAL_IN_BROWSER : principal;
   return { name, project, scope, maxSandboxes: tokens.maxSandboxesOf(principal), via: "ui", session: id };
 }
@@ -73,6 +86,21 @@ export function identityOf({ id, principal, project, scope }: UiSession, { token
 export function refuseOtherOrigins({ origin, host }: IncomingHttpHeaders): void {
   if (origin === undefined || /^https?:\/\/(.+)$/.exec(origin)?.[1] === host?.toLowerCase()) return;
   throw new ForkdError("FORBIDDEN", "Cannot accept the cookie: the request comes from a page of another origin.");
+}
+
+/** Scope of a link: what is asked for, at most the caller's own. Throws FORBIDDEN */
+export function scopeOfLink(caller: { scope?: Scope | undefined; session?: string | undefined }, asked: Scope | undefined): Scope {
+  const own = caller.scope ?? "read";
+  const scope = asked ?? own;
+  if (caller.session !== undefined)
+    throw new ForkdError("FORBIDDEN", "Cannot make a link: a dashboard cannot extend its own session.", { hint: "Run 'forkd ui'." });
+  if (allowsScope(own, scope)) return scope;
+  throw new ForkdError("FORBIDDEN", `Cannot make a link with the scope ${scope}: the caller has ${own}.`);
+}
+
+/** The code is in the fragment: browsers send it to no server, and no log or proxy sees it */
+export function linkTo(host: string, code: string, isTls: boolean): string {
+  return `${isTls ? "https" : "http"}://${host}/ui/#login=${code}`;
 }
 
 /** Protocol to answer a WebSocket with: the one with the key, or the first; without an answer the browser closes it */

@@ -8,7 +8,7 @@ import type { Core } from "./core.ts";
 import type { Registry } from "./registry.ts";
 
 /** Of a project: a snapshot that builds on one of another project is a root */
-export async function treeOf({ runtime, tables }: Core, registry: Registry, { project: viewer }: Viewer): Promise<Tree> {
+export async function treeOf({ runtime, tables, node: code }: Core, registry: Registry, { project: viewer }: Viewer): Promise<Tree> {
   const tagged = new Set((await runtime.snapshots.tags()).values());
   const rows = tables.snapshots.all();
   const owners = new Map(rows.map((row) => [row.id, row.project]));
@@ -21,6 +21,7 @@ export async function treeOf({ runtime, tables }: Core, registry: Registry, { pr
     const facts = { memory_mib: manifest.shape.memoryMiB, created_at_unix: Math.floor(Date.parse(manifest.createdAt) / 1000) };
     nodes.set(manifest.id, {
       id: manifest.id,
+      nodes: [code],
       project,
       tag,
       status: "ready",
@@ -40,7 +41,8 @@ export async function treeOf({ runtime, tables }: Core, registry: Registry, { pr
     }
     const { id, project, status, branched_from, memory_mib, created_at } = row;
     const tag = shownName(row.tag, project);
-    nodes.set(id, { id, project, tag, status, branched_from, memory_mib, created_at_unix: created_at, sandboxes: [], snapshots: [] });
+    const facts = { memory_mib, created_at_unix: created_at };
+    nodes.set(id, { id, nodes: [code], project, tag, status, branched_from, ...facts, sandboxes: [], snapshots: [] });
     const source = row.branched_from === null ? undefined : registry.byId(row.branched_from);
     if (source) parents.set(row.id, source.row.snapshot_id);
   }
@@ -49,9 +51,9 @@ export async function treeOf({ runtime, tables }: Core, registry: Registry, { pr
     if (!isOf(row.project, viewer)) continue;
     const { id, name, state, metadata, memory_mib, network, created_at, expires_at } = row;
     const facts = { memory_mib, network_mode: network.mode, created_at_unix: created_at, expires_at_unix: expires_at };
-    const node = nodes.get(row.snapshot_id) ?? foreignNode(row);
+    const node = nodes.get(row.snapshot_id) ?? foreignNode(row, code);
     nodes.set(row.snapshot_id, node);
-    node.sandboxes.push({ id, name, state, metadata, ...facts });
+    node.sandboxes.push({ id, node: code, name, state, metadata, ...facts });
   }
   for (const node of nodes.values()) {
     const parent = nodes.get(parents.get(node.id) ?? "");
@@ -62,9 +64,9 @@ export async function treeOf({ runtime, tables }: Core, registry: Registry, { pr
 }
 
 /** Stands for a public snapshot of another project, under which this project has sandboxes */
-function foreignNode({ snapshot_id: id, snapshot_tag: stored, project, memory_mib, created_at }: SandboxRow): TreeNode {
-  const facts = { memory_mib, created_at_unix: created_at, branched_from: null };
-  return { id, project: projectOf(stored), tag: shownName(stored, project), status: "ready", ...facts, sandboxes: [], snapshots: [] };
+function foreignNode({ snapshot_id: id, snapshot_tag: stored, project, memory_mib, created_at }: SandboxRow, code: string): TreeNode {
+  const names = { id, nodes: [code], project: projectOf(stored), tag: shownName(stored, project) };
+  return { ...names, status: "ready", memory_mib, created_at_unix: created_at, branched_from: null, sandboxes: [], snapshots: [] };
 }
 
 function byTag(a: TreeNode, b: TreeNode): number {

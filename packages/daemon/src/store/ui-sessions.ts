@@ -9,13 +9,12 @@ import type { Tokens } from "./tokens.ts";
 const PREFIX = "fku_";
 const SECRET_BYTES = 32;
 /** A link is opened at once by the command that makes it */
-const LINK_SECS = 120;
+export const LINK_SECS = 120;
 /** Per principal; the oldest one ends when there are more */
-const MAX_LINKS = 16;
-const MAX_SESSIONS = 32;
+export const MAX_OF: Record<LoginKind, number> = { link: 16, session: 32 };
 const KEY_CHARACTERS = 40;
 
-type Kind = "link" | "session";
+export type LoginKind = "link" | "session";
 
 /** Who logs in: a token by its name, or the user of the Unix socket, who has none */
 export type Login = { principal: string; project: string; scope: Scope };
@@ -26,7 +25,9 @@ export type UiSession = Login & {
   expiresAtUnix: number;
 };
 
-type Known = UiSession & { kind: Kind; maker: Buffer; sessionSecs: number };
+export type OpenedSession = { token: string; session: UiSession };
+
+type Known = UiSession & { kind: LoginKind; maker: Buffer; sessionSecs: number };
 
 export class UiSessions {
   readonly #db: Db;
@@ -48,19 +49,19 @@ export class UiSessions {
   }
 
   createLink(login: Login, sessionSecs: number): { code: string; expiresAtUnix: number } {
-    const code = newSecret();
+    const code = newUiSecret();
     const expiresAtUnix = this.#now() + LINK_SECS;
     const maker = this.#tokens.hashOf(login.principal) ?? Buffer.alloc(0);
-    this.#db.durably(() => this.#add({ ...login, kind: "link", id: idOf(code), maker, expiresAtUnix, sessionSecs }));
+    this.#db.durably(() => this.#add({ ...login, kind: "link", id: idOfSecret(code), maker, expiresAtUnix, sessionSecs }));
     return { code, expiresAtUnix };
   }
 
   /** Makes a session of a link, which then no longer exists; null: the link was used, has expired or never existed */
-  open(code: string): { token: string; session: UiSession } | null {
+  open(code: string): OpenedSession | null {
     const link = this.#find(code, "link");
     if (!link) return null;
-    const token = newSecret();
-    const session: Known = { ...link, kind: "session", id: idOf(token), expiresAtUnix: this.#now() + link.sessionSecs };
+    const token = newUiSecret();
+    const session: Known = { ...link, kind: "session", id: idOfSecret(token), expiresAtUnix: this.#now() + link.sessionSecs };
     // one transaction, on disk: a power failure must not bring the link back
     this.#db.durably(() => {
       this.#remove(link);
@@ -88,8 +89,8 @@ export class UiSessions {
   }
 
   /** Null also after the token behind it was revoked or rotated */
-  #find(secret: string, kind: Kind): Known | null {
-    const known = this.#known.get(idOf(secret));
+  #find(secret: string, kind: LoginKind): Known | null {
+    const known = this.#known.get(idOfSecret(secret));
     if (known?.kind !== kind || known.expiresAtUnix <= this.#now()) return null;
     const maker = this.#tokens.hashOf(known.principal) ?? Buffer.alloc(0);
     return maker.equals(known.maker) ? known : null;
@@ -97,9 +98,8 @@ export class UiSessions {
 
   #add(known: Known): void {
     const { id, kind, principal, project, maker, scope, expiresAtUnix, sessionSecs } = known;
-    const max = kind === "link" ? MAX_LINKS : MAX_SESSIONS;
     const alike = [...this.#known.values()].filter((other) => other.kind === kind && other.principal === principal);
-    const over = alike.slice(0, Math.max(0, alike.length + 1 - max));
+    const over = alike.slice(0, Math.max(0, alike.length + 1 - MAX_OF[kind]));
     const late = [...this.#known.values()].filter((other) => other.expiresAtUnix <= this.#now());
     for (const each of [...over, ...late]) this.#remove(each);
     this.#db.run(
@@ -130,18 +130,19 @@ export function pageKeyOf(token: string): string {
   return createHash("sha256").update(`page key\0${token}`).digest("hex").slice(0, KEY_CHARACTERS);
 }
 
-function newSecret(): string {
+export function newUiSecret(): string {
   return PREFIX + randomBytes(SECRET_BYTES).toString("hex");
 }
 
-function idOf(secret: string): string {
+/** Hash, by which a link or a session is stored */
+export function idOfSecret(secret: string): string {
   return createHash("sha256").update(secret).digest("hex");
 }
 
 function fromRow(row: Row): Known {
   return {
     id: row["hash"] as string,
-    kind: row["kind"] as Kind,
+    kind: row["kind"] as LoginKind,
     principal: row["principal"] as string,
     project: row["project"] as string,
     maker: Buffer.from(row["maker"] as Uint8Array),

@@ -5,17 +5,30 @@ import { openUiSession, type UiSessionInfo } from "../api/ui.ts";
 import { refuseBlocked } from "../dispatch/auth.ts";
 import { parse } from "../dispatch/parse.ts";
 import { respond } from "../dispatch/respond.ts";
-import { identityOf, refuseOtherOrigins, uiCookie, uiIdentity, uiSessionOf } from "../dispatch/ui-session.ts";
-import { pageKeyOf, type UiSession } from "../store/ui-sessions.ts";
+import { identityOf, refuseOtherOrigins, uiCookie, uiIdentity, uiSessionOf, type UiLogins } from "../dispatch/ui-session.ts";
+import { pageKeyOf, type OpenedSession, type UiSession } from "../store/ui-sessions.ts";
 import { readJson } from "../streams/body.ts";
 import { UiFiles } from "./files.ts";
 import type { Answer } from "../dispatch/answer.ts";
 import type { Exchange } from "../dispatch/exchange.ts";
+import type { InFlight } from "../dispatch/in-flight.ts";
 import type { Admitted, FrontEnd, Work } from "../dispatch/front-end.ts";
 import type { Services } from "../dispatch/services.ts";
 import type { Target } from "../dispatch/target.ts";
 
 type UiTarget = Extract<Target, { to: "ui" }>;
+
+/** What the dashboard needs of a daemon or a gateway */
+export type UiServices = Pick<Services, "failures" | "limits"> & {
+  daemon: UiLogins["daemon"] & { version: string };
+  tokens: UiLogins["tokens"];
+  uiSessions: UiLogins["uiSessions"] & {
+    open: (code: string) => OpenedSession | null | Promise<OpenedSession | null>;
+    end: (session: UiSession) => void | Promise<void>;
+  };
+  inFlight: Pick<InFlight, "abortSession">;
+  isCluster?: boolean;
+};
 
 const SESSION = "/ui/session";
 const METHODS = new Set(["GET", "HEAD"]);
@@ -34,10 +47,10 @@ const PAGE_HEADERS = {
 const SECRET_HEADERS = { "cache-control": "no-store", "cross-origin-resource-policy": "same-origin" };
 
 export class Ui implements FrontEnd<"ui"> {
-  readonly #services: Services;
+  readonly #services: UiServices;
   readonly #files: UiFiles;
 
-  constructor(services: Services, files: UiFiles = new UiFiles()) {
+  constructor(services: UiServices, files: UiFiles = new UiFiles()) {
     this.#services = services;
     this.#files = files;
   }
@@ -106,7 +119,7 @@ export class Ui implements FrontEnd<"ui"> {
     if (!/^\s*application\/json\s*(;|$)/i.test(request.headers["content-type"] ?? ""))
       throw new ForkdError("UNSUPPORTED_MEDIA_TYPE", "Cannot read the body: its Content-Type is not application/json.");
     const { code } = parse(openUiSession, await readJson(request, limits), "body");
-    const opened = uiSessions.open(code);
+    const opened = await uiSessions.open(code);
     if (!opened) {
       failures.add(remote);
       throw new ForkdError("UNAUTHORIZED", "Cannot log in: the link was opened before, has expired or is not known.", {
@@ -124,16 +137,17 @@ export class Ui implements FrontEnd<"ui"> {
     };
   }
 
-  #logOut({ transport }: Exchange, session: UiSession): Answer {
+  async #logOut({ transport }: Exchange, session: UiSession): Promise<Answer> {
     const { uiSessions, inFlight, daemon } = this.#services;
-    uiSessions.end(session);
+    await uiSessions.end(session);
     inFlight.abortSession(session.id, new ForkdError("UNAUTHORIZED", "Cannot continue: the browser was logged out."));
     const cookie = uiCookie("", { store: daemon.store.id, maxAgeSecs: 0, isSecure: transport.tls !== null });
     return { status: 204, headers: { ...SECRET_HEADERS, "set-cookie": cookie } };
   }
 
   #infoOf({ principal, project, scope, expiresAtUnix }: UiSession): UiSessionInfo {
-    return { principal, project, scope, expires_at_unix: expiresAtUnix, version: this.#services.daemon.version };
+    const { daemon, isCluster = false } = this.#services;
+    return { principal, project, scope, expires_at_unix: expiresAtUnix, version: daemon.version, is_cluster: isCluster };
   }
 }
 

@@ -11,6 +11,7 @@ import type { Nodes } from "../nodes/nodes.ts";
 import type { Asker } from "../nodes/signer.ts";
 import type { Transfers } from "../nodes/transfers.ts";
 import type { ClusterState } from "../state/state.ts";
+import type { ClusterLogins } from "../state/logins.ts";
 import type { ClusterProjects } from "../state/projects.ts";
 import type { ClusterTokens } from "../state/tokens.ts";
 import type { KeyedNodes } from "./keyed.ts";
@@ -22,6 +23,7 @@ export type Cluster = {
   transfers: Transfers;
   state: ClusterState;
   tokens: ClusterTokens;
+  logins: ClusterLogins;
   projects: ClusterProjects;
   quotas: ClusterQuotas;
   failures: AuthFailures;

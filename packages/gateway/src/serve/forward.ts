@@ -3,6 +3,7 @@
 import { ForkdError } from "@forkd/runtime/errors";
 import { hopsOf, pairsOf } from "@forkd/daemon/dispatch/hop-headers";
 import { respond } from "@forkd/daemon/dispatch/respond";
+import { KEY_HEADER, withoutUiCookies } from "@forkd/daemon/dispatch/ui-session";
 import { answered, forwardedOf, hasBody, isClosed, sendBody, type Answered } from "@forkd/daemon/dispatch/upstream";
 import { IDENTITY_HEADER } from "@forkd/daemon/cluster/identity";
 import { MOVED_HEADER } from "@forkd/daemon/dispatch/problem";
@@ -15,7 +16,7 @@ import type { Node } from "../nodes/node.ts";
 
 const REPEATABLE = new Set(["GET", "HEAD", "OPTIONS"]);
 /** Headers that the gateway sets itself, or has handled */
-const OWN = new Set([IDENTITY_HEADER, "x-forkd-store", "x-request-id", "expect"]);
+const OWN = new Set([IDENTITY_HEADER, KEY_HEADER, "x-forkd-store", "x-request-id", "expect"]);
 /** Where clients of the API have their token, which the gateway has checked */
 const CREDENTIALS: ReadonlySet<string> = new Set(["authorization", "x-api-key", "x-forkd-token"]);
 /** Sandbox and node */
@@ -122,7 +123,9 @@ function requestHeaders(exchange: Exchange, { body, drops = isCredential }: Pass
     if (key === "te" && /\btrailers\b/i.test(value)) out.push("TE", "trailers");
     if (hops.has(key) || OWN.has(key) || drops(key, value)) continue;
     if (key === "content-length" && body !== undefined) continue;
-    out.push(name, value);
+    // the session of a dashboard is the gateway's own
+    const kept = key === "cookie" ? withoutUiCookies(value) : value;
+    if (kept !== undefined) out.push(name, kept);
   }
   out.push("X-Request-Id", exchange.id);
   if (body !== undefined) out.push("Content-Length", String(body.length));

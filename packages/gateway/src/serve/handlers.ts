@@ -33,6 +33,7 @@ import { bodyOf, own, type Body, type Handler, type RestRoute } from "./handler.
 import { nodeHandlers } from "./node-handlers.ts";
 import { projectHandlers } from "./project-handlers.ts";
 import { tokenHandlers } from "./token-handlers.ts";
+import { uiHandlers } from "./ui.ts";
 import { exists, holdersOf, registeredNode, registerTag, unregisterTag } from "./tags.ts";
 import type { NodeFacts } from "../placement/facts.ts";
 import type { Node } from "../nodes/node.ts";
@@ -118,8 +119,7 @@ export const handlers: Record<RestRoute, Handler> = {
   ...tokenHandlers,
   ...projectHandlers,
   ...nodeHandlers,
-  createUiLink: unsupported("open the dashboard"),
-  deleteUiSessions: unsupported("end sessions of the dashboard"),
+  ...uiHandlers,
 
   listImages: async (asked) => merged(asked, unique("id")),
   createImage: async ({ exchange, cluster }) => pass(exchange, cluster, pick({ exchange, cluster }, cluster.nodes.open)),

@@ -108,6 +108,7 @@ function joinNodes(nodes: readonly TreeNode[]): TreeNode[] {
     return [
       {
         ...first,
+        nodes: [...new Set(copies.flatMap(({ nodes: holders }) => holders))],
         tag,
         sandboxes: copies.flatMap(({ sandboxes }) => sandboxes),
         snapshots: joinNodes(copies.flatMap((copy) => copy.snapshots)),

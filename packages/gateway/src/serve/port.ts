@@ -1,6 +1,5 @@
 // Ports of sandboxes through a gateway: a token of the cluster is checked here; links, cookies and access tokens by the node.
 
-import { ForkdError } from "@forkd/runtime/errors";
 import { routes } from "@forkd/daemon/api/routes";
 import { authenticate, bearerOf } from "@forkd/daemon/dispatch/auth";
 import { pathTo, type Address } from "@forkd/daemon/dispatch/target";
@@ -60,25 +59,5 @@ function open(cluster: Cluster, exchange: Exchange, address: Address): Work {
       const refused = address.isE2b ? serverRefusal(address, { ...error, headers }, request.headers) : null;
       return refused ?? { status, headers, body: problem };
     },
-  };
-}
-
-export function uiFrontEnd(): FrontEnd<"ui"> {
-  return {
-    mayUpgrade: () => false,
-    open: (_exchange, { path }) => ({
-      label: "/ui",
-      path,
-      snapshot: null,
-      isProbe: false,
-      sandbox: () => null,
-      admit: () => ({ identity: null, scope: null }),
-      serve: async () => {
-        throw new ForkdError("UNSUPPORTED", "Cannot open the dashboard through a gateway: it belongs to one node.", {
-          hint: "Run 'forkd ui' on the node.",
-        });
-      },
-      refuse: ({ status, headers, problem }) => ({ status, headers, body: problem }),
-    }),
   };
 }

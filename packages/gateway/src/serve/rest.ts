@@ -4,7 +4,9 @@ import { ForkdError } from "@forkd/runtime/errors";
 import { routes } from "@forkd/daemon/api/routes";
 import { authenticate, bearerOf } from "@forkd/daemon/dispatch/auth";
 import { Router, type Found } from "@forkd/daemon/dispatch/router";
+import { uiIdentity } from "@forkd/daemon/dispatch/ui-session";
 import { handlers } from "./handlers.ts";
+import { loginsOf } from "./ui.ts";
 import type { RestRoute } from "./handler.ts";
 import type { Route } from "@forkd/daemon/api/route";
 import type { Exchange } from "@forkd/daemon/dispatch/exchange";
@@ -47,7 +49,8 @@ function open(router: Router<Named>, cluster: Cluster, exchange: Exchange, targe
     sandbox: () => found?.params["id"] ?? null,
     admit: () => {
       const token = bearerOf(request.headers.authorization);
-      const identity = authenticate({ kind: transport.kind, remote: exchange.remote, token }, cluster);
+      const ui = token === undefined ? uiIdentity(exchange, loginsOf(cluster)) : null;
+      const identity = ui ?? authenticate({ kind: transport.kind, remote: exchange.remote, token }, cluster);
       return { identity, scope: scope === "none" ? null : scope };
     },
     serve: async () => {

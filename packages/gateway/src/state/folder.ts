@@ -30,8 +30,8 @@ export async function openFolderState(dir: string, opts: { onError: (message: st
 class FolderState implements ClusterState {
   readonly #dir: string;
   readonly #onError: (message: string) => void;
-  readonly #known: Record<Kind, Map<string, Version>> = { tokens: new Map(), projects: new Map(), tags: new Map() };
-  readonly #live: Record<Kind, Map<string, Stored>> = { tokens: new Map(), projects: new Map(), tags: new Map() };
+  readonly #known: Record<Kind, Map<string, Version>> = { tokens: new Map(), projects: new Map(), tags: new Map(), logins: new Map() };
+  readonly #live: Record<Kind, Map<string, Stored>> = { tokens: new Map(), projects: new Map(), tags: new Map(), logins: new Map() };
   readonly #listeners = new Set<(kind: Kind, name: string) => void>();
   readonly #stack = new AsyncDisposableStack();
   #scanning: Promise<void> | null = null;
@@ -167,13 +167,16 @@ class FolderState implements ClusterState {
       const number = Number(digits);
       const known = this.#known[kind].get(name);
       if (known && known.number >= number) {
-        const isOld = known.number === number && known.value === null && known.atMs < Date.now() - KEEP_REMOVED_MS;
-        if (known.number > number || isOld) await rm(join(folder, file), { force: true });
+        if (known.number > number || isOld(known)) await rm(join(folder, file), { force: true });
         continue;
       }
       const version = await readVersion(join(folder, file), number);
-      if (version) this.#take(kind, name, version);
+      if (!version) continue;
+      this.#take(kind, name, version);
+      if (isOld(version)) await rm(join(folder, file), { force: true });
     }
+    // their files are gone, so that a new object of the name begins with the first version
+    for (const [name, version] of this.#known[kind]) if (isOld(version)) this.#known[kind].delete(name);
   }
 
   #take(kind: Kind, name: string, version: Version): void {
@@ -184,6 +187,11 @@ class FolderState implements ClusterState {
     else this.#live[kind].delete(name);
     for (const listener of this.#listeners) listener(kind, name);
   }
+}
+
+/** Removed so long ago that it need not be known any more */
+function isOld({ value, atMs }: Version): boolean {
+  return value === null && atMs < Date.now() - KEEP_REMOVED_MS;
 }
 
 /** undefined: replaced meanwhile, or not a file of a gateway */

@@ -1,7 +1,7 @@
-// State of the cluster: projects, tokens and tags. Few objects that change rarely: never one per sandbox.
+// State of the cluster: projects, tokens, tags, and logins of browsers. Few objects that change rarely: never one per sandbox.
 
-/** `projects`: by name; `tags`: by project and tag, see `tagKey`; `tokens`: by principal, see `tokenKey` */
-export const KINDS = ["tokens", "projects", "tags"] as const;
+/** `projects`: by name; `tags`: by project and tag, see `tagKey`; `tokens`: by principal, see `tokenKey`; `logins`: by hash */
+export const KINDS = ["tokens", "projects", "tags", "logins"] as const;
 export type Kind = (typeof KINDS)[number];
 
 export type Stored = { value: Record<string, unknown>; version: string };

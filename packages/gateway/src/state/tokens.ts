@@ -122,6 +122,17 @@ export class ClusterTokens {
     return stored ? this.#parse(stored.value) : null;
   }
 
+  /** Changes with the value of the principal's token; null: it has none, or one that has expired */
+  stampOf(principal: string): string | null {
+    const known = this.ofPrincipal(principal);
+    return known && !isExpired(known) ? known.stamp : null;
+  }
+
+  /** The limit of the token's own sandboxes */
+  maxSandboxesOf(principal: string): number | null {
+    return this.ofPrincipal(principal)?.info.max_sandboxes ?? null;
+  }
+
   /** Principals whose tokens were removed, newest first: nodes end what was derived from them */
   get revoked(): Removed[] {
     const removed = this.#state.removed(KIND).map(({ name, removedAtMs }) => ({ name: principalOf(name), removedAtMs }));

@@ -77,3 +77,17 @@ test("names that would leave the folder are refused, and foreign files have no e
   await using again = await openFolderState(dir, { onError: () => undefined });
   assert.deepEqual([...again.all("tags").keys()], ["good"]);
 });
+
+test("an object that was removed a day ago is forgotten, and a new one of its name stays", async (t) => {
+  const { one, two, dir } = await twoOf(t);
+  const folder = join(dir, "tokens");
+  await writeFile(join(folder, "ann@2.json"), JSON.stringify({ value: null, at_ms: Date.now() - 25 * 3600 * 1000 }));
+  await until(async () => (await readdir(folder)).length === 0);
+  await one.put("tokens", "ann", { n: 1 }, null);
+  assert.deepEqual(await readdir(folder), ["ann@1.json"]);
+  await until(() => two.get("tokens", "ann") !== undefined);
+  // a change makes both read the folder again
+  await one.put("tokens", "ben", { n: 2 }, null);
+  await until(() => two.get("tokens", "ben") !== undefined);
+  assert.deepEqual((await readdir(folder)).toSorted(), ["ann@1.json", "ben@1.json"]);
+});

@@ -10,7 +10,7 @@ export function EventTable({ events }: { events: readonly ForkdEvent[] }): JSX.E
   return (
     <Table columns={["Time", "Event", "Of", "By", "Reason"]}>
       {events.map((event) => (
-        <tr key={event.id}>
+        <tr key={`${event.id} ${event.time} ${event.sandbox ?? event.snapshot ?? ""}`}>
           <td>{new Date(event.time).toLocaleTimeString()}</td>
           <td>{event.type}</td>
           <td class="mono">

@@ -2,10 +2,13 @@
 
 import { ActionButtons, findSnapshot } from "../actions.tsx";
 import { forkd } from "../api.ts";
-import { bytes, commandLine, mib, ms, time, visible } from "../format.ts";
-import { Card, Command, Copy, Empty, Facts, Link, State, useLoaded } from "../parts.tsx";
+import { bytes, commandLine, count, mib, ms, time, visible } from "../format.ts";
+import { Card, Command, Copy, Empty, Facts, Link, Problem, State, useLoaded } from "../parts.tsx";
 import { sandboxPath, snapshotPath } from "../router.ts";
+import { isCluster } from "../session.ts";
 import type { JSX } from "preact";
+
+const HOLDERS_MS = 10_000;
 
 export function SnapshotPage({ parts }: { parts: string[] }): JSX.Element {
   const [tag = ""] = parts;
@@ -108,6 +111,7 @@ export function SnapshotPage({ parts }: { parts: string[] }): JSX.Element {
             ]}
           />
         </Card>
+        {isCluster() && <Holders id={info.id} />}
         <Card title="On the command line">
           <Command line={commandLine("fork", info.tag)} />
           <Command line={commandLine("snapshot", "info", info.tag)} />
@@ -115,5 +119,33 @@ export function SnapshotPage({ parts }: { parts: string[] }): JSX.Element {
         </Card>
       </div>
     </main>
+  );
+}
+
+/** Nodes that hold it; a fork elsewhere sends it there first */
+function Holders({ id }: { id: string }): JSX.Element {
+  const { value, error } = useLoaded(async (signal) => forkd.cluster({ signal }), [id], HOLDERS_MS);
+  const holders = value?.nodes.flatMap(({ code, url, state, snapshots }) => {
+    const held = snapshots.find((each) => each.id === id);
+    return held ? [{ label: code ?? url ?? "", state, pool: held.pool }] : [];
+  });
+  return (
+    <Card title="Nodes that hold it">
+      <Problem text={error} />
+      {holders?.length === 0 && <p class="dim">None that answers.</p>}
+      {holders && holders.length > 0 && (
+        <Facts
+          facts={holders.map(({ label, state, pool }) => [
+            label,
+            <>
+              <State state={state} />
+              {pool > 0 && <span class="dim"> {count(pool, "waiting VMM")}</span>}
+            </>,
+          ])}
+        />
+      )}
+      <Command line="forkd cluster status" />
+      <Link to="/nodes">All nodes</Link>
+    </Card>
   );
 }

@@ -1,9 +1,10 @@
 // Facts of a sandbox, and the certificate of its fork.
 
 import { bytes, duration, mib, ms, time } from "../format.ts";
-import { usage } from "../live.ts";
+import { findSandbox, usage } from "../live.ts";
 import { Card, Command, Facts } from "../parts.tsx";
 import { commandLine } from "../format.ts";
+import { isCluster } from "../session.ts";
 import type { JSX } from "preact";
 import type { SandboxInfo } from "forkd";
 
@@ -18,6 +19,7 @@ export function Overview({ sandbox }: { sandbox: SandboxInfo }): JSX.Element {
       <Card title="Machine">
         <Facts
           facts={[
+            ...(isCluster() ? [["Node", findSandbox(sandbox.id)?.sandbox.node ?? "–"] as const] : []),
             ["Own memory", used ? `${bytes(used.privateBytes)} of ${mib(sandbox.memory_mib)}` : mib(sandbox.memory_mib)],
             ["Shared or unused", used ? bytes(Math.max(0, total - used.privateBytes)) : "–"],
             ["CPU", `${sandbox.vcpus}${used?.cpu === undefined ? "" : `, ${Math.round(used.cpu)} % of one in use`}`],

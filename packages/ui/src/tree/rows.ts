@@ -101,12 +101,12 @@ function matching(entry: Entry, view: View): Entry[] {
   return (isFound && isState) || children.length > 0 ? [{ ...entry, children }] : [];
 }
 
-/** What a search compares: name, id, state, `key=value` of the metadata */
+/** What a search compares: name, id, node, state, `key=value` of the metadata */
 function textOf(entry: Entry): string {
   if (entry.kind === "snapshot") return `${labelOf(entry)} ${entry.node.id} ${entry.node.status}`.toLowerCase();
-  const { id, name, state, metadata } = entry.sandbox;
+  const { id, node, name, state, metadata } = entry.sandbox;
   const pairs = Object.entries(metadata).map(([key, value]) => `${key}=${value}`);
-  return [name ?? "", id, state, ...pairs].join(" ").toLowerCase();
+  return [name ?? "", id, node, state, ...pairs].join(" ").toLowerCase();
 }
 
 function isBelow(entry: Entry, ancestor: Entry, parents: ReadonlyMap<Entry, Entry | null>): boolean {

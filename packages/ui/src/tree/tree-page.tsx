@@ -7,6 +7,7 @@ import { bytes, count, duration, mib, visible } from "../format.ts";
 import { entries, totals, tree, treeError, usage } from "../live.ts";
 import { Link, Problem, State } from "../parts.tsx";
 import { go, sandboxPath, snapshotPath } from "../router.ts";
+import { isCluster } from "../session.ts";
 import { FirstUse } from "./first-use.tsx";
 import { Rails } from "./rails.tsx";
 import { labelOf, parentsIn, rowsOf, type Entry, type Row } from "./rows.ts";
@@ -132,7 +133,7 @@ function Grid(): JSX.Element {
   const active = selectedRow.value;
   return (
     <div
-      class="grid"
+      class={isCluster() ? "grid has-nodes" : "grid"}
       role="treegrid"
       aria-label="Snapshots and sandboxes"
       aria-rowcount={all.length + 1}
@@ -145,6 +146,11 @@ function Grid(): JSX.Element {
         <span role="columnheader" class="name">
           Name
         </span>
+        {isCluster() && (
+          <span role="columnheader" class="node">
+            Node
+          </span>
+        )}
         <span role="columnheader">State</span>
         <span role="columnheader" class="number age">
           Age
@@ -206,6 +212,7 @@ function TreeRow({ row, index, isSelected, now }: { row: Row; index: number; isS
         <Name entry={entry} />
         {row.isCollapsed && <span class="below">{count(row.below, "entry", "entries")} below</span>}
       </span>
+      {isCluster() && <NodeCell entry={entry} />}
       <span role="gridcell">
         {entry.kind === "sandbox" ? <State state={entry.sandbox.state} /> : <SnapshotState status={entry.node.status} />}
       </span>
@@ -251,6 +258,17 @@ function Name({ entry }: { entry: Entry }): JSX.Element {
         </button>
       ))}
     </>
+  );
+}
+
+/** The node of a sandbox, or the first of those that hold a snapshot */
+function NodeCell({ entry }: { entry: Entry }): JSX.Element {
+  const codes = entry.kind === "sandbox" ? [entry.sandbox.node] : entry.node.nodes;
+  const [first = ""] = codes;
+  return (
+    <span role="gridcell" class="node mono" title={codes.join(", ")}>
+      {codes.length > 1 ? `${first} +${codes.length - 1}` : first}
+    </span>
   );
 }
 

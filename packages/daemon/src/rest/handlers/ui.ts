@@ -1,7 +1,7 @@
 // REST handlers: logins to the dashboard.
 
 import { ForkdError } from "@forkd/runtime/errors";
-import { allowsScope } from "../../dispatch/auth.ts";
+import { linkTo, scopeOfLink } from "../../dispatch/ui-session.ts";
 import { isLocal } from "../../service/caller.ts";
 import type { uiRoutes } from "../../api/ui.ts";
 import type { Handlers } from "../handler.ts";
@@ -12,17 +12,11 @@ const LOOPBACK = new Set(["127.0.0.1", "[::1]", "localhost", "0.0.0.0", "[::]"])
 export const uiHandlers: Pick<Handlers, keyof typeof uiRoutes> = {
   createUiLink: async ({ body }, { services, caller, headers }) => {
     const { daemon, uiSessions } = services;
-    const own = caller.scope ?? "read";
-    const scope = body.scope ?? own;
-    if (caller.session !== undefined)
-      throw new ForkdError("FORBIDDEN", "Cannot make a link: a dashboard cannot extend its own session.", { hint: "Run 'forkd ui'." });
-    if (!allowsScope(own, scope)) throw new ForkdError("FORBIDDEN", `Cannot make a link with the scope ${scope}: the caller has ${own}.`);
-    const scheme = daemon.tls ? "https" : "http";
-    const host = isLocal(caller) ? browserHost(await daemon.listenForBrowsers(), daemon.tls) : headers.host;
+    const scope = scopeOfLink(caller, body.scope);
+    const host = isLocal(caller) ? browserHost(await daemon.listenForBrowsers(), daemon.tls) : (headers.host ?? "");
     const { principal, project } = caller;
     const { code, expiresAtUnix } = uiSessions.createLink({ principal, project, scope }, body.session_secs);
-    // in the fragment: browsers send it to no server, and no log or proxy sees it
-    const url = `${scheme}://${host}/ui/#login=${code}`;
+    const url = linkTo(host, code, daemon.tls);
     const made = { url, project, scope, expires_at_unix: expiresAtUnix, session_secs: body.session_secs };
     return { status: 201, body: made, headers: { "cache-control": "no-store" } };
   },

@@ -12,8 +12,8 @@ export const PROGRAM = `qemu-system-${PLATFORM.name}`;
 /** Debian package of the program */
 export const PROGRAM_PACKAGE: string = { x86_64: "qemu-system-x86", aarch64: "qemu-system-arm" }[PLATFORM.name];
 export const OLDEST = "7.2";
-/** Folders that a self-built QEMU has beside its bin folder */
-const BESIDE = ["share/qemu", "lib", "lib64"];
+/** Folders that a self-built QEMU, or an unpacked package of one, has beside its bin folder */
+const BESIDE = ["share/qemu", "share/seabios", "lib", "lib64"];
 
 export type QemuBinary = {
   path: string;
