@@ -201,7 +201,9 @@ describe("a drain of a node", () => {
     const { bind } = nodeAt(0);
     try {
       for (const gateway of [third, two])
-        await until(async () => (await gateway.controller.cluster()).nodes.some(({ code, state }) => code === codes[0] && state === "down"));
+        await until(async () =>
+          (await gateway.controller.cluster()).nodes.some(({ code, state }) => code === codes[0] && state === "down"),
+        );
       for (const id of ids) assert.ok((await countOf(third, id)) > 0);
     } finally {
       await nodeAt(0).up(["--bind", bind ?? "", "--cluster-key-file", cluster.keyFile]);
