@@ -132,7 +132,8 @@ describe("a drain of a node", () => {
           await two.controller.evalCode(id, "1 + 1", { timeoutMs: patience() }).then(
             ({ result }) => assert.equal(result, "2"),
             // a busy machine: the node did not answer the gateway in time, and the eval is tried again
-            (error: { code?: string }) => (error.code === "NODE_UNREACHABLE" ? undefined : failures.push(`${id}: ${String(error)}`)),
+            (error: Error & { code?: string }) =>
+              error.code === "NODE_UNREACHABLE" ? undefined : failures.push(`${id}: ${error.message}`),
           );
         evals++;
         await sleep(20);
