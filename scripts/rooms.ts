@@ -91,7 +91,7 @@ export const PACKAGES: readonly Package[] = [
     others: ["@forkd/runtime/", "@forkd/daemon/"],
     // placement runs in the simulation too: data in, decision out
     narrow: { placement: ["@forkd/runtime/errors"] },
-    rooms: ["placement", "options.ts", "state", "nodes", "kubernetes", "agents", "serve", "gateway.ts", "index.ts"],
+    rooms: ["placement", "options.ts", "listen.ts", "state", "nodes", "kubernetes", "agents", "serve", "gateway.ts", "index.ts"],
   },
   { root: "packages/sdk/src", others: [] },
   { root: "packages/ui/src", others: ["forkd"] },

@@ -1,11 +1,9 @@
 // A gateway: reads its keys and state, follows the nodes, and serves the API of a daemon for the whole cluster.
 
-import { once } from "node:events";
 import { readFile } from "node:fs/promises";
 import { ForkdError, messageOf } from "@forkd/runtime/errors";
 import { VERSION } from "@forkd/runtime/version";
 import { readClusterKeys } from "@forkd/daemon/cluster/key-file";
-import { splitBind } from "@forkd/daemon/config";
 import { AuthFailures } from "@forkd/daemon/dispatch/auth-failures";
 import { createPipeline } from "@forkd/daemon/dispatch/dispatch";
 import { InFlight } from "@forkd/daemon/dispatch/in-flight";
@@ -17,6 +15,7 @@ import { frontProxyFromCluster, frontProxyFromFile } from "./agents/front-proxy.
 import { serveAgents } from "./agents/server.ts";
 import { poolFor } from "./agents/templates.ts";
 import { joinKubernetes } from "./kubernetes/kubernetes.ts";
+import { close, listen } from "./listen.ts";
 import { Nodes } from "./nodes/nodes.ts";
 import { Signer } from "./nodes/signer.ts";
 import { Transfers } from "./nodes/transfers.ts";
@@ -33,8 +32,6 @@ import { ClusterLogins } from "./state/logins.ts";
 import { ClusterProjects } from "./state/projects.ts";
 import { principalOf } from "./state/state.ts";
 import { ClusterTokens } from "./state/tokens.ts";
-import type { Server } from "node:http";
-import type { AddressInfo } from "node:net";
 import type { Logger } from "@forkd/daemon/observe/log";
 import type { Random } from "./placement/facts.ts";
 import type { Cluster } from "./serve/cluster.ts";
@@ -227,23 +224,4 @@ async function readTls(cert: string, key: string): Promise<{ cert: Buffer; key: 
   } catch (error) {
     throw new ForkdError("BAD_CONFIG", `Cannot serve TLS: ${messageOf(error)}.`, { cause: error });
   }
-}
-
-async function listen(server: Server, bind: string): Promise<string> {
-  const { host, port } = splitBind(bind);
-  try {
-    server.listen({ host, port });
-    await once(server, "listening");
-  } catch (error) {
-    throw new ForkdError("DAEMON_FAILED", `Cannot listen on ${bind}: ${messageOf(error)}.`, { cause: error });
-  }
-  const { port: actual } = server.address() as AddressInfo;
-  return `${host.includes(":") ? `[${host}]` : host}:${actual}`;
-}
-
-async function close(server: Server): Promise<void> {
-  const closed = once(server, "close");
-  server.close();
-  server.closeAllConnections();
-  await closed;
 }

@@ -1,10 +1,9 @@
 // The HTTPS server of the agent-sandbox API: the API server of Kubernetes is known by its certificate, clients of
 // sandboxes by a token of the cluster.
 
-import { once } from "node:events";
-import { createServer, type Server } from "node:https";
+import { createServer } from "node:https";
 import { ForkdError, messageOf } from "@forkd/runtime/errors";
-import { splitBind } from "@forkd/daemon/config";
+import { close, listen } from "../listen.ts";
 import { Follower } from "./follow.ts";
 import { Inner, Refused } from "./inner.ts";
 import { Journal } from "./journal.ts";
@@ -15,7 +14,6 @@ import { isForSandbox, serveSandbox } from "./router.ts";
 import { SandboxIndex } from "./sandbox-index.ts";
 import { noteStored } from "./templates.ts";
 import type { IncomingMessage, Server as HttpServer, ServerResponse } from "node:http";
-import type { AddressInfo } from "node:net";
 import type { AuthFailures } from "@forkd/daemon/dispatch/auth-failures";
 import type { Tls } from "@forkd/daemon/dispatch/listener";
 import type { Logger } from "@forkd/daemon/observe/log";
@@ -144,26 +142,4 @@ function statusOf(error: unknown): Status {
   if (error instanceof ForkdError) return failureOf(error);
   if (error instanceof Refused) return failureOfProblem(problemIn(error.body), error.status);
   return failureOf(new ForkdError("INTERNAL", "Cannot do this: something went wrong inside the gateway."));
-}
-
-async function listen(server: Server, bind: string): Promise<string> {
-  const { host, port } = splitBind(bind);
-  try {
-    server.listen({ host, port });
-    await once(server, "listening");
-  } catch (error) {
-    throw new ForkdError("DAEMON_FAILED", `Cannot listen on ${bind}: ${messageOf(error)}.`, { cause: error });
-  }
-  return `${host.includes(":") ? `[${host}]` : host}:${(server.address() as AddressInfo).port}`;
-}
-
-async function close(server: Server): Promise<void> {
-  if (!server.listening) {
-    server.closeAllConnections();
-    return;
-  }
-  const closed = once(server, "close");
-  server.close();
-  server.closeAllConnections();
-  await closed;
 }
