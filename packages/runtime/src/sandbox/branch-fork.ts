@@ -9,7 +9,7 @@ import { WardenFault } from "../warden/channel.ts";
 import type { Warden } from "../warden/warden.ts";
 import type { ForkSpec, Vm } from "../vmm/driver.ts";
 import type { Memory, Method } from "./branch-method.ts";
-import { step } from "./branch-step.ts";
+import { PREPARED_WITHIN_MS, step } from "./branch-step.ts";
 import type { SandboxDisk } from "./disk.ts";
 import type { ForkContext, HeldVm } from "./fork.ts";
 import type { Sandbox } from "./sandbox.ts";
@@ -95,7 +95,7 @@ async function prepare(context: BranchForkContext, warden: Warden, source: Sandb
       spec.next = copied.next;
       spec.active = disk.spec.active;
     }
-    await step("fork", engine.prepareFork(vm, spec));
+    await step("fork", engine.prepareFork(vm, spec), PREPARED_WITHIN_MS);
   } catch (error) {
     await abort();
     throw error;

@@ -14,7 +14,7 @@ import { newId } from "../util/id.ts";
 import { withStaging } from "../host/staging.ts";
 import { byFork, canFork, ForkFailed, type BranchForkContext } from "./branch-fork.ts";
 import { byCopy, type Method } from "./branch-method.ts";
-import { step, STEP_WITHIN_MS } from "./branch-step.ts";
+import { PREPARED_WITHIN_MS, step, STEP_WITHIN_MS } from "./branch-step.ts";
 import { deltasAbove } from "./memory-image.ts";
 import type { Sandbox } from "./sandbox.ts";
 
@@ -128,7 +128,7 @@ async function attempt(
   if (!(await step("state", vm.isRunning()))) throw new ForkdError("SANDBOX_PAUSED", `Cannot branch sandbox ${sandbox.id}: it is paused.`);
   // a suspended sandbox is resumed under its own identity, so the clock's drift does not matter
   const [drift, sample] = opts.stayPaused ? [] : await Promise.all([sandbox.clock.recheck(), sandbox.expectBranch()]);
-  if (sandbox.disk) await step("disk", sandbox.disk.prepare(vm.disk));
+  if (sandbox.disk) await step("disk", sandbox.disk.prepare(vm.disk), PREPARED_WITHIN_MS);
   await step("contexts", sandbox.contexts.known());
   const below = await deltasAbove(context.snapshots, source, sandbox.imageOf.manifest.id);
   const earlier = await shareEarlier(context, sandbox, dir);
