@@ -24,7 +24,8 @@ const LIBRARY = "/usr/lib/llvm-*/lib/clang/*/lib/linux/libclang_rt.fuzzer-x86_64
 const PLATFORM = "x86_64-unknown-linux-gnu";
 const TARGET_DIR = join(ROOT, "target", "fuzz");
 const LONGEST_INPUT = 8192;
-const SLOW_SECONDS = 20;
+/** libFuzzer measures it with the wall clock, and a search with the lowest priority may get no processor for a minute */
+const HANGS_AFTER_SECONDS = 600;
 const MEMORY_MIB = 1024;
 const LOOK_MS = 500;
 const TICKS_PER_SECOND = 100;
@@ -74,7 +75,7 @@ export async function fuzzRust(
   await mkdir(opts.folder, { recursive: true });
   const fresh = await mkdtemp(join(tmpdir(), "forkd-fuzz-"));
   try {
-    const limits = [`-seed=${opts.seed}`, `-timeout=${SLOW_SECONDS}`, `-rss_limit_mb=${MEMORY_MIB}`];
+    const limits = [`-seed=${opts.seed}`, `-timeout=${HANGS_AFTER_SECONDS}`, `-rss_limit_mb=${MEMORY_MIB}`];
     const args = [
       ...limits,
       `-max_len=${LONGEST_INPUT}`,

@@ -15,6 +15,8 @@ import type { Places } from "./places.ts";
 const REPORTER = join(import.meta.dirname, "reporter.mjs");
 const LOWEST = "19";
 const LOWEST_PRIORITY = ["nice", "-n", LOWEST];
+/** A background job gets only the time that others leave, as long as there are others */
+const BACKGROUND_PATIENCE = 4;
 /** Time from SIGTERM to SIGKILL */
 const GRACE_MS = 10_000;
 /** Time to wait for the end of a job's output, which a running grandchild may hold open */
@@ -61,7 +63,8 @@ export async function runJob(job: Job, opts: RunOptions): Promise<JobResult> {
   const problems: string[] = [];
   const isBackground = job.background !== null;
   const [started, ...rest] = [...(isBackground ? LOWEST_PRIORITY : []), program, ...args];
-  const code = await runProcess(started ?? program, rest, { ...opts, env: { ...opts.env, ...place.env }, log, problems, isBackground });
+  const withinMs = opts.withinMs * (isBackground ? BACKGROUND_PATIENCE : 1);
+  const code = await runProcess(started ?? program, rest, { ...opts, withinMs, env: { ...opts.env, ...place.env }, log, problems, isBackground });
   const ms = Math.round(performance.now() - from);
   const tests = job.command ? [] : await readResults(results);
   const output = (await readFile(log, "utf8")).slice(-TAIL_CHARS);
