@@ -5,6 +5,7 @@ import { access, constants, mkdir, mkdtemp, open, readdir, readFile, rm, writeFi
 import { join } from "node:path";
 import { before, describe, test } from "node:test";
 import { ensureGuestKernel, installation, messageOf, prepareHome, resolveHome } from "@forkd/runtime";
+import { AgentConnection } from "@forkd/runtime/agent/wire/connection";
 import { Warden } from "@forkd/runtime/warden/warden";
 import { BASELINE_CPU } from "@forkd/runtime/vmm/qemu/args";
 import { findQemu, type QemuBinary } from "@forkd/runtime/vmm/qemu/binary";
@@ -106,6 +107,13 @@ describe("the probe of an accelerator", { timeout: 4 * patience() }, () => {
     return { dir, warden, engine, common, parent };
   }
 
+  /** QEMU loads the state only with a connection to the agent's port */
+  async function connected(cleanup: AsyncDisposableStack, vm: Vm): Promise<void> {
+    await until(async () => (await readFile(vm.log, "utf8")).includes("waiting for connection"));
+    const agent = new AgentConnection(vm.agentSocket);
+    cleanup.defer(() => agent.close());
+  }
+
   for (const accelerator of ["tcg", "kvm"] as const)
     test(`a guest without a kernel is stopped, saved, restored, branched and continues with ${accelerator}`, async (t) => {
       const refusal = accelerator === "kvm" ? await kvmRefusal(qemu.path) : undefined;
@@ -122,6 +130,7 @@ describe("the probe of an accelerator", { timeout: 4 * patience() }, () => {
 
       const child = await engine.restore({ ...common, dir: join(dir, "c"), deviceState: frozen, start: "hold" });
       cleanup.defer(async () => child.kill());
+      await connected(cleanup, child);
       await child.loaded();
       assert.equal(await child.isRunning(), false);
       await child.resume();
@@ -146,6 +155,7 @@ describe("the probe of an accelerator", { timeout: 4 * patience() }, () => {
 
       const grandchild = await engine.restore({ ...common, memory: flat, dir: join(dir, "g"), deviceState: branched, start: "hold" });
       cleanup.defer(async () => grandchild.kill());
+      await connected(cleanup, grandchild);
       await grandchild.loaded();
       await grandchild.resume();
       assert.equal(await grandchild.isRunning(), true);

@@ -214,6 +214,10 @@ class FakeVm implements Vm {
     await new Promise<void>((resolve) => this.#server.listen(this.agentSocket, resolve));
   }
 
+  async lastLog(): Promise<string> {
+    return "";
+  }
+
   /** A paused machine does not read from its agent port */
   async pause(): Promise<void> {
     this.#isPaused = true;

@@ -117,7 +117,7 @@ class Trial {
   async lastWords(): Promise<string> {
     if (!this.#current) return "";
     const { vm } = this.#current;
-    const [console, log] = await Promise.all([tailOf(vm.console), tailOf(vm.log)]);
+    const [console, log] = await Promise.all([tailOf(vm.console), vm.lastLog()]);
     return said("Its console ended with", console) + said(`${this.#opts.engine.title} said`, log);
   }
 
@@ -131,10 +131,15 @@ class Trial {
     return dir;
   }
 
-  async #meet(vm: Vm, dir: string): Promise<AgentConnection> {
-    this.#current = { vm, dir };
-    const agent = new AgentConnection(vm.agentSocket).attach(this.#key);
+  #connect(vm: Vm): AgentConnection {
+    const agent = new AgentConnection(vm.agentSocket);
     this.#agents.push(agent);
+    return agent;
+  }
+
+  async #meet(vm: Vm, dir: string, agent = this.#connect(vm)): Promise<AgentConnection> {
+    this.#current = { vm, dir };
+    agent.attach(this.#key);
     const ended = vm.exited.then((exit): never => {
       throw new Error(`${this.#opts.engine.title} ended (${exit.failure ?? exit.signal ?? `exit code ${exit.code}`}).`);
     });
@@ -153,9 +158,10 @@ class Trial {
     const dir = await this.#folder(name);
     const vm = await this.#engine.restore({ shape: this.#shape, dir, rootfs: null, disk: null, start: "hold", ...from });
     this.#current = { vm, dir };
+    const agent = this.#connect(vm);
     await vm.loaded();
     await vm.resume();
-    return this.#meet(vm, dir);
+    return this.#meet(vm, dir, agent);
   }
 
   async #freeze(name: string): Promise<string> {

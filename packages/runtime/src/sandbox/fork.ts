@@ -5,7 +5,6 @@ import { access, mkdir, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { ForkdError, messageOf } from "../errors.ts";
 import { AgentConnection } from "../agent/wire/connection.ts";
-import { tailOf } from "../util/tail.ts";
 import { within } from "../util/within.ts";
 import { Contexts } from "../agent/kernel/contexts.ts";
 import { Kernel, type KernelFacts } from "../agent/kernel/kernel.ts";
@@ -341,8 +340,7 @@ function notReseeded({ language, context = language }: KernelFacts, filled: stri
 async function explainLate({ vm }: UnclaimedVm): Promise<ForkdError> {
   const [running, console] = await Promise.allSettled([vm.isRunning(), vm.drainConsole()]);
   const state = running.status === "rejected" ? `its VMM does not answer` : running.value ? "its CPUs run" : "its CPUs are stopped";
-  const output =
-    console.status === "rejected" ? "" : outputOf({ log: await tailOf(vm.log), console: console.value.toString("utf8").trim() });
+  const output = console.status === "rejected" ? "" : outputOf({ log: await vm.lastLog(), console: console.value.toString("utf8").trim() });
   return new ForkdError("FORK_FAILED", `The child was not ready within ${READY_WITHIN_MS} ms; ${state}.${output}`);
 }
 

@@ -98,10 +98,15 @@ export interface Vm {
   readonly pid: number;
   /** with the pid, identifies the process */
   readonly startTime: string;
-  /** Unix socket of the agent's port; accepts connections as soon as the VM exists */
+  /**
+   * Unix socket of the agent's port; accepts connections as soon as the VM exists. A restored VM loads its state when there
+   * is a connection
+   */
   readonly agentSocket: string;
   /** the VMM's own log */
   readonly log: string;
+  /** end of the log, for error messages */
+  lastLog(): Promise<string>;
   readonly startedBy: StartedBy;
   /** whether fork() may be tried */
   readonly isClonable: boolean;

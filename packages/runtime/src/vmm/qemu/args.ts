@@ -61,7 +61,7 @@ export function bootArgs(spec: BootSpec, platform: Platform = PLATFORM): string[
   return [
     ...commonArgs(spec.shape, platform),
     ...memoryArgs(spec, "on"),
-    ...deviceArgs(spec, `file,id=console,path=${optionValue(consoleLog(spec.dir))}`, platform),
+    ...deviceArgs(spec, { console: `file,id=console,path=${optionValue(consoleLog(spec.dir))}`, agentWait: "off" }, platform),
     "-kernel",
     spec.guestKernel,
     "-initrd",
@@ -77,8 +77,17 @@ export function restoreArgs(spec: RestoreSpec, qemuVersion: string, platform: Pl
     ...commonArgs(spec.shape, platform, spec.clonable),
     ...(spec.clonable ? descriptorArgs(spec) : []),
     ...memoryArgs(spec, privateShare(qemuVersion)),
-    // A ring buffer in QEMU: a guest could fill the host's disk with a console file.
-    ...deviceArgs(spec.clonable ? byDescriptor(spec) : spec, `ringbuf,id=console,size=${CONSOLE_BYTES}`, platform),
+    ...deviceArgs(
+      spec.clonable ? byDescriptor(spec) : spec,
+      {
+        // A ring buffer in QEMU: a guest could fill the host's disk with a console file.
+        console: `ringbuf,id=console,size=${CONSOLE_BYTES}`,
+        // QEMU waits for the daemon's connection before it loads the state. A state can contain output that the port had
+        // not sent yet; QEMU sends it while it loads, and without a connection the port would be blocked for good.
+        agentWait: "on",
+      },
+      platform,
+    ),
     // A guest that ends stops its VMM, which waits to be asked for the console: the buffer is lost with the process.
     "-action",
     "shutdown=pause",
@@ -169,7 +178,9 @@ function memoryArgs(spec: { memory: string; shape: MachineShape }, share: string
 /** Bus of virtio devices: a microvm has no PCI */
 type Bus = "pci" | "device";
 
-function deviceArgs(spec: VmFiles & { shape: MachineShape }, console: string, { machine }: Platform): string[] {
+type Channels = { console: string; agentWait: "on" | "off" };
+
+function deviceArgs(spec: VmFiles & { shape: MachineShape }, { console, agentWait }: Channels, { machine }: Platform): string[] {
   const bus: Bus = spec.shape.machine === MICROVM ? "device" : "pci";
   return [
     // identifies an orphaned VMM as ours
@@ -185,7 +196,7 @@ function deviceArgs(spec: VmFiles & { shape: MachineShape }, console: string, { 
     "-device",
     `virtio-serial-${bus},max_ports=2`,
     "-chardev",
-    `socket,id=agent,fd=${FD.agent},server=on,wait=off`,
+    `socket,id=agent,fd=${FD.agent},server=on,wait=${agentWait}`,
     "-device",
     "virtserialport,chardev=agent,name=forkd.agent.0",
     ...(spec.rootfs === null ? [] : rootArgs(spec.rootfs, bus)),

@@ -65,6 +65,8 @@ const LAST_CONSOLE_BYTES = 4096;
 /** Printed by the agent before it powers the guest off (`guest/src/shutdown.rs`) */
 const AGENT_FAILED = /^forkd-agent: FATAL: /m;
 const PANICKED = /\bKernel panic - not syncing\b/;
+/** Printed at each start of a restored VMM */
+const WAITED = /^.*: info: QEMU waiting for connection on: .*$/gm;
 const RESTARTED = "the guest restarted, as it does when its kernel panics";
 
 /** Time for QEMU's threads to become idle and its closed connections to be released after the guest stopped */
@@ -382,11 +384,15 @@ class QemuVm implements Vm {
       return {
         ...exit,
         failure: this.#failure,
-        log: await tailOf(opts.log),
+        log: await this.lastLog(),
         console: (await tailOf(this.console)) || this.#lastConsole,
         isOutOfSpace: exit.signal === "SIGBUS" && (await isFull(opts.memory)),
       };
     });
+  }
+
+  async lastLog(): Promise<string> {
+    return (await tailOf(this.log)).replaceAll(WAITED, "").trim();
   }
 
   async pause(): Promise<void> {
@@ -502,7 +508,7 @@ class QemuVm implements Vm {
     const { status } = await this.#execute("query-status", statusReply);
     if (!statuses.has(status) || (this.#isStopped && status === "paused")) return;
     if (status === ENDED) return this.#leave();
-    const line = /^.*\b(?:kvm|error)\b.*$/im.exec(await tailOf(this.log))?.[0];
+    const line = /^.*\b(?:kvm|error)\b.*$/im.exec(await this.lastLog())?.[0];
     await this.#giveUp(`QEMU stopped the guest (${status})${line === undefined ? "" : `: ${line.trim()}`}`);
   }
 
