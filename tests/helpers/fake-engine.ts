@@ -19,6 +19,7 @@ import type {
   DiskControl,
   Engine,
   EngineOptions,
+  FrozenCopy,
   InstalledEngine,
   MachineShape,
   PackNeeds,
@@ -145,6 +146,16 @@ class FakeEngine implements Engine {
     throw new Error(this.cloneObstacle);
   }
 
+  readonly freezeObstacle = "its machines are no processes that can be copied";
+
+  async prepareFreeze(): Promise<void> {
+    throw new Error(this.freezeObstacle);
+  }
+
+  async freeze(): Promise<FrozenCopy> {
+    throw new Error(this.freezeObstacle);
+  }
+
   async adopt({ pid }: ProcessId): Promise<Vm> {
     const vm = this.#vms.get(pid);
     if (!vm) throw new Error(`no machine has the process ${pid}`);
@@ -175,6 +186,7 @@ type Begin = { key: Buffer; isPaused: boolean };
 class FakeVm implements Vm {
   readonly startedBy = "restore";
   readonly isClonable = false;
+  readonly isFreezable = false;
   readonly pid: number;
   readonly startTime: string;
   readonly agentSocket: string;

@@ -205,7 +205,7 @@ async function start(dir: string, here: object, { clonable }: { clonable?: boole
       ...(clonable ? await zygoteFiles(dir) : []),
     ],
     confinement: mode === "free" ? undefined : confinement,
-    clonable,
+    copies: clonable ? "clones" : "none",
   });
 }
 

@@ -167,6 +167,10 @@ impl Tracee {
         self.tids.iter().map(|tid| thread(self.pid, *tid)).collect()
     }
 
+    pub fn main_thread(&self) -> Outcome<Thread> {
+        thread(self.pid, self.pid)
+    }
+
     pub fn read(&self, address: u64, into: &mut [u8]) -> Outcome<()> {
         self.memory.read_exact_at(into, address).during(|| "reading memory")
     }
@@ -219,6 +223,30 @@ impl Tracee {
         registers.rbx = rbx;
         registers.orig_rax = u64::MAX;
         self.step(main, &registers, libc::PTRACE_CONT)
+    }
+
+    /// Runs code with these registers on the main thread until it traps before `end`, and gives the registers as they are
+    /// then. The process may have sent itself signals of the same kind before; its own are not delivered.
+    pub fn run_to(&self, main: &Thread, registers: &user_regs_struct, end: u64) -> Outcome<user_regs_struct> {
+        set_mask(self.pid, ALL_BUT_TRAP)?;
+        set_registers(self.pid, registers)?;
+        let after = self.await_trap(end)?;
+        set_registers(self.pid, &main.registers)?;
+        set_mask(self.pid, main.mask)?;
+        Ok(after)
+    }
+
+    fn await_trap(&self, end: u64) -> Outcome<user_regs_struct> {
+        for _ in 0..ROUNDS {
+            request(libc::PTRACE_CONT, self.pid, 0, 0).during(|| "ptrace")?;
+            let status = self.wait(self.pid)?;
+            status.ok_or_else(|| Error::new("ESRCH", "the process has ended"))?;
+            let after = registers_of(self.pid)?;
+            if after.rip == end {
+                return Ok(after);
+            }
+        }
+        Err(Error::new("EIO", "injected code does not come to its end"))
     }
 
     fn step(&self, main: &Thread, registers: &user_regs_struct, how: libc::c_uint) -> Outcome<user_regs_struct> {
