@@ -86,9 +86,10 @@ export async function startUnclaimedVm(
   const { deviceState } = snapshot;
   const kind = opts.isZygote ? "zygote" : "sandbox";
   const clonable = canBeCloned(context.engine, snapshot) ? kind : undefined;
+  const freezable = canBeFrozen(context.engine, snapshot);
   const makeDisk = async (dir: string, sizeMiB: number): Promise<SandboxDisk> => SandboxDisk.above(dir, sizeMiB, snapshot);
   return makeUnclaimedVm(context, snapshot, { ...opts, makeDisk }, async ({ disk, ...files }) =>
-    context.engine.restore({ shape, ...files, rootfs, disk: disk?.spec ?? null, deviceState, start, clonable }),
+    context.engine.restore({ shape, ...files, rootfs, disk: disk?.spec ?? null, deviceState, start, clonable, freezable }),
   );
 }
 
@@ -109,6 +110,10 @@ export async function cloneUnclaimedVm(
 /** KVM's state belongs to the process that created it */
 export function canBeCloned({ cloneObstacle }: Pick<Engine, "cloneObstacle">, { manifest: { shape } }: Snapshot): boolean {
   return cloneObstacle === null && shape.accelerator === "tcg";
+}
+
+function canBeFrozen({ freezeObstacle }: Engine, { manifest: { shape } }: Snapshot): boolean {
+  return freezeObstacle === null && shape.accelerator === "kvm" && !shape.hugepages;
 }
 
 type MakeDisk = (dir: string, sizeMiB: number) => Promise<SandboxDisk | null>;
