@@ -42,9 +42,11 @@ describe("the probe of an accelerator", { timeout: 4 * patience() }, () => {
     opts = { engine, guestKernel, warden, confinement, shape: TCG, withinMs: patience() };
   });
 
-  test("boots, freezes, forks, branches and forks the branch, and leaves no process or file", async () => {
+  test("boots, freezes, forks, branches and forks the branch, also of a frozen copy, and leaves no process or file", async () => {
     const there = await readdir(home.run);
-    await tryForking(home, opts);
+    const { freezeObstacle } = await tryForking(home, opts);
+    if (opts.confinement.kind === "namespaces") assert.equal(freezeObstacle, null);
+    else assert.match(freezeObstacle ?? "", /not confined/);
     assert.deepEqual(await readdir(home.run), there);
   });
 

@@ -13,7 +13,16 @@ import { findQemu } from "@forkd/runtime/vmm/qemu/binary";
 import { ENGINE } from "@forkd/runtime/vmm/engine";
 import { WardenFault } from "@forkd/runtime/warden/channel";
 import { patience } from "../helpers/patience.ts";
-import { bootSmallGuest, COUNTER, countIn, countOf, kvmRefusal, saveStopped, SMALL_GUEST_BYTES, type Booted } from "../helpers/small-guest.ts";
+import {
+  bootSmallGuest,
+  COUNTER,
+  countIn,
+  countOf,
+  kvmRefusal,
+  saveStopped,
+  SMALL_GUEST_BYTES,
+  type Booted,
+} from "../helpers/small-guest.ts";
 import { until } from "../helpers/until.ts";
 
 import type { TrialOptions } from "@forkd/runtime/probe/fork-trial";

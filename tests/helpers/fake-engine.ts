@@ -174,19 +174,19 @@ class FakeEngine implements Engine {
     if (!original || !freezes) throw new Error("there is no such machine");
     const { dir, memory, writes } = original;
     const control = join(dir, `frozen-${freezes.prepared}`);
-    const { pid, kill, exited } = await this.#spawn(dir, memory, "private", control);
-    freezes.alive.add(pid);
-    void exited.then(() => freezes.alive.delete(pid));
+    const copy = await this.#spawn(dir, memory, "private", control);
+    freezes.alive.add(copy.pid);
+    const content = new MemoryControl(control);
     const end = async (): Promise<void> => {
-      await kill("SIGKILL");
-      await exited;
+      await copy.kill("SIGKILL");
+      await copy.exited;
+      content.close();
+      freezes.alive.delete(copy.pid);
     };
-    const copy = new MemoryControl(control);
-    for (const [at, hex] of writes) await copy.write(at, hex);
-    await copy.read(0, 1);
-    void exited.then(() => copy.close());
+    for (const [at, hex] of writes) await content.write(at, hex);
+    await content.read(0, 1);
     if (freezes.fails?.at === "capture") await end();
-    return { pid, end };
+    return { pid: copy.pid, end };
   }
 
   #failAt(step: "prepare" | "freeze"): void {
@@ -250,7 +250,13 @@ class FakeVm implements Vm {
   #socket: Socket | undefined;
   #isPaused: boolean;
 
-  constructor(process: VmmProcess, dir: string, control: string, { key, isPaused, memory, isFreezable }: Begin, active: string | undefined) {
+  constructor(
+    process: VmmProcess,
+    dir: string,
+    control: string,
+    { key, isPaused, memory, isFreezable }: Begin,
+    active: string | undefined,
+  ) {
     this.#process = process;
     this.dir = dir;
     this.memory = memory;

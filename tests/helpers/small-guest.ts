@@ -15,7 +15,7 @@ const MIB = 1024 * 1024;
 export const SMALL_GUEST_BYTES = 128 * MIB;
 export const TCG = { cpu: BASELINE_CPU, accelerator: "tcg" as const };
 /** Address at which the guest without a kernel counts */
-export const COUNT_AT = 2 * MIB;
+const COUNT_AT = 2 * MIB;
 /** add dword [COUNT_AT], 1; adc dword [COUNT_AT + 4], 0; jmp back */
 export const COUNTER = Buffer.from([0x83, 0x05, 0, 0, 0x20, 0, 1, 0x83, 0x15, 4, 0, 0x20, 0, 0, 0xeb, 0xf0]);
 /** mov eax, 0xd0000000; jmp eax: an address without memory, which KVM cannot execute */
@@ -71,7 +71,10 @@ export async function countIn(memory: string): Promise<bigint> {
 /** Value of the counter in the memory of a process that maps the file */
 export async function countOf(pid: number, memory: string): Promise<bigint> {
   const maps = await readFile(`/proc/${pid}/maps`, "utf8");
-  const start = maps.split("\n").find((line) => line.endsWith(memory))?.split("-")[0];
+  const start = maps
+    .split("\n")
+    .find((line) => line.endsWith(memory))
+    ?.split("-")[0];
   if (start === undefined) throw new Error(`process ${pid} does not map ${memory}`);
   await using file = await open(`/proc/${pid}/mem`);
   const { buffer } = await file.read({ buffer: Buffer.alloc(8), position: BigInt(`0x${start}`) + BigInt(COUNT_AT) });

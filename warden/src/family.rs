@@ -113,7 +113,7 @@ impl Families {
     /// Readies a running VMM for `freeze`.
     pub fn prepare_frozen(&mut self, pid: i32, ram: &Path, ram_bytes: u64) -> Outcome<()> {
         let original = self.originals.get_mut(&pid).ok_or_else(|| not_frozen(pid))?;
-        let ready = frozen::prepare(pid, ram, ram_bytes, original.area)?;
+        let ready = frozen::prepare(pid, ram, ram_bytes, original.area).map_err(|error| unless_known(pid, error))?;
         original.area = Some(ready.area());
         original.ready = Some(ready);
         Ok(())
@@ -132,12 +132,7 @@ impl Families {
                 self.passing.insert(new);
                 Ok(new)
             }
-            Err(error) => {
-                if error.code == "EIO" {
-                    let _ = sys::send_signal(pid, libc::SIGKILL);
-                }
-                Err(error)
-            }
+            Err(error) => Err(unless_known(pid, error)),
         }
     }
 
@@ -381,6 +376,14 @@ impl Families {
     pub fn inits(&self) -> impl Iterator<Item = i32> + '_ {
         self.families.keys().copied()
     }
+}
+
+/// Ends a VMM whose state is not known after the error.
+fn unless_known(pid: i32, error: Error) -> Error {
+    if error.code == "EIO" {
+        let _ = sys::send_signal(pid, libc::SIGKILL);
+    }
+    error
 }
 
 fn not_frozen(pid: i32) -> Error {

@@ -74,7 +74,12 @@ export async function probeAccelerator(home: Home, opts: ProbeOptions): Promise<
   const known = opts.fresh === true ? undefined : await readCached(file);
   if (known?.key === key && (known.accelerator === "kvm" || host.now() - known.at < FAILURE_KEPT_MS)) {
     const { accelerator, reason, advice, freezeObstacle } = known;
-    return { accelerator, reason, ...(advice === undefined ? {} : { advice }), ...(freezeObstacle === undefined ? {} : { freezeObstacle }) };
+    return {
+      accelerator,
+      reason,
+      ...(advice === undefined ? {} : { advice }),
+      ...(freezeObstacle === undefined ? {} : { freezeObstacle }),
+    };
   }
   const choice = await chosen(home, opts, host, facts);
   await mkdir(home.cache, { recursive: true, mode: 0o700 });

@@ -99,7 +99,11 @@ class Trial {
     this.#warden = warden;
     const { engine, confinement } = opts;
     const { accelerator } = opts.shape;
-    this.#engine = engine.start({ accelerator: { accelerator, reason: "it is tried", freezeObstacle: null }, confinement, warden: async () => warden });
+    this.#engine = engine.start({
+      accelerator: { accelerator, reason: "it is tried", freezeObstacle: null },
+      confinement,
+      warden: async () => warden,
+    });
     this.#shape = { ...engine.newMachine, ...opts.shape, vcpus: 1, memoryMiB: MEMORY_MIB };
   }
 

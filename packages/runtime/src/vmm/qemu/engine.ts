@@ -233,12 +233,12 @@ export class QemuEngine implements Engine {
 
   async freeze(vm: Vm): Promise<FrozenCopy> {
     const warden = await this.#warden();
-    const { pid, kill, exited } = await warden.freeze(vm.pid);
+    const copy = await warden.freeze(vm.pid);
     const end = async (): Promise<void> => {
-      await kill("SIGKILL");
-      await exited;
+      await copy.kill("SIGKILL");
+      await copy.exited;
     };
-    return { pid, end };
+    return { pid: copy.pid, end };
   }
 
   #copied(warden: Warden, process: VmmProcess, { dir, memory }: CloneSpec): Vm {
