@@ -12,10 +12,9 @@ const PAGE = 4096;
 
 type FreezingEngine = Pick<Engine, "freezeObstacle" | "prepareFreeze" | "freeze">;
 
-/** Whether a frozen copy can be tried */
+/** Whether a frozen copy can be tried. Only VMs with KVM are started for that: others can be forked */
 export function canFreeze({ freezeObstacle }: FreezingEngine, source: Sandbox, opts: CopyOptions): boolean {
-  const isKvm = source.snapshot.manifest.shape.accelerator === "kvm";
-  return isKvm && freezeObstacle === null && source.vm.isFreezable && mayCopy(source, opts);
+  return freezeObstacle === null && source.vm.isFreezable && mayCopy(source, opts);
 }
 
 /** Throws ForkFailed if the source cannot be copied, or the copy not be stored; the source is unchanged */

@@ -119,13 +119,7 @@ describe("a branch from a frozen copy", { timeout: 4 * patience() }, () => {
     assert.ok(canFreeze(engine, plain({}), {}));
     assert.ok(!canFreeze({ ...engine, freezeObstacle: "a page differed" }, plain({}), {}));
     for (const opts of [{ hold: true }, { stayPaused: true }]) assert.ok(!canFreeze(engine, plain({}), opts));
-    for (const more of [
-      { isLimited: true },
-      { forkObstacle: "no" },
-      of({ hugepages: true }),
-      of({ accelerator: "tcg" }),
-      { vm: { isFreezable: false } },
-    ])
+    for (const more of [{ isLimited: true }, { forkObstacle: "no" }, of({ hugepages: true }), { vm: { isFreezable: false } }])
       assert.ok(!canFreeze(engine, plain(more), {}));
   });
 });
