@@ -46,12 +46,13 @@ export async function tryForking(home: Home, opts: TrialOptions): Promise<TrialR
   await using cleanup = new AsyncDisposableStack();
   const dir = await makeRunDir(home.run);
   cleanup.defer(async () => rm(dir, { recursive: true, force: true }));
-  const state = await tried(dir, opts, async (trial, bounded) => {
+  const place = { dir, key: randomBytes(16) };
+  const state = await tried(place, opts, async (trial, bounded) => {
     const agent = await trial.boot();
     return bounded(async () => trial.save(agent));
   });
   const branch = async (takenFrom: TakenFrom): Promise<void> =>
-    tried(dir, opts, async (trial, bounded) => bounded(async () => trial.fork(state, takenFrom)));
+    tried(place, opts, async (trial, bounded) => bounded(async () => trial.fork(state, takenFrom)));
   await branch("source");
   if (opts.confinement.kind === "none") return { freezeObstacle: `VMMs are not confined: ${opts.confinement.reason}` };
   try {
@@ -63,12 +64,15 @@ export async function tryForking(home: Home, opts: TrialOptions): Promise<TrialR
   }
 }
 
+/** What the parts of a trial have in common: a folder, and the key of the guest's agent */
+type Place = { dir: string; key: Buffer };
+
 type Bounded = <V>(work: () => Promise<V>) => Promise<V>;
 
 /** Runs a part of the trial with a warden of its own, which ends what is left of it */
-async function tried<V>(dir: string, opts: TrialOptions, part: (trial: Trial, bounded: Bounded) => Promise<V>): Promise<V> {
+async function tried<V>(place: Place, opts: TrialOptions, part: (trial: Trial, bounded: Bounded) => Promise<V>): Promise<V> {
   await using warden = await Warden.start({ binary: opts.warden });
-  const trial = new Trial(dir, opts, warden);
+  const trial = new Trial(place, opts, warden);
   const { withinMs, signal } = opts;
   const late = (): ForkdError => new ForkdError("FORK_FAILED", `The guest booted, and ${trial.step} did not end within ${withinMs} ms.`);
   try {
@@ -88,13 +92,15 @@ class Trial {
   readonly #warden: Warden;
   readonly #engine: Engine;
   readonly #shape: MachineShape;
-  readonly #key = randomBytes(16);
+  /** of the booted guest, and so of all its children */
+  readonly #key: Buffer;
   readonly #agents: AgentConnection[] = [];
   /** the current step and its folder */
   #current: { vm: Vm; dir: string } | undefined;
 
-  constructor(dir: string, opts: TrialOptions, warden: Warden) {
+  constructor({ dir, key }: Place, opts: TrialOptions, warden: Warden) {
     this.#dir = dir;
+    this.#key = key;
     this.#opts = opts;
     this.#warden = warden;
     const { engine, confinement } = opts;
