@@ -173,7 +173,8 @@ pub struct Member {
     /// A call with it as its sixth argument passes. The process cannot read its filter; the warden uses the secret in code
     /// that it injects
     pub secret: u64,
-    /// Signals to its own threads pass, by which QEMU interrupts its vCPUs with KVM. Only for the first VMM of a family
+    /// Signals to its own threads pass, by which QEMU interrupts its vCPUs with KVM. Only for the first VMM of a family, of
+    /// which frozen copies are made
     pub signals_itself: bool,
 }
 
@@ -182,7 +183,7 @@ pub fn program(kind: Kind, start: Start, stray: u32, member: Option<Member>) -> 
     let mut program = beginning(member.map(|member| member.secret));
     if let Some(Member { signals_itself, .. }) = member {
         if signals_itself {
-            program.extend(to_itself());
+            program.extend(of_original());
         }
         program.extend(among_relatives());
     }
@@ -272,9 +273,13 @@ fn beginning(secret: Option<u64>) -> Vec<libc::sock_filter> {
     program
 }
 
-/// Signals to threads of the family's first VMM, whose number is known; with the number of the call loaded
-fn to_itself() -> [libc::sock_filter; 5] {
+/// Signals to threads of the family's first VMM, whose number is known; with the number of the call loaded. Asynchronous
+/// reads, which QEMU does not use here, are refused: one could still write when all threads are stopped, so also into code of
+/// the warden's that was compared before.
+fn of_original() -> [libc::sock_filter; 7] {
     [
+        jump(IF_EQUAL, libc::SYS_io_setup as u32, 0, 1),
+        step(RETURN, REFUSE),
         jump(IF_EQUAL, libc::SYS_tgkill as u32, 0, 4),
         step(LOAD, FIRST_ARGUMENT),
         jump(IF_EQUAL, FIRST_VMM, 0, 1),
@@ -553,6 +558,7 @@ mod tests {
             for number in AMONG_RELATIVES.iter().filter(|number| **number != libc::SYS_tgkill) {
                 assert_eq!(of(*number, FIRST_VMM.into()), REFUSE, "{number}");
             }
+            assert_eq!(of(libc::SYS_io_setup, 1), REFUSE);
             assert_eq!(of(libc::SYS_read, 0), ALLOW);
             assert_eq!(of(libc::SYS_clone, libc::SIGCHLD as u64), REFUSE);
         }
