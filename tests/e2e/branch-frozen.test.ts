@@ -48,7 +48,7 @@ describe("a branch from a frozen copy", () => {
     assert.equal((await rounds(one))[1], 0, "what it reads is not what it wrote");
   }
 
-  it("while the guest writes fast: source and children go on, with the memory and the disk of the branch", async (t) => {
+  it("while the guest writes fast: source and children continue, with the memory and the disk of the branch", async (t) => {
     if (obstacle !== null) return t.skip(obstacle);
     let source = await vm.runtime.forkOne(vm.snapshot, { restored: true });
     await source.start(["python3", "-c", WRITER]);

@@ -11,7 +11,7 @@ import { Contexts } from "../agent/kernel/contexts.ts";
 import { Kernel, type KernelFacts } from "../agent/kernel/kernel.ts";
 import { switchNetwork } from "../agent/network.ts";
 import { startResync } from "../agent/resync.ts";
-import { NO_LIMITS, type ControlGroups, type HostLimits, type VmGroup } from "../host/control-groups.ts";
+import { hasLimits, NO_LIMITS, type ControlGroups, type HostLimits, type VmGroup } from "../host/control-groups.ts";
 import type { FlatCache, FlatImage } from "../snapshot/flat-images.ts";
 import { Egress } from "../egress/egress.ts";
 import type { Network } from "../egress/network.ts";
@@ -86,7 +86,8 @@ export async function startUnclaimedVm(
   const { deviceState } = snapshot;
   const kind = opts.isZygote ? "zygote" : "sandbox";
   const clonable = canBeCloned(context.engine, snapshot) ? kind : undefined;
-  const freezable = canBeFrozen(context.engine, snapshot);
+  // a sandbox with limits is not copied (mayCopy), so its VMM needs no room for that in its filters
+  const freezable = canBeFrozen(context.engine, snapshot) && !hasLimits(opts.limits ?? NO_LIMITS);
   const makeDisk = async (dir: string, sizeMiB: number): Promise<SandboxDisk> => SandboxDisk.above(dir, sizeMiB, snapshot);
   return makeUnclaimedVm(context, snapshot, { ...opts, makeDisk }, async ({ disk, ...files }) =>
     context.engine.restore({ shape, ...files, rootfs, disk: disk?.spec ?? null, deviceState, start, clonable, freezable }),
