@@ -43,7 +43,7 @@ async function assertContained(breakIn: (mode: string) => Promise<string>, user:
     [],
     "without confinement these work",
   );
-  for (const mode of ["listed", "denied", "listed-clone", "denied-clone"]) {
+  for (const mode of ["listed", "denied", "listed-clone", "denied-clone", "listed-frozen", "denied-frozen"]) {
     const { attempts, descriptors } = JSON.parse(await breakIn(mode)) as Result;
     assert.ok(attempts.length > able.length);
     for (const { what, outcome } of attempts) {
@@ -57,18 +57,26 @@ async function assertContained(breakIn: (mode: string) => Promise<string>, user:
     assert.equal(changes, mode.startsWith("listed") ? "ended by chmod" : "EROFS", "a call that QEMU does not need");
     const isClone = mode.endsWith("-clone");
     assert.deepEqual(descriptors, isClone ? CLONE_DESCRIPTORS : DESCRIPTORS);
-    if (isClone) assertRelatives(attempts);
+    if (isClone) assertRelatives(attempts, ["the zygote", "a sibling"]);
+    if (isClone) assertLayers(attempts);
+    if (mode.endsWith("-frozen")) {
+      assertRelatives(attempts, ["the first process", "a frozen copy"]);
+      assert.equal(attempts.find(({ what }) => what === "own: signals a thread of its own")?.outcome, "done");
+    }
     assertRows(attempts);
   }
 }
 
-/** Asserts that the VMM can reach neither the zygote nor a sibling */
-function assertRelatives(attempts: readonly Attempt[]): void {
-  for (const name of ["the zygote", "a sibling"])
+/** Asserts that the VMM can reach none of these processes */
+function assertRelatives(attempts: readonly Attempt[], names: readonly string[]): void {
+  for (const name of names)
     for (const deed of ["signals", "opens", "seizes", "reads the memory of", "limits", "slows", "lets a descriptor signal", "moves"]) {
       const tried = attempts.find(({ what }) => what.startsWith(`${deed} ${name}`));
       assert.equal(tried?.outcome, "EPERM", `${deed} ${name}`);
     }
+}
+
+function assertLayers(attempts: readonly Attempt[]): void {
   for (const name of LAYERS) assert.match(attempts.find(({ what }) => what === name)?.outcome ?? "", /^E(?:ACCES|BADF|NOENT|ROFS)$/, name);
 }
 

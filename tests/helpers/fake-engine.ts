@@ -8,7 +8,9 @@ import { connect, createServer, type Server, type Socket } from "node:net";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { attachedRecord, attachRecord, CHANNEL, encodeFrame, FrameDecoder, PROTOCOL_VERSION, T } from "@forkd/runtime/agent/wire/protocol";
+import { ForkdError } from "@forkd/runtime";
 import { Reader, Writer } from "@forkd/runtime/util/codec";
+import { WardenFault } from "@forkd/runtime/warden/channel";
 
 import type { Frame } from "@forkd/runtime/agent/wire/protocol";
 import type { Layer } from "@forkd/runtime/disk/layer";
@@ -19,6 +21,7 @@ import type {
   DiskControl,
   Engine,
   EngineOptions,
+  FrozenCopy,
   InstalledEngine,
   MachineShape,
   PackNeeds,
@@ -73,12 +76,21 @@ export function fakeInstalled(more: Partial<InstalledEngine> = {}): InstalledEng
   };
 }
 
-/** Host support that makes a runtime use the fake engine */
-export function fakeHost(): HostSupport {
+/** How frozen copies of fake machines are made, and the copies */
+export type FakeFreezes = {
+  /** the step that fails, and the code of the warden's error */
+  fails: { at: "prepare" | "freeze" | "capture"; code: string } | null;
+  prepared: number;
+  /** process ids of the copies that have not ended */
+  alive: Set<number>;
+};
+
+/** Host support that makes a runtime use the fake engine; with `freezes`, as if it had KVM and made frozen copies */
+export function fakeHost(freezes?: FakeFreezes): HostSupport {
   return {
-    engine: fakeInstalled(),
+    engine: fakeInstalled({ start: (opts) => new FakeEngine(opts, freezes) }),
     guestKernel: { id: "k", release: "6.1", vmlinuz: "/dev/null", initrd: "/dev/null", diskInitrd: "/dev/null" },
-    accelerator: { accelerator: "tcg", reason: "it is a fake" },
+    accelerator: { accelerator: freezes ? "kvm" : "tcg", reason: "it is a fake" },
     confinement: { kind: "none", reason: "it is a fake" },
     checkStart: () => undefined,
   };
@@ -99,9 +111,13 @@ class FakeEngine implements Engine {
   readonly #opts: EngineOptions;
   /** by process id: a machine can be adopted only by the process that started it */
   readonly #vms = new Map<number, FakeVm>();
+  readonly freezeObstacle: string | null;
+  readonly #freezes: FakeFreezes | undefined;
 
-  constructor(opts: EngineOptions) {
+  constructor(opts: EngineOptions, freezes?: FakeFreezes) {
     this.#opts = opts;
+    this.#freezes = freezes;
+    this.freezeObstacle = freezes ? null : "it was not asked for";
   }
 
   /** Fake machines write nothing to their disks, so the lowest layer is the whole disk */
@@ -145,36 +161,81 @@ class FakeEngine implements Engine {
     throw new Error(this.cloneObstacle);
   }
 
+  async prepareFreeze(): Promise<void> {
+    if (this.#freezes) this.#freezes.prepared++;
+    this.#failAt("prepare");
+  }
+
+  /** Another process with the same memory */
+  async freeze(vm: Vm): Promise<FrozenCopy> {
+    this.#failAt("freeze");
+    const original = this.#vms.get(vm.pid);
+    const freezes = this.#freezes;
+    if (!original || !freezes) throw new Error("there is no such machine");
+    const { dir, memory, writes } = original;
+    const control = join(dir, `frozen-${freezes.prepared}`);
+    const copy = await this.#spawn(dir, memory, "private", control);
+    freezes.alive.add(copy.pid);
+    const content = new MemoryControl(control);
+    const end = async (): Promise<void> => {
+      await copy.kill("SIGKILL");
+      await copy.exited;
+      content.close();
+      freezes.alive.delete(copy.pid);
+    };
+    for (const [at, hex] of writes) await content.write(at, hex);
+    await content.read(0, 1);
+    if (freezes.fails?.at === "capture") await end();
+    return { pid: copy.pid, end };
+  }
+
+  #failAt(step: "prepare" | "freeze"): void {
+    const fails = this.#freezes?.fails;
+    if (fails?.at !== step) return;
+    throw new ForkdError("VMM_FAILED", `The ${step} failed.`, { cause: new WardenFault(fails.code, "it is a test") });
+  }
+
   async adopt({ pid }: ProcessId): Promise<Vm> {
     const vm = this.#vms.get(pid);
     if (!vm) throw new Error(`no machine has the process ${pid}`);
     return vm;
   }
 
-  async #start({ dir, memory, disk }: BootSpec | RestoreSpec, mapping: string, begin: Begin): Promise<Vm> {
+  async #spawn(dir: string, memory: string, mapping: string, control: string): Promise<VmmProcess> {
     python ??= execFileSync("python3", ["-c", "import sys; print(sys.executable)"], { encoding: "utf8" }).trim();
-    const control = join(dir, "control");
-    const process = await (
-      await this.#opts.warden()
-    ).spawn({
+    const warden = await this.#opts.warden();
+    return warden.spawn({
       argv: [python, PROGRAM, memory, mapping],
       env: {},
       cwd: dir,
       log: join(dir, "vmm.log"),
       files: [{ fd: CONTROL_FD, path: control, mode: "listen" }],
     });
-    const vm = new FakeVm(process, dir, control, begin, disk?.active.id);
+  }
+
+  async #start(spec: BootSpec | RestoreSpec, mapping: string, begin: Omit<Begin, "memory" | "isFreezable">): Promise<Vm> {
+    const { dir, memory, disk } = spec;
+    const control = join(dir, "control");
+    const process = await this.#spawn(dir, memory, mapping, control);
+    const isFreezable = "freezable" in spec && spec.freezable === true;
+    const vm = new FakeVm(process, dir, control, { ...begin, memory, isFreezable }, disk?.active.id);
     await vm.listen();
     this.#vms.set(vm.pid, vm);
     return vm;
   }
 }
 
-type Begin = { key: Buffer; isPaused: boolean };
+type Begin = { key: Buffer; isPaused: boolean; memory: string; isFreezable: boolean };
 
 class FakeVm implements Vm {
   readonly startedBy = "restore";
   readonly isClonable = false;
+  readonly isFreezable: boolean;
+  readonly dir: string;
+  /** path of its memory file */
+  readonly memory: string;
+  /** all writes to its memory, as address and bytes */
+  readonly writes: [number, string][] = [];
   readonly pid: number;
   readonly startTime: string;
   readonly agentSocket: string;
@@ -183,16 +244,23 @@ class FakeVm implements Vm {
   readonly exited: Promise<VmExit>;
   readonly disk: DiskControl;
   readonly #process: VmmProcess;
-  readonly #dir: string;
   readonly #key: Buffer;
   readonly #server: Server;
-  readonly #memory: MemoryControl;
+  readonly #content: MemoryControl;
   #socket: Socket | undefined;
   #isPaused: boolean;
 
-  constructor(process: VmmProcess, dir: string, control: string, { key, isPaused }: Begin, active: string | undefined) {
+  constructor(
+    process: VmmProcess,
+    dir: string,
+    control: string,
+    { key, isPaused, memory, isFreezable }: Begin,
+    active: string | undefined,
+  ) {
     this.#process = process;
-    this.#dir = dir;
+    this.dir = dir;
+    this.memory = memory;
+    this.isFreezable = isFreezable;
     this.#key = key;
     this.#isPaused = isPaused;
     this.pid = process.pid;
@@ -201,7 +269,7 @@ class FakeVm implements Vm {
     this.log = join(dir, "vmm.log");
     this.console = join(dir, "console.log");
     this.disk = new FakeDisk(active);
-    this.#memory = new MemoryControl(control);
+    this.#content = new MemoryControl(control);
     this.#server = createServer((socket) => this.#serve(socket));
     this.exited = process.exited.then((exit) => {
       this.detach();
@@ -230,21 +298,21 @@ class FakeVm implements Vm {
   }
 
   async saveDeviceState(): Promise<void> {
-    await writeFile(join(this.#dir, "device.state"), this.#key);
+    await writeFile(join(this.dir, "device.state"), this.#key);
   }
 
   async takeDeviceState(to: string): Promise<void> {
-    const saved = join(this.#dir, "device.state");
+    const saved = join(this.dir, "device.state");
     await copyFile(saved, to);
     await rm(saved);
   }
 
   async loaded(): Promise<void> {
-    await this.#memory.read(0, 1);
+    await this.#content.read(0, 1);
   }
 
   async prepare(): Promise<void> {
-    await this.#memory.read(0, 1);
+    await this.#content.read(0, 1);
   }
 
   watch(): void {
@@ -266,7 +334,7 @@ class FakeVm implements Vm {
 
   detach(): void {
     this.#socket?.destroy();
-    this.#memory.close();
+    this.#content.close();
   }
 
   #serve(socket: Socket): void {
@@ -326,9 +394,12 @@ class FakeVm implements Vm {
   async #run(stream: number, [program, at = "", value = ""]: string[]): Promise<void> {
     this.#started(stream);
     const number = Number(at);
-    if (program === "poke") await this.#memory.write(number, value);
+    if (program === "poke") {
+      await this.#content.write(number, value);
+      this.writes.push([number, value]);
+    }
     if (program === "peek")
-      this.#send(T.DATA, stream, Buffer.concat([Buffer.of(CHANNEL.stdout), Buffer.from(await this.#memory.read(number, Number(value)))]));
+      this.#send(T.DATA, stream, Buffer.concat([Buffer.of(CHANNEL.stdout), Buffer.from(await this.#content.read(number, Number(value)))]));
     const code = program === "poke" || program === "peek" ? 0 : 127;
     this.#send(T.EXIT, stream, new Writer().i32(code).u32(0).u8(0).done());
   }

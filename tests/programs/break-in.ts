@@ -1,7 +1,8 @@
 // Runs broken-vmm.py in place of a VMM, confined like the VMM of a fork of this snapshot or unconfined, and prints the
 // outcomes.
-// Usage, as the user of the daemon: node break-in.ts listed|denied|free|listed-clone|denied-clone TAG VICTIM OTHER_TAG
-// listed: seccomp filter with an allow list; denied: filter with a deny list; clone: as a clone of a held process
+// Usage, as the user of the daemon: node break-in.ts listed|denied|free|listed-clone|denied-clone|listed-frozen|denied-frozen TAG VICTIM OTHER_TAG
+// listed: seccomp filter with an allow list; denied: filter with a deny list; clone: as a clone of a held process;
+// frozen: as one of which frozen copies are made
 
 import { readdirSync } from "node:fs";
 import { mkdir, readFile, rm, writeFile } from "node:fs/promises";
@@ -24,6 +25,7 @@ const PYTHON = "/usr/bin/python3";
 const LAYER = "layer.qcow2";
 const [mode = "", tag = "", victimId = "", otherTag = ""] = process.argv.slice(2);
 const isClone = mode.endsWith("-clone");
+const isFrozen = mode.endsWith("-frozen");
 
 await using cleanup = new AsyncDisposableStack();
 const home = await prepareHome(resolveHome());
@@ -45,7 +47,9 @@ const vmFolder = join(home.run, "daemon", victim.id);
 const targets = {
   confined: mode !== "free",
   clone: isClone,
-  relatives: {},
+  frozen: isFrozen,
+  // by their numbers in its pid namespace, in which it is the second
+  relatives: isFrozen ? { "the first process": 1, "a frozen copy": 3 } : {},
   layers: {},
   patience_secs: patience() / 1000,
   memory,
@@ -205,7 +209,7 @@ async function start(dir: string, here: object, { clonable }: { clonable?: boole
       ...(clonable ? await zygoteFiles(dir) : []),
     ],
     confinement: mode === "free" ? undefined : confinement,
-    clonable,
+    copies: clonable ? "clones" : isFrozen ? "frozen" : "none",
   });
 }
 

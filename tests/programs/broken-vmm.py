@@ -199,6 +199,8 @@ for name, pid in targets["relatives"].items():
     attempt(f"slows {name} down", lambda pid=pid: os.setpriority(os.PRIO_PROCESS, pid, 19))
     attempt(f"lets a descriptor signal {name}", lambda pid=pid: fcntl.fcntl(3, F_SETOWN, pid))
     attempt(f"lets a socket signal {name}", lambda pid=pid: fcntl.ioctl(3, FIOSETOWN, pid.to_bytes(4, "little")))
+if targets["frozen"]:
+    attempt("own: signals a thread of its own", lambda: call("tgkill", os.getpid(), threading.get_native_id(), 0))
 attempt("signals everybody", lambda: os.kill(-1, 0))
 attempt("sees processes", lambda: os.listdir("/proc"), "user")
 attempt("sees the host's devices", lambda: os.listdir("/sys"), "user")

@@ -4,6 +4,7 @@
 use crate::clone_spec::CloneSpec;
 use crate::descriptors::{self, file_id, Known, Own, Place, FROZEN, LOG};
 use crate::error::{Context, Error, Outcome};
+use crate::frozen::{self, Area as FrozenArea, Ready};
 use crate::passing;
 use crate::sys;
 use crate::zygote::{self, Area, Copy, Forked, Given, Readied, Zygote};
@@ -13,7 +14,7 @@ use std::ffi::CStr;
 use std::fs::File;
 use std::os::raw::{c_char, c_int};
 use std::os::unix::io::RawFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 const SELF: &[u8] = b"/proc/self/exe\0";
 const INIT: &[u8] = b"--init\0";
@@ -38,6 +39,14 @@ struct Member {
 struct Family {
     secret: u64,
     members: usize,
+}
+
+/// A VMM of which frozen copies are made. No other VMM is in its family
+struct Original {
+    init: i32,
+    area: Option<FrozenArea>,
+    /// For its next copy
+    ready: Option<Ready>,
 }
 
 impl Member {
@@ -66,6 +75,9 @@ impl Member {
 pub struct Families {
     members: BTreeMap<i32, Member>,
     families: BTreeMap<i32, Family>,
+    originals: BTreeMap<i32, Original>,
+    /// Frozen copies, and the first processes of their families
+    frozen: BTreeMap<i32, i32>,
     held: BTreeMap<i32, Zygote>,
     /// Clones of running members that no one else knows: they end with the client that made them
     passing: BTreeSet<i32>,
@@ -85,6 +97,43 @@ impl Families {
             readied: None,
         };
         self.join(pid, member);
+    }
+
+    /// The first member of a new family, of which frozen copies are made
+    pub fn found_original(&mut self, pid: i32, init: i32, secret: u64) {
+        self.families.insert(init, Family { secret, members: 1 });
+        let original = Original {
+            init,
+            area: None,
+            ready: None,
+        };
+        self.originals.insert(pid, original);
+    }
+
+    /// Readies a running VMM for `freeze`.
+    pub fn prepare_frozen(&mut self, pid: i32, ram: &Path, ram_bytes: u64) -> Outcome<()> {
+        let original = self.originals.get_mut(&pid).ok_or_else(|| not_frozen(pid))?;
+        let ready = frozen::prepare(pid, ram, ram_bytes, original.area).map_err(|error| unless_known(pid, error))?;
+        original.area = Some(ready.area());
+        original.ready = Some(ready);
+        Ok(())
+    }
+
+    /// The pid of a frozen copy.
+    pub fn freeze(&mut self, pid: i32) -> Outcome<i32> {
+        let original = self.originals.get_mut(&pid).ok_or_else(|| not_frozen(pid))?;
+        let unready = || Error::new("EINVAL", format!("process {pid} is not ready for it"));
+        let ready = original.ready.take().ok_or_else(unready)?;
+        let family = self.families.get_mut(&original.init).ok_or_else(|| not_frozen(pid))?;
+        match frozen::freeze(pid, &ready, family.secret) {
+            Ok(new) => {
+                family.members += 1;
+                self.frozen.insert(new, original.init);
+                self.passing.insert(new);
+                Ok(new)
+            }
+            Err(error) => Err(unless_known(pid, error)),
+        }
     }
 
     fn join(&mut self, pid: i32, member: Member) {
@@ -296,6 +345,9 @@ impl Families {
         for member in self.members.values_mut() {
             member.readied = None;
         }
+        for original in self.originals.values_mut() {
+            original.ready = None;
+        }
         for pid in self.held.keys().chain(&self.passing) {
             let _ = sys::send_signal(*pid, libc::SIGKILL);
         }
@@ -305,8 +357,10 @@ impl Families {
     pub fn ended(&mut self, pid: i32) {
         self.held.remove(&pid);
         self.passing.remove(&pid);
-        let init = match self.members.remove(&pid) {
-            Some(member) => member.init,
+        let member = self.members.remove(&pid).map(|member| member.init);
+        let original = self.originals.remove(&pid).map(|original| original.init);
+        let init = match member.or(original).or_else(|| self.frozen.remove(&pid)) {
+            Some(init) => init,
             None => return,
         };
         if let Some(family) = self.families.get_mut(&init) {
@@ -322,6 +376,18 @@ impl Families {
     pub fn inits(&self) -> impl Iterator<Item = i32> + '_ {
         self.families.keys().copied()
     }
+}
+
+/// Ends a VMM whose state is not known after the error.
+fn unless_known(pid: i32, error: Error) -> Error {
+    if error.code == "EIO" {
+        let _ = sys::send_signal(pid, libc::SIGKILL);
+    }
+    error
+}
+
+fn not_frozen(pid: i32) -> Error {
+    Error::new("EINVAL", format!("process {pid} was not started for frozen copies"))
 }
 
 fn not_clonable(pid: i32) -> Error {

@@ -93,6 +93,9 @@ const SIGNALLING_IOCTL: [u32; 2] = [0x8901, 0x8902];
 const F_SETSIG: c_int = 10;
 const F_SETOWN_EX: c_int = 15;
 
+/// Number of the VMM that founds a family in the pid namespace of that family: number 1 is the namespace's first process
+const FIRST_VMM: u32 = 2;
+
 const AUDIT_ARCH_X86_64: u32 = 0xc000_003e;
 /// Numbers from here on belong to another ABI
 const X32: u32 = 0x4000_0000;
@@ -164,11 +167,24 @@ pub struct Start {
     pub argv: *const *const c_char,
 }
 
-/// The filter as a BPF program. `stray`: the verdict for a call that ends the process. `secret`: of a member of a family. A
-/// call with it as its sixth argument passes. The process cannot read its filter; the warden uses the secret in code that it injects
-pub fn program(kind: Kind, start: Start, stray: u32, secret: Option<u64>) -> Vec<libc::sock_filter> {
-    let mut program = beginning(secret);
-    if secret.is_some() {
+/// What the filter of a family's member lets pass
+#[derive(Clone, Copy)]
+pub struct Member {
+    /// A call with it as its sixth argument passes. The process cannot read its filter; the warden uses the secret in code
+    /// that it injects
+    pub secret: u64,
+    /// Signals to its own threads pass, by which QEMU interrupts its vCPUs with KVM. Only for the first VMM of a family, of
+    /// which frozen copies are made
+    pub signals_itself: bool,
+}
+
+/// The filter as a BPF program. `stray`: the verdict for a call that ends the process.
+pub fn program(kind: Kind, start: Start, stray: u32, member: Option<Member>) -> Vec<libc::sock_filter> {
+    let mut program = beginning(member.map(|member| member.secret));
+    if let Some(Member { signals_itself, .. }) = member {
+        if signals_itself {
+            program.extend(of_original());
+        }
         program.extend(among_relatives());
     }
     program.extend([
@@ -255,6 +271,21 @@ fn beginning(secret: Option<u64>) -> Vec<libc::sock_filter> {
         step(RETURN, NOT_THERE),
     ]);
     program
+}
+
+/// Signals to threads of the family's first VMM, whose number is known; with the number of the call loaded. Asynchronous
+/// reads, which QEMU does not use here, are refused: one could still write when all threads are stopped, so also into code of
+/// the warden's that was compared before.
+fn of_original() -> [libc::sock_filter; 7] {
+    [
+        jump(IF_EQUAL, libc::SYS_io_setup as u32, 0, 1),
+        step(RETURN, REFUSE),
+        jump(IF_EQUAL, libc::SYS_tgkill as u32, 0, 4),
+        step(LOAD, FIRST_ARGUMENT),
+        jump(IF_EQUAL, FIRST_VMM, 0, 1),
+        step(RETURN, ALLOW),
+        step(RETURN, REFUSE),
+    ]
 }
 
 /// With the number of the call loaded, and loaded again after it
@@ -476,11 +507,19 @@ mod tests {
 
     /// Of a member of a family
     fn of_member(kind: Kind, number: i64, arguments: [u64; 6]) -> u32 {
+        of_kicking_member(kind, number, arguments, false)
+    }
+
+    fn of_kicking_member(kind: Kind, number: i64, arguments: [u64; 6], signals_itself: bool) -> u32 {
         let start = Start {
             program: PROGRAM as *const c_char,
             argv: ARGV as *const *const c_char,
         };
-        let program = program(kind, start, TELL, Some(SECRET));
+        let member = Member {
+            secret: SECRET,
+            signals_itself,
+        };
+        let program = program(kind, start, TELL, Some(member));
         answer_with(&program, AUDIT_ARCH_X86_64, number as u32, arguments)
     }
 
@@ -505,6 +544,23 @@ mod tests {
             }
             assert_eq!(of_member(kind, libc::SYS_read, [0; 6]), ALLOW);
             assert_eq!(of(kind, libc::SYS_socket, 0), REFUSE);
+        }
+    }
+
+    #[test]
+    fn a_vmm_that_may_signal_itself_reaches_no_other() {
+        for kind in [Kind::Denying, ALLOWING] {
+            let of = |number: i64, process: u64| of_kicking_member(kind, number, [process, 5, 10, 0, 0, 0], true);
+            assert_eq!(of(libc::SYS_tgkill, FIRST_VMM.into()), ALLOW);
+            for other in [0, 1, 3, 2000, u64::MAX] {
+                assert_eq!(of(libc::SYS_tgkill, other), REFUSE, "{other}");
+            }
+            for number in AMONG_RELATIVES.iter().filter(|number| **number != libc::SYS_tgkill) {
+                assert_eq!(of(*number, FIRST_VMM.into()), REFUSE, "{number}");
+            }
+            assert_eq!(of(libc::SYS_io_setup, 1), REFUSE);
+            assert_eq!(of(libc::SYS_read, 0), ALLOW);
+            assert_eq!(of(libc::SYS_clone, libc::SIGCHLD as u64), REFUSE);
         }
     }
 

@@ -14,6 +14,7 @@ mod error;
 mod family;
 mod fds;
 mod filter;
+mod frozen;
 #[cfg(any(test, feature = "fuzz"))]
 mod fuzz;
 mod image;

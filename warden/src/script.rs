@@ -40,12 +40,28 @@ global_asm!(
     "jmp 2b",
     "5: int3",
     "forkd_stub_end:",
+    // With all arguments of the call in registers. The new process forgets the last one, and runs the interpreter (r13) for
+    // its table (r12).
+    ".balign 16",
+    "forkd_split_start:",
+    "syscall",
+    "test rax, rax",
+    "jz 6f",
+    "int3",
+    "forkd_split_trap:",
+    "6: xor r9d, r9d",
+    "mov rbx, r12",
+    "jmp r13",
+    "forkd_split_end:",
     ".popsection",
 );
 
 extern "C" {
     static forkd_stub_start: u8;
     static forkd_stub_end: u8;
+    static forkd_split_start: u8;
+    static forkd_split_trap: u8;
+    static forkd_split_end: u8;
 }
 
 /// The interpreter's code; it runs at any address.
@@ -55,6 +71,25 @@ pub fn stub() -> &'static [u8] {
         let start = std::ptr::addr_of!(forkd_stub_start);
         let end = std::ptr::addr_of!(forkd_stub_end);
         std::slice::from_raw_parts(start, end as usize - start as usize)
+    }
+}
+
+/// Code that makes a new process by a call whose arguments are in registers
+pub struct Split {
+    pub bytes: &'static [u8],
+    /// Where the process that made it has trapped
+    pub trap: usize,
+}
+
+pub fn split_code() -> Split {
+    // SAFETY: the symbols bound the bytes that are assembled above.
+    unsafe {
+        let start = std::ptr::addr_of!(forkd_split_start);
+        let end = std::ptr::addr_of!(forkd_split_end);
+        Split {
+            bytes: std::slice::from_raw_parts(start, end as usize - start as usize),
+            trap: std::ptr::addr_of!(forkd_split_trap) as usize - start as usize,
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use crate::jobs::Jobs;
 use crate::link::Link;
 use crate::scan::{Abilities, Finder, Method};
 use crate::sessions::{micros, Order, Sessions};
-use crate::spawn::{spawn, Founded, Spec, Started};
+use crate::spawn::{spawn, Copies, Founded, Spec, Started};
 use crate::stray::Strays;
 use crate::sys;
 use crate::wire::{Message, Splitter};
@@ -50,6 +50,8 @@ mod op {
     pub const FORK: u8 = 22;
     pub const CAPTURE: u8 = 23;
     pub const CAPTURE_BEGIN: u8 = 24;
+    pub const PREPARE_FROZEN: u8 = 25;
+    pub const FREEZE: u8 = 26;
 }
 
 pub struct Server {
@@ -224,6 +226,18 @@ impl Server {
                 let (new, log) = self.families.fork(pid)?;
                 self.copied(new, log)
             }
+            op::PREPARE_FROZEN => {
+                let pid = self.child(reader)?;
+                let (ram, ram_bytes) = (reader.path()?, reader.u64()?);
+                self.families.prepare_frozen(pid, &ram, ram_bytes)?;
+                Ok(Answer::Now(Writer::default()))
+            }
+            op::FREEZE => {
+                self.children.check_room()?;
+                let pid = self.child(reader)?;
+                let new = self.families.freeze(pid)?;
+                self.added(new)
+            }
             op::GIVE => {
                 let pid = self.child(reader)?;
                 let (role, path, mode) = (reader.u32()?, reader.path()?, reader.u8()?);
@@ -281,8 +295,17 @@ impl Server {
             founded,
         } = spawn(&Spec::read(reader)?)?;
         self.children.add(pid, start_time);
-        if let Some(Founded { init, secret, own }) = founded {
-            self.families.found(pid, init, secret, own);
+        if let Some(Founded {
+            init,
+            secret,
+            copies,
+            own,
+        }) = founded
+        {
+            match copies {
+                Copies::Frozen => self.families.found_original(pid, init, secret),
+                _ => self.families.found(pid, init, secret, own),
+            }
         }
         if let Some(watched) = watched {
             // otherwise a system call that the kernel holds would never return
@@ -309,9 +332,14 @@ impl Server {
     }
 
     fn copied(&mut self, new: i32, log: File) -> Outcome<Answer> {
+        let answer = self.added(new)?;
+        self.strays.watch_clone(new, log);
+        Ok(answer)
+    }
+
+    fn added(&mut self, new: i32) -> Outcome<Answer> {
         let start_time = start_time(new)?;
         self.children.add(new, start_time);
-        self.strays.watch_clone(new, log);
         Ok(Answer::Now(Writer::default().u32(new as u32).u64(start_time)))
     }
 

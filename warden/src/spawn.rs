@@ -6,7 +6,7 @@ use crate::descriptors::Own;
 use crate::error::{Context, Error, Outcome};
 use crate::family;
 use crate::fds::{self, ChildFd, Source, FIRST_FREE_FD, LAST_FREE_FD};
-use crate::filter;
+use crate::filter::{self, Member};
 use crate::stray::{Guard, Watched};
 use crate::sys;
 use forkd_wire::Reader;
@@ -47,8 +47,28 @@ pub struct Spec {
     group: Option<PathBuf>,
     confinement: Option<Confinement>,
     limits: Limits,
-    /// Others are to be cloned from it
-    is_clonable: bool,
+    copies: Copies,
+}
+
+/// What is to be made of a process later, for which it needs a family
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Copies {
+    None,
+    /// Processes that run on
+    Clones,
+    /// Processes that only have its memory
+    Frozen,
+}
+
+impl Copies {
+    fn read(reader: &mut Reader) -> Outcome<Copies> {
+        match reader.u8()? {
+            0 => Ok(Copies::None),
+            1 => Ok(Copies::Clones),
+            2 => Ok(Copies::Frozen),
+            other => Err(Error::new("EINVAL", format!("copies of kind {other}"))),
+        }
+    }
 }
 
 /// Limits of a confined program, besides those that all have
@@ -71,11 +91,11 @@ impl Spec {
             group: reader.optional(Reader::path)?,
             confinement: reader.optional(Confinement::read)?,
             limits: Limits::default(),
-            is_clonable: reader.u8()? == 1,
+            copies: Copies::read(reader)?,
         };
         check_program(&spec.argv)?;
-        if spec.is_clonable && spec.confinement.is_none() {
-            return Err(Error::new("EINVAL", "only a confined process can be cloned"));
+        if spec.copies != Copies::None && spec.confinement.is_none() {
+            return Err(Error::new("EINVAL", "only a confined process can be copied"));
         }
         let mut targets: Vec<u32> = spec.files.iter().map(|(fd, ..)| *fd).collect();
         targets.sort_unstable();
@@ -104,7 +124,7 @@ impl Spec {
             group: None,
             confinement: Some(confinement),
             limits,
-            is_clonable: false,
+            copies: Copies::None,
         })
     }
 
@@ -137,9 +157,9 @@ impl Spec {
                 .collect::<Outcome<Vec<_>>>()?,
         };
         for (fd, path, mode) in &self.files {
-            let source = match (self.is_clonable, *mode) {
+            let source = match (self.copies, *mode) {
                 // its root is that of its clones, so it can write nothing there
-                (true, 1 | 2) => Source::File(Source::open(&path_of(path), *mode)?),
+                (Copies::Clones, 1 | 2) => Source::File(Source::open(&path_of(path), *mode)?),
                 _ => Source::new(path, *mode)?,
             };
             fds.push(ChildFd::new(source, *fd as RawFd));
@@ -169,7 +189,7 @@ pub struct Started {
     pub start_time: u64,
     /// Set for a confined child
     pub watched: Option<Watched>,
-    /// Of one that can be cloned
+    /// Of one that can be copied
     pub founded: Option<Founded>,
 }
 
@@ -177,6 +197,7 @@ pub struct Started {
 pub struct Founded {
     pub init: i32,
     pub secret: u64,
+    pub copies: Copies,
     pub own: Own,
 }
 
@@ -193,9 +214,13 @@ pub fn spawn(spec: &Spec) -> Outcome<Started> {
     };
     let argv = pointers(&spec.argv);
     let env = pointers(&spec.env);
-    let secret = match spec.is_clonable {
-        true => Some(sys::random_word().during(|| "random bytes")?),
-        false => None,
+    let member = match spec.copies {
+        Copies::None => None,
+        copies => Some(Member {
+            secret: sys::random_word().during(|| "random bytes")?,
+            // no other VMM is in the family
+            signals_itself: copies == Copies::Frozen,
+        }),
     };
     let guard = match &spec.confinement {
         Some(confinement) => {
@@ -207,7 +232,7 @@ pub fn spawn(spec: &Spec) -> Outcome<Started> {
                 Some(path) => Some(Source::log(path)?),
                 None => None,
             };
-            Some(Guard::new(confinement.filter, start, secret, log).during(|| "preparing the filter of system calls")?)
+            Some(Guard::new(confinement.filter, start, member, log).during(|| "preparing the filter of system calls")?)
         }
         None => None,
     };
@@ -228,7 +253,8 @@ pub fn spawn(spec: &Spec) -> Outcome<Started> {
         counts_own_threads: counts_own_threads(),
         // SAFETY: reads this process's id.
         parent: unsafe { libc::getpid() },
-        family: spec.is_clonable.then(Birth::default),
+        family: member.map(|_| Birth::default()),
+        has_clones: spec.copies == Copies::Clones,
         failed: None,
     };
     let pid = start(&mut plan).map_err(|error| match spec.confinement {
@@ -242,9 +268,10 @@ pub fn spawn(spec: &Spec) -> Outcome<Started> {
                 pid,
                 start_time,
                 watched: plan.guard.take().and_then(Guard::watch),
-                founded: plan.family.take().zip(secret).map(|(born, secret)| Founded {
+                founded: plan.family.take().zip(member).map(|(born, member)| Founded {
                     init: born.init,
-                    secret,
+                    secret: member.secret,
+                    copies: spec.copies,
                     own: spec.own(),
                 }),
             }),
@@ -293,8 +320,9 @@ struct Plan<'a> {
     limits: &'a Limits,
     counts_own_threads: bool,
     parent: i32,
-    /// Of one that can be cloned
+    /// Of one that can be copied
     family: Option<Birth>,
+    has_clones: bool,
     failed: Option<(Step, i32)>,
 }
 
@@ -468,7 +496,7 @@ unsafe fn become_vmm(plan: &mut Plan) -> Result<(), Step> {
         }
         if plan.counts_own_threads {
             // in a family's user namespace all members count, so one that is held to be cloned has the higher limit
-            let most = if plan.family.is_some() { FAMILY_THREADS } else { THREADS };
+            let most = if plan.has_clones { FAMILY_THREADS } else { THREADS };
             limit_to(libc::RLIMIT_NPROC, THREADS, most);
         }
         confine::drop_capabilities();

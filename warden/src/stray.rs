@@ -3,7 +3,7 @@
 //! itself, the log would not say why.
 
 use crate::calls;
-use crate::filter::{self, Kind, Start};
+use crate::filter::{self, Kind, Member, Start};
 use crate::sys;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -31,12 +31,12 @@ pub struct Guard {
 
 impl Guard {
     /// `log`: where the warden writes why it ended the child; without it the kernel kills the child
-    pub fn new(kind: Kind, start: Start, secret: Option<u64>, log: Option<File>) -> io::Result<Guard> {
+    pub fn new(kind: Kind, start: Start, member: Option<Member>, log: Option<File>) -> io::Result<Guard> {
         let (ours, childs) = UnixStream::pair()?;
         ours.set_nonblocking(true)?;
         Ok(Guard {
-            telling: filter::program(kind, start, filter::TELL, secret),
-            killing: filter::program(kind, start, filter::KILL, secret),
+            telling: filter::program(kind, start, filter::TELL, member),
+            killing: filter::program(kind, start, filter::KILL, member),
             ours,
             childs,
             log,

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use std::{mem, ptr, thread};
 
 /// The largest state of the processor's vector units that the kernel gives
@@ -31,6 +31,8 @@ pub struct Tracee {
     memory: File,
     /// Address of a `syscall` instruction in the vDSO
     gadget: u64,
+    /// A wait that lasts longer is an error
+    deadline: Option<Instant>,
 }
 
 /// What a thread is, apart from memory
@@ -76,15 +78,31 @@ impl Tracee {
     /// Stops every thread. On error all threads continue. The process is killed when this process ends first. `gadget` is
     /// the one that was found in it before.
     pub fn seize(pid: i32, gadget: u64) -> Outcome<Tracee> {
-        Tracee::stopped(pid, Some(gadget), tasks_of)
+        Tracee::stopped(pid, Some(gadget), tasks_of, None)
+    }
+
+    /// The same, with a limit for all waits: a VMM that was broken into can spend any time in a call that cannot be
+    /// interrupted. After an error with the code EIO a thread of it may stay traced, so the process must be killed.
+    pub fn seize_within(pid: i32, gadget: u64, limit: Duration) -> Outcome<Tracee> {
+        Tracee::stopped(pid, Some(gadget), tasks_of, Some(Instant::now() + limit))
     }
 
     /// Stops only the main thread, which is enough to make calls.
     pub fn seize_main(pid: i32) -> Outcome<Tracee> {
-        Tracee::stopped(pid, None, |pid| Ok(vec![pid]))
+        Tracee::stopped(pid, None, |pid| Ok(vec![pid]), None)
     }
 
-    fn stopped(pid: i32, gadget: Option<u64>, tasks: fn(i32) -> Outcome<Vec<i32>>) -> Outcome<Tracee> {
+    /// As `seize_main` and `seize_within`
+    pub fn seize_main_within(pid: i32, limit: Duration) -> Outcome<Tracee> {
+        Tracee::stopped(pid, None, |pid| Ok(vec![pid]), Some(Instant::now() + limit))
+    }
+
+    fn stopped(
+        pid: i32,
+        gadget: Option<u64>,
+        tasks: fn(i32) -> Outcome<Vec<i32>>,
+        deadline: Option<Instant>,
+    ) -> Outcome<Tracee> {
         let memory = File::options()
             .read(true)
             .write(true)
@@ -95,6 +113,7 @@ impl Tracee {
             tids: Vec::new(),
             memory,
             gadget: 0,
+            deadline,
         };
         // dropped on error, and so released
         tracee.stop(tasks)?;
@@ -167,6 +186,10 @@ impl Tracee {
         self.tids.iter().map(|tid| thread(self.pid, *tid)).collect()
     }
 
+    pub fn main_thread(&self) -> Outcome<Thread> {
+        thread(self.pid, self.pid)
+    }
+
     pub fn read(&self, address: u64, into: &mut [u8]) -> Outcome<()> {
         self.memory.read_exact_at(into, address).during(|| "reading memory")
     }
@@ -221,6 +244,30 @@ impl Tracee {
         self.step(main, &registers, libc::PTRACE_CONT)
     }
 
+    /// Runs code with these registers on the main thread until it traps before `end`, and gives the registers as they are
+    /// then. The process may have sent itself signals of the same kind before; its own are not delivered.
+    pub fn run_to(&self, main: &Thread, registers: &user_regs_struct, end: u64) -> Outcome<user_regs_struct> {
+        set_mask(self.pid, ALL_BUT_TRAP)?;
+        set_registers(self.pid, registers)?;
+        let after = self.await_trap(end)?;
+        set_registers(self.pid, &main.registers)?;
+        set_mask(self.pid, main.mask)?;
+        Ok(after)
+    }
+
+    fn await_trap(&self, end: u64) -> Outcome<user_regs_struct> {
+        for _ in 0..ROUNDS {
+            request(libc::PTRACE_CONT, self.pid, 0, 0).during(|| "ptrace")?;
+            let status = self.wait(self.pid)?;
+            status.ok_or_else(|| Error::new("ESRCH", "the process has ended"))?;
+            let after = registers_of(self.pid)?;
+            if after.rip == end {
+                return Ok(after);
+            }
+        }
+        Err(Error::new("EIO", "injected code does not come to its end"))
+    }
+
     fn step(&self, main: &Thread, registers: &user_regs_struct, how: libc::c_uint) -> Outcome<user_regs_struct> {
         set_mask(self.pid, ALL_BUT_TRAP)?;
         set_registers(self.pid, registers)?;
@@ -258,7 +305,7 @@ impl Tracee {
     /// loop would never learn of it, and who ends the VM would wait forever.
     fn wait(&self, tid: i32) -> Outcome<Option<c_int>> {
         if tid != self.pid {
-            peek(libc::P_PID, tid, 0)?;
+            self.await_event(libc::P_PID, tid)?;
             return Ok(Some(take(tid)?).filter(|status| libc::WIFSTOPPED(*status)));
         }
         loop {
@@ -267,13 +314,28 @@ impl Tracee {
             }
             // The kernel reports the end of a main thread only after the other threads, which this process traces, were
             // reaped: to wait for the main thread alone would last forever if the process is killed now.
-            match peek(libc::P_ALL, 0, 0)? {
+            match self.await_event(libc::P_ALL, 0)? {
                 Some(event) if event.tid == tid => {}
                 Some(event) if self.tids.contains(&event.tid) => {
                     take(event.tid)?;
                 }
                 // another child has ended, and stays so until the main loop takes it
                 _ => thread::sleep(POLL),
+            }
+        }
+    }
+
+    fn await_event(&self, kind: libc::idtype_t, tid: i32) -> Outcome<Option<Event>> {
+        let deadline = match self.deadline {
+            Some(deadline) => deadline,
+            None => return peek(kind, tid, 0),
+        };
+        loop {
+            match peek(kind, tid, libc::WNOHANG)? {
+                // the end of another child stays for the main loop, so this one may never come
+                Some(event) if Instant::now() < deadline => return Ok(Some(event)),
+                None if Instant::now() < deadline => thread::sleep(POLL),
+                _ => return Err(Error::new("EIO", "a thread of the process does not stop")),
             }
         }
     }

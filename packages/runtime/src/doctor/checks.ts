@@ -206,10 +206,17 @@ function checkSocketPath(facts: HostFacts): Verdict {
 }
 
 function checkVmmFork({ accelerator, confinement, cloneObstacle }: HostFacts): Verdict {
-  if (accelerator?.accelerator === "kvm") return pass("Not used with KVM: forks load the snapshot.");
+  if (accelerator?.accelerator === "kvm") return checkFrozenCopy(accelerator.freezeObstacle);
   const obstacle = confinement?.kind === "none" ? "VMMs are not confined" : cloneObstacle;
   if (obstacle !== null) return warn(`Forks load the snapshot, which takes longer than a copy of a VMM: ${obstacle}.`);
   return pass("Forks are copies of a VMM that waits, once a snapshot was forked twice.");
+}
+
+/** With KVM forks load the snapshot, but a VMM can make a copy of itself that only holds the memory */
+function checkFrozenCopy(obstacle: string | null | undefined): Verdict {
+  if (obstacle === null) return pass("Forks load the snapshot, as always with KVM. Branches are stored from a frozen copy of the VMM.");
+  const why = obstacle === undefined ? "frozen copies are tried only with accelerator = auto" : `a frozen copy was tried: ${obstacle}`;
+  return warn(`Branches read the memory of the running VMM, so a guest that writes fast has a longer pause: ${why.replace(/\.$/, "")}.`);
 }
 
 function checkPtrace(facts: HostFacts): Verdict {

@@ -11,12 +11,15 @@ import { writeFileAtomic } from "../util/atomic-file.ts";
 import { bootId } from "../util/boot-id.ts";
 import { VERSION } from "../version.ts";
 import type { AcceleratorChoice, ConfinementState, CpuChoice, InstalledEngine } from "../vmm/driver.ts";
-import { tryForking, type TrialOptions } from "./fork-trial.ts";
+import { tryForking, type TrialOptions, type TrialResult } from "./fork-trial.ts";
 import { KVM, kvmAdvice, kvmRefusal, lookAtKvm, type KvmFacts } from "./kvm-advice.ts";
 
 const TRIAL_WITHIN_MS = 10_000;
 /** A failure is retried after this time: the host may have been busy, or another hypervisor may have held the processor */
 const FAILURE_KEPT_MS = 3600_000;
+
+/** Results of trials that tried less are not used */
+const TRIAL = "with a frozen copy";
 
 const cached = z.strictObject({
   key: z.string(),
@@ -24,6 +27,7 @@ const cached = z.strictObject({
   accelerator: z.enum(["kvm", "tcg"]),
   reason: z.string(),
   advice: z.string().optional(),
+  freezeObstacle: z.string().nullable().optional(),
 });
 
 export type ProbeOptions = {
@@ -43,7 +47,7 @@ export type ProbeHost = {
   look: () => Promise<KvmFacts>;
   /** CPU model for guests */
   cpu: (engine: InstalledEngine, signal: AbortSignal | undefined) => Promise<CpuChoice>;
-  try: (home: Home, opts: TrialOptions) => Promise<void>;
+  try: (home: Home, opts: TrialOptions) => Promise<TrialResult>;
   now: () => number;
 };
 
@@ -55,7 +59,7 @@ const HOST: ProbeHost = {
 };
 
 /**
- * KVM if a guest boots, forks and branches with it, else the engine's emulation. A success is kept for this boot of the host, engine,
+ * KVM if a guest boots, forks and branches with it, and whether it can be branched from a frozen copy; else the engine's emulation. A success is kept for this boot of the host, engine,
  * user and confinement; a failure for an hour at most.
  */
 export async function probeAccelerator(home: Home, opts: ProbeOptions): Promise<AcceleratorChoice> {
@@ -65,12 +69,17 @@ export async function probeAccelerator(home: Home, opts: ProbeOptions): Promise<
   if (refusal !== undefined) return { accelerator: "tcg", reason: refusal, advice: kvmAdvice(facts) };
   const { engine, confinement, guestKernel } = opts;
   const uid = process.getuid?.() ?? 0;
-  const key = JSON.stringify([hostname(), release(), await bootId(), engine.fingerprint, uid, guestKernel.id, VERSION]);
+  const key = JSON.stringify([hostname(), release(), await bootId(), engine.fingerprint, uid, guestKernel.id, VERSION, TRIAL]);
   const file = join(home.cache, `accelerator-${confinement.kind}.json`);
   const known = opts.fresh === true ? undefined : await readCached(file);
   if (known?.key === key && (known.accelerator === "kvm" || host.now() - known.at < FAILURE_KEPT_MS)) {
-    const { accelerator, reason, advice } = known;
-    return { accelerator, reason, ...(advice === undefined ? {} : { advice }) };
+    const { accelerator, reason, advice, freezeObstacle } = known;
+    return {
+      accelerator,
+      reason,
+      ...(advice === undefined ? {} : { advice }),
+      ...(freezeObstacle === undefined ? {} : { freezeObstacle }),
+    };
   }
   const choice = await chosen(home, opts, host, facts);
   await mkdir(home.cache, { recursive: true, mode: 0o700 });
@@ -91,8 +100,8 @@ async function chosen(home: Home, opts: ProbeOptions, host: ProbeHost, facts: Kv
   const { engine, guestKernel, warden, confinement, signal } = opts;
   try {
     const shape = { ...(await host.cpu(engine, signal)), accelerator: "kvm" as const };
-    await host.try(home, { engine, guestKernel, warden, confinement, shape, withinMs: TRIAL_WITHIN_MS, signal });
-    return { accelerator: "kvm", reason: "a guest booted, forked and branched with KVM" };
+    const { freezeObstacle } = await host.try(home, { engine, guestKernel, warden, confinement, shape, withinMs: TRIAL_WITHIN_MS, signal });
+    return { accelerator: "kvm", reason: "a guest booted, forked and branched with KVM", freezeObstacle };
   } catch (error) {
     signal?.throwIfAborted();
     // also when nothing could be started: forkd runs on hosts without KVM

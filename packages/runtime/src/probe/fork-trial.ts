@@ -1,4 +1,5 @@
 // Trial of a small guest: boot, freeze, restore, branch; checks that a page written in the child is in the fork of its branch.
+// Then the same with a frozen copy of the child.
 
 import { randomBytes } from "node:crypto";
 import { mkdir, rm } from "node:fs/promises";
@@ -32,17 +33,50 @@ export type TrialOptions = {
   signal?: AbortSignal | undefined;
 };
 
-/** Throws the failure, with the end of the console and of the VMM's log */
-export async function tryForking(home: Home, opts: TrialOptions): Promise<void> {
+export type TrialResult = {
+  /** why the memory of a branch could not be taken from a frozen copy; null: it could */
+  freezeObstacle: string | null;
+};
+
+/** How the memory of the trial's branch is taken: from the VMM itself, or from a frozen copy of it */
+type TakenFrom = "source" | "frozen";
+
+/** Throws the failure, with the end of the console and of the VMM's log. A failure of the frozen copy alone is a result */
+export async function tryForking(home: Home, opts: TrialOptions): Promise<TrialResult> {
   await using cleanup = new AsyncDisposableStack();
   const dir = await makeRunDir(home.run);
   cleanup.defer(async () => rm(dir, { recursive: true, force: true }));
-  const trial = new Trial(dir, opts, cleanup.use(await Warden.start({ binary: opts.warden })));
+  const place = { dir, key: randomBytes(16) };
+  const state = await tried(place, opts, async (trial, bounded) => {
+    const agent = await trial.boot();
+    return bounded(async () => trial.save(agent));
+  });
+  const branch = async (takenFrom: TakenFrom): Promise<void> =>
+    tried(place, opts, async (trial, bounded) => bounded(async () => trial.fork(state, takenFrom)));
+  await branch("source");
+  if (opts.confinement.kind === "none") return { freezeObstacle: `VMMs are not confined: ${opts.confinement.reason}` };
+  try {
+    await branch("frozen");
+    return { freezeObstacle: null };
+  } catch (error) {
+    opts.signal?.throwIfAborted();
+    return { freezeObstacle: messageOf(error) };
+  }
+}
+
+/** What the parts of a trial have in common: a folder, and the key of the guest's agent */
+type Place = { dir: string; key: Buffer };
+
+type Bounded = <V>(work: () => Promise<V>) => Promise<V>;
+
+/** Runs a part of the trial with a warden of its own, which ends what is left of it */
+async function tried<V>(place: Place, opts: TrialOptions, part: (trial: Trial, bounded: Bounded) => Promise<V>): Promise<V> {
+  await using warden = await Warden.start({ binary: opts.warden });
+  const trial = new Trial(place, opts, warden);
   const { withinMs, signal } = opts;
   const late = (): ForkdError => new ForkdError("FORK_FAILED", `The guest booted, and ${trial.step} did not end within ${withinMs} ms.`);
   try {
-    const agent = await trial.boot();
-    await within(trial.fork(agent), withinMs, signal, late);
+    return await part(trial, async (work) => within(work(), withinMs, signal, late));
   } catch (error) {
     signal?.throwIfAborted();
     throw new ForkdError("FORK_FAILED", `${messageOf(error)}${await trial.lastWords()}`, { cause: error });
@@ -58,18 +92,24 @@ class Trial {
   readonly #warden: Warden;
   readonly #engine: Engine;
   readonly #shape: MachineShape;
-  readonly #key = randomBytes(16);
+  /** of the booted guest, and so of all its children */
+  readonly #key: Buffer;
   readonly #agents: AgentConnection[] = [];
   /** the current step and its folder */
   #current: { vm: Vm; dir: string } | undefined;
 
-  constructor(dir: string, opts: TrialOptions, warden: Warden) {
+  constructor({ dir, key }: Place, opts: TrialOptions, warden: Warden) {
     this.#dir = dir;
+    this.#key = key;
     this.#opts = opts;
     this.#warden = warden;
     const { engine, confinement } = opts;
     const { accelerator } = opts.shape;
-    this.#engine = engine.start({ accelerator: { accelerator, reason: "it is tried" }, confinement, warden: async () => warden });
+    this.#engine = engine.start({
+      accelerator: { accelerator, reason: "it is tried", freezeObstacle: null },
+      confinement,
+      warden: async () => warden,
+    });
     this.#shape = { ...engine.newMachine, ...opts.shape, vcpus: 1, memoryMiB: MEMORY_MIB };
   }
 
@@ -89,21 +129,25 @@ class Trial {
     return this.#meet(vm, dir);
   }
 
-  /** From the booted guest to a grandchild with the child's page */
-  async fork(parent: AgentConnection): Promise<void> {
+  /** Freezes the booted guest, and returns its device state */
+  async save(parent: AgentConnection): Promise<string> {
     this.step = "the freeze";
     parent.hold();
-    const state = await this.#freeze("state-1");
-    await this.end();
+    return this.#stop("state-1");
+  }
+
+  /** From the frozen guest to a grandchild with the child's page */
+  async fork(deviceState: string, takenFrom: TakenFrom): Promise<void> {
+    const { signal } = this.#opts;
     this.step = "the fork";
-    const child = await this.#restore("c", { memory: this.#memory, deviceState: state });
+    const child = await this.#restore(`c-${takenFrom}`, { memory: this.#memory, deviceState, freezable: takenFrom === "frozen" });
     const page = randomBytes(PAGE_BYTES);
-    await new GuestFiles(() => child).write(PAGE_PATH, page, { signal: this.#opts.signal });
+    await new GuestFiles(() => child).write(PAGE_PATH, page, { signal });
     this.step = "the branch";
-    const branch = await this.#branch(child);
+    const branch = takenFrom === "frozen" ? await this.#branchFrozen(child) : await this.#branch(child);
     this.step = "the fork of the branch";
-    const grandchild = await this.#restore("g", branch);
-    const found = await new GuestFiles(() => grandchild).read(PAGE_PATH, { signal: this.#opts.signal });
+    const grandchild = await this.#restore(`g-${takenFrom}`, branch);
+    const found = await new GuestFiles(() => grandchild).read(PAGE_PATH, { signal });
     if (!found.equals(page)) throw new Error("a page that was written before a branch differs in its fork");
   }
 
@@ -154,7 +198,7 @@ class Trial {
     return agent;
   }
 
-  async #restore(name: string, from: Pick<RestoreSpec, "memory" | "deviceState">): Promise<AgentConnection> {
+  async #restore(name: string, from: Pick<RestoreSpec, "memory" | "deviceState" | "freezable">): Promise<AgentConnection> {
     const dir = await this.#folder(name);
     const vm = await this.#engine.restore({ shape: this.#shape, dir, rootfs: null, disk: null, start: "hold", ...from });
     this.#current = { vm, dir };
@@ -164,7 +208,7 @@ class Trial {
     return this.#meet(vm, dir, agent);
   }
 
-  async #freeze(name: string): Promise<string> {
+  async #stop(name: string): Promise<string> {
     const { vm } = this.#running;
     const state = join(this.#dir, name);
     await vm.pause();
@@ -184,11 +228,31 @@ class Trial {
       deltaPath: delta,
     });
     child.hold();
-    const deviceState = await this.#freeze("state-2");
+    const deviceState = await this.#stop("state-2");
     await capture.finish();
     await capture.commit();
     await this.end();
     const memory = join(this.#dir, "branch.ram");
+    await this.#warden.flatten({ base: this.#memory, deltas: [delta], out: memory });
+    return { memory, deviceState };
+  }
+
+  /** The same from a frozen copy: the child runs on and writes another page before the copy is saved */
+  async #branchFrozen(child: AgentConnection): Promise<Pick<RestoreSpec, "memory" | "deviceState">> {
+    const { vm } = this.#running;
+    const delta = join(this.#dir, "frozen.delta");
+    const ram = { path: this.#memory, bytes: MEMORY_MIB * MIB };
+    await this.#engine.prepareFreeze(vm, ram);
+    const held = child.hold();
+    const deviceState = await this.#stop("state-3");
+    const copy = await this.#engine.freeze(vm);
+    await vm.resume();
+    held[Symbol.dispose]();
+    await new GuestFiles(() => child).write(PAGE_PATH, randomBytes(PAGE_BYTES), { signal: this.#opts.signal });
+    await this.#warden.capture({ pid: copy.pid, ramPath: ram.path, ramBytes: ram.bytes, deltaPath: delta });
+    await copy.end();
+    await this.end();
+    const memory = join(this.#dir, "frozen.ram");
     await this.#warden.flatten({ base: this.#memory, deltas: [delta], out: memory });
     return { memory, deviceState };
   }

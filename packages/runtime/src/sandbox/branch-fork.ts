@@ -39,14 +39,20 @@ export class ForkFailed extends Error {
   }
 }
 
+export type CopyOptions = { hold?: boolean | undefined; stayPaused?: boolean | undefined };
+
 /** Whether a copy can be tried */
-export function canFork(source: Sandbox, opts: { hold?: boolean | undefined; stayPaused?: boolean | undefined }): boolean {
-  const { vm, isLimited, forkObstacle, snapshot } = source;
-  // a held branch gets a rehearsed zygote, and a source that stays paused gains nothing
+export function canFork(source: Sandbox, opts: CopyOptions): boolean {
+  return source.vm.isClonable && mayCopy(source, opts);
+}
+
+/** Whether a copy of any kind can be of use */
+export function mayCopy({ isLimited, forkObstacle, snapshot }: Sandbox, opts: CopyOptions): boolean {
+  // A held branch gets a rehearsed zygote, its guest writes little meanwhile, and a source that stays paused gains nothing.
   if (opts.hold || opts.stayPaused) return false;
   // In a control group, pages that source and copy no longer share would count against the source's limit. Huge pages would
   // be split.
-  return vm.isClonable && forkObstacle === null && !isLimited && !snapshot.manifest.shape.hugepages;
+  return forkObstacle === null && !isLimited && !snapshot.manifest.shape.hugepages;
 }
 
 export async function byFork(context: BranchForkContext, warden: Warden, source: Sandbox, memory: Memory): Promise<Method> {

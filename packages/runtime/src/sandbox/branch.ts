@@ -7,13 +7,15 @@ import { ForkdError, messageOf } from "../errors.ts";
 import type { KernelFacts } from "../agent/kernel/kernel.ts";
 import type { Home } from "../home.ts";
 import type { WardenSource } from "../warden/source.ts";
+import type { Warden } from "../warden/warden.ts";
 import { linkEarlier, sharedSizes } from "../snapshot/deltas.ts";
 import { SNAPSHOT_VERSION, type SnapshotManifest } from "../snapshot/manifest.ts";
 import type { Snapshot, SnapshotStore } from "../snapshot/store.ts";
 import { newId } from "../util/id.ts";
 import { withStaging } from "../host/staging.ts";
 import { byFork, canFork, ForkFailed, type BranchForkContext } from "./branch-fork.ts";
-import { byCopy, type Method } from "./branch-method.ts";
+import { byFrozenCopy, canFreeze } from "./branch-frozen.ts";
+import { byCopy, type Memory, type Method } from "./branch-method.ts";
 import { PREPARED_WITHIN_MS, step, STEP_WITHIN_MS } from "./branch-step.ts";
 import { deltasAbove } from "./memory-image.ts";
 import type { Sandbox } from "./sandbox.ts";
@@ -45,10 +47,10 @@ export type BranchResult = {
   pauseMs: number;
   /** pages that differ from the snapshot the source was forked from */
   changedPages: number;
-  /** pages copied again inside the pause, because they changed after the first copy; none if the VMM was forked */
+  /** pages copied again inside the pause, because they changed after the first copy; none if the VMM was copied */
   recopiedPages: number;
-  /** how memory and device state were taken: from a copy of the VMM, or from the source's own */
-  takenFrom: "fork" | "source";
+  /** where the memory was taken from: a copy of the VMM, a frozen copy that has only the memory, or the source's own VMM */
+  takenFrom: "fork" | "frozen" | "source";
   /** bytes added to the store for memory: pages that changed since the source's previous branch */
   deltaBytes: number;
 };
@@ -93,14 +95,15 @@ async function capture(context: BranchContext, sandbox: Sandbox, opts: BranchOpt
 }
 
 async function captureAll(context: BranchContext, sandbox: Sandbox, opts: BranchOptions, staging: string): Promise<BranchResult> {
-  if (!canFork(sandbox, opts)) return attempt(context, sandbox, opts, join(staging, "snapshot"), "source");
+  const takenFrom = methodFor(context, sandbox, opts);
+  if (takenFrom === "source") return attempt(context, sandbox, opts, join(staging, "snapshot"), takenFrom);
   let isAcknowledged = false;
   const onResumed = (pauseMs: number): void => {
     isAcknowledged = opts.onResumed !== undefined;
     opts.onResumed?.(pauseMs);
   };
   try {
-    return await attempt(context, sandbox, { ...opts, onResumed }, join(staging, "forked"), "fork");
+    return await attempt(context, sandbox, { ...opts, onResumed }, join(staging, "copied"), takenFrom);
   } catch (error) {
     if (!(error instanceof ForkFailed)) throw error;
     if (!error.isTransient) sandbox.forkObstacle = error.message;
@@ -110,6 +113,11 @@ async function captureAll(context: BranchContext, sandbox: Sandbox, opts: Branch
   }
   await settleDisk(sandbox);
   return attempt(context, sandbox, opts, join(staging, "snapshot"), "source");
+}
+
+function methodFor({ engine }: BranchContext, sandbox: Sandbox, opts: BranchOptions): BranchResult["takenFrom"] {
+  if (canFork(sandbox, opts)) return "fork";
+  return canFreeze(engine, sandbox, opts) ? "frozen" : "source";
 }
 
 async function attempt(
@@ -141,7 +149,7 @@ async function attempt(
     earlier: earlier.paths,
     isSameAs: earlier.id ?? source.manifest.id,
   };
-  const method = takenFrom === "fork" ? await byFork(context, warden, sandbox, memory) : await byCopy(warden, sandbox, memory);
+  const method = await begin(context, warden, sandbox, memory, takenFrom);
   try {
     const network = sandbox.network.policy;
     if (opts.hold) await sandbox.holdProcesses();
@@ -185,6 +193,18 @@ async function attempt(
     if (opts.stayPaused && sandbox.alive) await goOn(sandbox);
     throw error;
   }
+}
+
+async function begin(
+  context: BranchContext,
+  warden: Warden,
+  sandbox: Sandbox,
+  memory: Memory,
+  takenFrom: BranchResult["takenFrom"],
+): Promise<Method> {
+  if (takenFrom === "fork") return byFork(context, warden, sandbox, memory);
+  if (takenFrom === "frozen") return byFrozenCopy(context.engine, warden, sandbox, memory);
+  return byCopy(warden, sandbox, memory);
 }
 
 /** Both results; after a failure of one, when the other has ended too: nothing may be written any more */

@@ -10,7 +10,7 @@ import { Contexts } from "../agent/kernel/contexts.ts";
 import { Kernel, type KernelFacts } from "../agent/kernel/kernel.ts";
 import { switchNetwork } from "../agent/network.ts";
 import { startResync } from "../agent/resync.ts";
-import { NO_LIMITS, type ControlGroups, type HostLimits, type VmGroup } from "../host/control-groups.ts";
+import { hasLimits, NO_LIMITS, type ControlGroups, type HostLimits, type VmGroup } from "../host/control-groups.ts";
 import type { FlatCache, FlatImage } from "../snapshot/flat-images.ts";
 import { Egress } from "../egress/egress.ts";
 import type { Network } from "../egress/network.ts";
@@ -85,9 +85,11 @@ export async function startUnclaimedVm(
   const { deviceState } = snapshot;
   const kind = opts.isZygote ? "zygote" : "sandbox";
   const clonable = canBeCloned(context.engine, snapshot) ? kind : undefined;
+  // a sandbox with limits is not copied (mayCopy), so its VMM needs no room for that in its filters
+  const freezable = canBeFrozen(context.engine, snapshot) && !hasLimits(opts.limits ?? NO_LIMITS);
   const makeDisk = async (dir: string, sizeMiB: number): Promise<SandboxDisk> => SandboxDisk.above(dir, sizeMiB, snapshot);
   return makeUnclaimedVm(context, snapshot, { ...opts, makeDisk }, async ({ disk, ...files }) =>
-    context.engine.restore({ shape, ...files, rootfs, disk: disk?.spec ?? null, deviceState, start, clonable }),
+    context.engine.restore({ shape, ...files, rootfs, disk: disk?.spec ?? null, deviceState, start, clonable, freezable }),
   );
 }
 
@@ -108,6 +110,10 @@ export async function cloneUnclaimedVm(
 /** KVM's state belongs to the process that created it */
 export function canBeCloned({ cloneObstacle }: Pick<Engine, "cloneObstacle">, { manifest: { shape } }: Snapshot): boolean {
   return cloneObstacle === null && shape.accelerator === "tcg";
+}
+
+function canBeFrozen({ freezeObstacle }: Engine, { manifest: { shape } }: Snapshot): boolean {
+  return freezeObstacle === null && shape.accelerator === "kvm" && !shape.hugepages;
 }
 
 type MakeDisk = (dir: string, sizeMiB: number) => Promise<SandboxDisk | null>;

@@ -10,6 +10,8 @@ export type AcceleratorChoice = {
   reason: string;
   /** how to make KVM work on this host, if known */
   advice?: string | undefined;
+  /** why the memory of a VM with KVM is not taken from a frozen copy; null: it is. Absent: unknown, so it is not */
+  freezeObstacle?: string | null | undefined;
 };
 
 /** Machine configuration that must be equal in a snapshot and its forks */
@@ -82,6 +84,8 @@ export type RestoreSpec = VmFiles & {
   start: "run" | "hold";
   /** allows hold(), clone() and fork() of this VM; as "zygote" it has room for the code that its clones translate */
   clonable?: "zygote" | "sandbox" | undefined;
+  /** allows freeze() of this VM */
+  freezable?: boolean | undefined;
 };
 
 /** A clone: same machine, its own folder. The file of its active layer is created as a copy of the original's */
@@ -89,6 +93,13 @@ export type CloneSpec = Pick<RestoreSpec, "dir" | "memory" | "group"> & { active
 
 /** A copy of a VM that runs on. `next`: layer that is active when it is copied, and empty; the copy's is made from it */
 export type ForkSpec = CloneSpec & { next: Layer | null };
+
+/** A process that has the memory of a VM as it was at one moment, and nothing else */
+export type FrozenCopy = {
+  readonly pid: number;
+  /** ends it and waits for that */
+  end(): Promise<void>;
+};
 
 /** How the VMM started: by loading a snapshot, or as a copy of a VMM that had loaded it */
 export type StartedBy = "restore" | "clone";
@@ -110,6 +121,8 @@ export interface Vm {
   readonly startedBy: StartedBy;
   /** whether fork() may be tried */
   readonly isClonable: boolean;
+  /** whether freeze() may be tried */
+  readonly isFreezable: boolean;
   /** console file of a booting guest; a fork keeps its console in the VMM, see drainConsole() */
   readonly console: string;
   /** resolves with the end of the log when the VMM process has ended */
@@ -213,6 +226,12 @@ export interface Engine {
    * reaches its agent's port. It can be saved, and held to be cloned. On error the VM is unchanged
    */
   fork(vm: Vm, spec: ForkSpec): Promise<Vm>;
+  /** reason why VMs cannot be copied by freeze(); null: they can, as a trial with KVM has shown */
+  readonly freezeObstacle: string | null;
+  /** readies a freezable VM for freeze() while it runs; `bytes` is the size of its memory, a mapping of the file `path` */
+  prepareFreeze(vm: Vm, memory: { path: string; bytes: number }): Promise<void>;
+  /** Copies the memory of a paused freezable VM, which can be resumed at once. On error the VM is unchanged */
+  freeze(vm: Vm): Promise<FrozenCopy>;
   /** a VM that an earlier process started; `memory` is a path on the file system of its memory */
   adopt(id: ProcessId, dir: string, memory: string): Promise<Vm>;
 }

@@ -27,7 +27,11 @@ const OP = {
   fork: 22,
   capture: 23,
   captureBegin: 24,
+  prepareFrozen: 25,
+  freeze: 26,
 } as const;
+/** What is to be made of a process later */
+const COPIES = { none: 0, clones: 1, frozen: 2 } as const;
 const FILTER = { deny: 0, listed: 1 } as const;
 const FILE_MODE = { read: 0, "read-write": 1, create: 2, listen: 3, copy: 4 } as const;
 
@@ -76,8 +80,8 @@ export type SpawnSpec = {
   group?: string | undefined;
   /** without it, the process is unconfined */
   confinement?: Confinement | undefined;
-  /** allows hold() and clone(); requires confinement */
-  clonable?: boolean | undefined;
+  /** "clones" allows hold(), clone() and fork(), "frozen" allows freeze(); both require confinement */
+  copies?: keyof typeof COPIES | undefined;
 };
 
 /** A copy of a process. Its files replace those of the original at the same descriptors */
@@ -199,7 +203,7 @@ export class Warden implements AsyncDisposable {
       .u8(spec.group === undefined ? 0 : 1);
     if (spec.group !== undefined) payload.str(path.join(spec.group, "cgroup.procs"));
     putConfinement(payload, spec.confinement);
-    payload.u8(spec.clonable ? 1 : 0);
+    payload.u8(COPIES[spec.copies ?? "none"]);
     const what = `Cannot start ${spec.argv[0]}`;
     return this.#channel.request(OP.spawn, payload, { code: failure, what }, (reader) =>
       this.#processOf(reader.u32(), String(reader.u64())),
@@ -238,6 +242,21 @@ export class Warden implements AsyncDisposable {
   async #copy(op: number, pid: number, payload: Writer, failure: ErrorCode): Promise<VmmProcess> {
     const what = `Cannot clone process ${pid}`;
     return this.#channel.request(op, payload, { code: failure, what }, (reader) => this.#processOf(reader.u32(), String(reader.u64())));
+  }
+
+  /** Readies a running process that was started for frozen copies for freeze() */
+  async prepareFrozen(pid: number, ram: { path: string; bytes: number }, failure: ErrorCode = "VMM_FAILED"): Promise<void> {
+    const payload = new Writer().u32(pid).str(ram.path).u64(BigInt(ram.bytes));
+    const failed = { code: failure, what: `Cannot prepare process ${pid} for a frozen copy` };
+    await this.#channel.request(OP.prepareFrozen, payload, failed, () => undefined);
+  }
+
+  /**
+   * Makes a process that has the RAM of a prepared one as it is now, and nothing else; the prepared one continues at once.
+   * If this client disconnects, the copy is ended
+   */
+  async freeze(pid: number, failure: ErrorCode = "VMM_FAILED"): Promise<VmmProcess> {
+    return this.#copy(OP.freeze, pid, new Writer().u32(pid), failure);
   }
 
   /** Replaces the file that a running clonable process was given at `fd`; its main thread stops for a moment */

@@ -14,7 +14,7 @@ import type { KvmFacts } from "../../src/probe/kvm-advice.ts";
 const FACTS: KvmFacts = { device: "open", group: "kvm", gid: 106, user: "ada", isContainer: false, isGuest: false, extension: "vmx" };
 const HOUR_MS = 3600_000;
 
-type Host = { facts: KvmFacts; fail: Error | undefined; now: number; tried: number };
+type Host = { facts: KvmFacts; fail: Error | undefined; freezeObstacle: string | null; now: number; tried: number };
 
 async function prober(
   t: TestContext,
@@ -23,7 +23,7 @@ async function prober(
   const dir = await mkdtemp(join(tmpdir(), "forkd-probe-"));
   t.after(async () => rm(dir, { recursive: true }));
   const home = resolveHome({ FORKD_HOME: join(dir, "home"), FORKD_RUN: join(dir, "run") });
-  const state: Host = { facts: FACTS, fail: undefined, now: 1_000_000, tried: 0, ...host };
+  const state: Host = { facts: FACTS, fail: undefined, freezeObstacle: null, now: 1_000_000, tried: 0, ...host };
   const opts = {
     engine: fakeInstalled(),
     guestKernel: { id: "k1", release: "6.12", vmlinuz: "/k/vmlinuz", initrd: "/k/initrd", diskInitrd: null },
@@ -36,6 +36,7 @@ async function prober(
       try: async () => {
         state.tried++;
         if (state.fail) throw state.fail;
+        return { freezeObstacle: state.freezeObstacle };
       },
     },
   } satisfies ProbeOptions;
@@ -47,8 +48,17 @@ describe("the probe of KVM", () => {
     const { host, probe } = await prober(t);
     assert.equal((await probe()).accelerator, "kvm");
     host.now += 1000 * HOUR_MS;
-    assert.deepEqual(await probe(), { accelerator: "kvm", reason: "a guest booted, forked and branched with KVM" });
+    const kept = { accelerator: "kvm", reason: "a guest booted, forked and branched with KVM", freezeObstacle: null };
+    assert.deepEqual(await probe(), kept);
     assert.equal(host.tried, 1);
+  });
+
+  test("says why branches cannot be taken from a frozen copy, and uses KVM", async (t) => {
+    const { probe } = await prober(t, { freezeObstacle: "a page differs" });
+    for (const choice of [await probe(), await probe()]) {
+      assert.equal(choice.accelerator, "kvm");
+      assert.equal(choice.freezeObstacle, "a page differs");
+    }
   });
 
   test("stores a failure for an hour, with its reason and advice", async (t) => {

@@ -56,12 +56,18 @@ test("a parent writes to its memory file, a child maps it privately", () => {
   assert.match(valueOf(restore, "-object", "memory-backend-file") ?? "", /mem-path=\/store\/m\.ram,share=off$/);
 });
 
-test("QEMU's filter allows a cloneable VMM to start a process, and its state is saved through a descriptor", () => {
+test("QEMU's filter allows a VMM that is copied to start a process, and the state of a cloneable one is saved through a descriptor", () => {
   const clonable = restoreArgs({ ...files, deviceState: "/store/d", start: "run", clonable: "sandbox" }, "7.2.22");
   assert.equal(valueOf(clonable, "-sandbox", "on"), "on,obsolete=deny,elevateprivileges=deny,resourcecontrol=deny");
   assert.equal(valueOf(clonable, "-add-fd", "fd"), "fd=6,set=1");
   assert.match(valueOf(restore, "-sandbox", "on") ?? "", /spawn=deny/);
   assert.ok(!restore.includes("-add-fd"));
+  const freezable = restoreArgs({ ...files, deviceState: "/store/d", start: "hold", freezable: true }, "7.2.22");
+  assert.deepEqual(
+    freezable,
+    restore.map((arg) => arg.replace("spawn=deny,", "")),
+    "a frozen copy takes only that",
+  );
   const zygote = restoreArgs({ ...files, deviceState: "/store/d", start: "run", clonable: "zygote" }, "7.2.22");
   const caches = [restore, clonable, zygote].map((args) => valueOf(args, "-accel", "tcg"));
   assert.deepEqual(caches, ["tcg,tb-size=32", "tcg,tb-size=32", "tcg,tb-size=64"], "clones of a zygote add to its code");

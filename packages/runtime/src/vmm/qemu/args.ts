@@ -51,10 +51,10 @@ const OPENS_READ_ONLY = "8.2";
 
 export const SANDBOX = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny";
 /**
- * QEMU's filter without `spawn=deny`: a clone is made inside the VMM. The warden's filter denies spawning to QEMU and
- * allows only the warden's own call
+ * QEMU's filter without `spawn=deny`: a clone or a frozen copy is made inside the VMM. The warden's filter denies spawning
+ * to QEMU and allows only the warden's own call
  */
-const CLONABLE_SANDBOX = "on,obsolete=deny,elevateprivileges=deny,resourcecontrol=deny";
+const COPIED_SANDBOX = "on,obsolete=deny,elevateprivileges=deny,resourcecontrol=deny";
 
 /** Arguments for a parent: its memory is a shared mapping of the file */
 export function bootArgs(spec: BootSpec, platform: Platform = PLATFORM): string[] {
@@ -74,7 +74,7 @@ export function bootArgs(spec: BootSpec, platform: Platform = PLATFORM): string[
 /** Arguments for a child: its memory is a private mapping of the file, and the device state arrives on a descriptor */
 export function restoreArgs(spec: RestoreSpec, qemuVersion: string, platform: Platform = PLATFORM): string[] {
   return [
-    ...commonArgs(spec.shape, platform, spec.clonable),
+    ...commonArgs(spec.shape, platform, spec),
     ...(spec.clonable ? descriptorArgs(spec) : []),
     ...memoryArgs(spec, privateShare(qemuVersion)),
     ...deviceArgs(
@@ -135,7 +135,9 @@ function machineArg(shape: MachineShape, { machine }: Platform): string {
   return [shape.machine, common, ...clock, ...all, ...(shape.devices === "few" ? few : [])].join(",");
 }
 
-function commonArgs(shape: MachineShape, platform: Platform, clonable?: RestoreSpec["clonable"]): string[] {
+type Copies = Pick<RestoreSpec, "clonable" | "freezable">;
+
+function commonArgs(shape: MachineShape, platform: Platform, { clonable, freezable }: Copies = {}): string[] {
   return [
     "-nodefaults",
     "-no-user-config",
@@ -154,7 +156,7 @@ function commonArgs(shape: MachineShape, platform: Platform, clonable?: RestoreS
     "-m",
     `${shape.memoryMiB}M`,
     // QEMU builds for microvm lack this option; the warden's system call filter is in force anyway
-    ...(shape.machine === MICROVM ? [] : ["-sandbox", clonable ? CLONABLE_SANDBOX : SANDBOX]),
+    ...(shape.machine === MICROVM ? [] : ["-sandbox", clonable || freezable ? COPIED_SANDBOX : SANDBOX]),
     "-no-reboot",
   ];
 }

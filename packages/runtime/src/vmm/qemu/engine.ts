@@ -22,6 +22,7 @@ import {
   type Engine,
   type EngineOptions,
   type ForkSpec,
+  type FrozenCopy,
   type Isolation,
   type MachineShape,
   type PackNeeds,
@@ -76,7 +77,7 @@ const HOLD_POLL_MS = 2;
 /** At a clone's descriptor for further layers until it needs one */
 const NO_LAYER = "/dev/null";
 
-type Start = Pick<SpawnSpec, "confinement" | "group" | "env" | "files" | "clonable"> & { isHeld: boolean; isBoot: boolean };
+type Start = Pick<SpawnSpec, "confinement" | "group" | "env" | "files" | "copies"> & { isHeld: boolean; isBoot: boolean };
 
 export function describe(version: string): string {
   return `QEMU ${version}`;
@@ -177,7 +178,7 @@ export class QemuEngine implements Engine {
       files: [{ fd: FD.state, path: spec.deviceState, mode: "read" }, ...(spec.clonable ? ownFiles(spec) : [])],
       group: spec.group,
       confinement: restoreConfinement(spec, this.#qemu),
-      clonable: spec.clonable !== undefined,
+      copies: spec.clonable ? "clones" : spec.freezable ? "frozen" : "none",
     });
   }
 
@@ -222,10 +223,30 @@ export class QemuEngine implements Engine {
     return this.#copied(warden, await warden.fork(vm.pid), spec);
   }
 
+  get freezeObstacle(): string | null {
+    if (this.#confinement.kind === "none") return `VMMs are not confined: ${this.#confinement.reason}`;
+    return this.#accelerator.freezeObstacle === undefined ? "it was not tried" : this.#accelerator.freezeObstacle;
+  }
+
+  async prepareFreeze(vm: Vm, memory: { path: string; bytes: number }): Promise<void> {
+    const warden = await this.#warden();
+    await warden.prepareFrozen(vm.pid, memory);
+  }
+
+  async freeze(vm: Vm): Promise<FrozenCopy> {
+    const warden = await this.#warden();
+    const copy = await warden.freeze(vm.pid);
+    const end = async (): Promise<void> => {
+      await copy.kill("SIGKILL");
+      await copy.exited;
+    };
+    return { pid: copy.pid, end };
+  }
+
   #copied(warden: Warden, process: VmmProcess, { dir, memory }: CloneSpec): Vm {
     const paths = pathsIn(dir);
     const files = diskFiles(warden, process.pid);
-    return new QemuVm({ process, dir, memory, isStopped: true, waitsAtEnd: true, startedBy: "clone", files, ...paths });
+    return new QemuVm({ process, dir, memory, isStopped: true, waitsAtEnd: true, startedBy: "clone", files, isFreezable: false, ...paths });
   }
 
   async #start({ dir, memory, shape }: BootSpec | RestoreSpec, args: string[], start: Start): Promise<Vm> {
@@ -247,11 +268,12 @@ export class QemuEngine implements Engine {
       ],
       group: start.group,
       confinement: calls && start.confinement && { ...start.confinement, filter: calls.filter },
-      clonable: start.clonable,
+      copies: start.copies,
     });
-    const files = start.clonable ? diskFiles(warden, process.pid) : null;
+    const files = start.copies === "clones" ? diskFiles(warden, process.pid) : null;
     const { isHeld: isStopped, isBoot } = start;
-    const vm = new QemuVm({ process, dir, memory, isStopped, waitsAtEnd: !isBoot, startedBy: "restore", files, ...paths });
+    const isFreezable = start.copies === "frozen";
+    const vm = new QemuVm({ process, dir, memory, isStopped, waitsAtEnd: !isBoot, startedBy: "restore", files, isFreezable, ...paths });
     // At once, because KVM can fail at the guest's first instruction. With TCG it would only make a fork slower.
     if (shape.accelerator === "kvm" || isBoot) vm.watch();
     return vm;
@@ -267,7 +289,9 @@ export class QemuEngine implements Engine {
     const startedBy = (await isThere(openStateFile(dir, "clone"))) ? "clone" : "restore";
     const files = (await isThere(openStateFile(dir, startedBy))) ? diskFiles(warden, id.pid) : null;
     const process = warden.adopt(id.pid, id.startTime);
-    return new QemuVm({ process, dir, memory, isStopped: false, waitsAtEnd: true, startedBy, files, ...pathsIn(dir) });
+    // the warden knows whether it was started for that
+    const isFreezable = files === null;
+    return new QemuVm({ process, dir, memory, isStopped: false, waitsAtEnd: true, startedBy, files, isFreezable, ...pathsIn(dir) });
   }
 }
 
@@ -337,6 +361,7 @@ type VmParts = {
   startedBy: StartedBy;
   /** null: it cannot be cloned, and opens its files by their paths */
   files: DiskFiles | null;
+  isFreezable: boolean;
   qmpSocket: string;
   agentSocket: string;
   log: string;
@@ -358,6 +383,7 @@ class QemuVm implements Vm {
   readonly startTime: string;
   readonly startedBy: StartedBy;
   readonly isClonable: boolean;
+  readonly isFreezable: boolean;
   readonly agentSocket: string;
   readonly log: string;
   readonly console: string;
@@ -372,6 +398,7 @@ class QemuVm implements Vm {
     this.#qmpSocket = opts.qmpSocket;
     this.startedBy = opts.startedBy;
     this.isClonable = opts.files !== null;
+    this.isFreezable = opts.isFreezable;
     this.disk = new QemuDisk(async (command, schema, args) => this.#execute(command, schema, args), opts.files);
     this.agentSocket = opts.agentSocket;
     this.log = opts.log;
