@@ -29,6 +29,7 @@ import { AccessTokens } from "./store/access-tokens.ts";
 import { Db } from "./store/db.ts";
 import { IdempotencyStore } from "./store/idempotency.ts";
 import { nodeCodeOf } from "./store/node-code.ts";
+import { MovedAccess } from "./store/moved-access.ts";
 import { Previews } from "./store/previews.ts";
 import { Projects } from "./store/projects.ts";
 import { TOKEN_FILE, Tokens } from "./store/tokens.ts";
@@ -113,6 +114,7 @@ export async function startDaemon(opts: DaemonOptions): Promise<Daemon> {
 
   const recipes = new Recipes(manager, { home, log });
   const removeLeftovers = await recipes.leftovers("daemon");
+  const movedAccess = new MovedAccess(db);
   const services: Services = {
     manager,
     recipes,
@@ -121,9 +123,10 @@ export async function startDaemon(opts: DaemonOptions): Promise<Daemon> {
     metrics,
     tokens,
     projects,
-    previews: new Previews(db, tokens),
+    previews: new Previews(db, tokens, { moved: movedAccess }),
     uiSessions: new UiSessions(db, tokens),
-    accessTokens: new AccessTokens(db, tokens),
+    accessTokens: new AccessTokens(db, tokens, movedAccess),
+    movedAccess,
     cluster,
     failures: new AuthFailures(),
     inFlight: daemon.inFlight,

@@ -117,6 +117,7 @@ export async function startGateway(options: GatewayOptions, parts: Parts): Promi
     projects,
     countRequest: (project: string) => cluster.quotas.request(project),
     usedElsewhere: () => undefined,
+    movedTo: () => undefined,
   };
   const frontEnds = {
     rest: restFrontEnd(cluster),

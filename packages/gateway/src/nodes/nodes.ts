@@ -86,6 +86,12 @@ export class Nodes implements Disposable {
     return this.all.filter(({ isUp }) => isUp);
   }
 
+  /** Those that answer and take something new; all that answer, if every one is cordoned */
+  get open(): Node[] {
+    const open = this.up.filter(({ status }) => status?.cordoned !== true);
+    return open.length > 0 ? open : this.up;
+  }
+
   byCode(code: string): Node | undefined {
     return this.all.find((node) => node.code === code);
   }
