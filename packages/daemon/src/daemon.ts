@@ -237,6 +237,24 @@ export class Daemon implements AsyncDisposable {
     return this.done;
   }
 
+  /**
+   * Handles SIGTERM. With `leave_secs` the VMs may end with this process: gateways move them to other nodes, and what is
+   * left is suspended until the next daemon starts
+   */
+  async leave(): Promise<void> {
+    const { config, cluster, manager, log } = this.#parts;
+    if (config.leaveSecs > 0 && !this.stopping.aborted) {
+      log.info({ leave_secs: config.leaveSecs }, "leaving: gateways move the sandboxes");
+      try {
+        // without a key of the cluster there are no gateways to wait for
+        await manager.leave({ withinMs: cluster === null ? 0 : config.leaveSecs * 1000, signal: this.stopping });
+      } catch (error) {
+        log.error({ err: error }, "the sandboxes could not be kept");
+      }
+    }
+    await this.stop({ killSandboxes: false });
+  }
+
   /** A daemon without TCP opens a port of the loopback interface: the usual one if it is free */
   async listenForBrowsers(): Promise<string> {
     if (this.bind !== null) return this.bind;

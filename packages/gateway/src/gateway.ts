@@ -22,6 +22,7 @@ import { Transfers } from "./nodes/transfers.ts";
 import { Uses } from "./nodes/uses.ts";
 import { e2bFrontEnd } from "./serve/e2b.ts";
 import { KeyedNodes } from "./serve/keyed.ts";
+import { Leaving } from "./serve/leaving.ts";
 import { Places } from "./serve/places.ts";
 import { portFrontEnd } from "./serve/port.ts";
 import { ClusterQuotas } from "./serve/quotas.ts";
@@ -41,7 +42,8 @@ const ABORT_MS = 5000;
 /** Files of secrets are replaced without a signal, such as those of a mounted volume */
 const RELOAD_MS = 10_000;
 
-type Parts = { log: Logger; limits?: Partial<Limits>; random?: Random };
+/** `pendingMs`: how often interrupted moves are looked for */
+type Parts = { log: Logger; limits?: Partial<Limits>; random?: Random; pendingMs?: number };
 
 export async function startGateway(options: GatewayOptions, parts: Parts): Promise<Gateway> {
   const { log } = parts;
@@ -101,6 +103,7 @@ export async function startGateway(options: GatewayOptions, parts: Parts): Promi
   });
   stack.defer(() => endLoggedOut());
   await nodes.start();
+  stack.use(new Leaving(cluster, parts));
   const poolOf = (project: string, tag: string): number => poolFor(state, project, tag);
   kubernetes?.attend({ nodes, transfers: cluster.transfers, projects, poolFor: poolOf, log });
   const services = {

@@ -290,3 +290,77 @@ test("a step of a move is refused to clients of a gateway, also to operators", a
   assert.equal((await ask("/v1/cluster/moves", { body: { step: "depart", id: ID } })).status, 403);
   assert.deepEqual(steps, []);
 });
+
+/** A daemon that ends and has two sandboxes, of which one is suspended; it gives away what leaves it */
+function ending(node: FakeNode): { left: Set<string>; steps: string[]; claims: Set<string>; answers: Parameters<typeof follow>[1] } {
+  const left = new Set<string>();
+  const claims = new Set<string>();
+  node.isLeaving = true;
+  node.routes.set("GET /v1/sandboxes", () => ({
+    body: [sandbox(ID), sandbox(OTHER, { state: "suspended" })].filter(({ id }: { id?: string }) => id !== undefined && !left.has(id)),
+  }));
+  node.routes.set("GET /v1/workspaces", () => ({ body: [] }));
+  const answers = {
+    claim: ({ id }: Step) => ({ is_yours: claims.size === 0 || claims.has(id) ? claims.add(id).size === 1 : false }),
+    depart: ({ id }: Step) => departure(id),
+    leave: ({ id }: Step) => void left.add(id),
+    settle: () => ({ state: "running", problem: null }),
+  };
+  return { left, claims, answers, steps: [] };
+}
+
+test("the running sandboxes of a daemon that is about to end move without a request, by one of the gateways", async (t) => {
+  const [a, b] = [await FakeNode.start(t, "aaaa"), await FakeNode.start(t, "bbbb")];
+  movesPacks(a, b, []);
+  const { left, claims, answers } = ending(a);
+  const steps = follow([a, b], answers);
+  const [one, two] = [await serve(t, [a, b]), await serve(t, [a, b])];
+  b.routes.set(`GET ${PATH}`, () => ({ body: { id: ID } }));
+  await until(() => left.has(ID) && steps.includes(`bbbb settle ${ID}`));
+  assert.equal(claims.size, 1);
+  assert.equal(steps.filter((line) => line === `aaaa depart ${ID}`).length, 1);
+  assert.ok(!steps.some((line) => line.includes(`depart ${OTHER}`)), "what is suspended outlives the daemon");
+  // and the node takes no forks meanwhile
+  const { nodes } = (await one.ask("/v1/cluster")).body as { nodes: { code: string; cordoned: boolean }[] };
+  assert.deepEqual(
+    nodes.map(({ code, cordoned }) => `${code} ${cordoned}`),
+    ["aaaa true", "bbbb false"],
+  );
+  a.routes.set("GET /v1/sandboxes*", () => refusal("bbbb"));
+  for (const { ask } of [one, two]) assert.equal((await ask(PATH)).status, 200);
+});
+
+test("another gateway continues when the one that moved the sandboxes has ended", async (t) => {
+  const [a, b] = [await FakeNode.start(t, "aaaa"), await FakeNode.start(t, "bbbb")];
+  movesPacks(a, b, []);
+  const { left, claims, answers } = ending(a);
+  claims.add("of a gateway that is silent");
+  const steps = follow([a, b], answers);
+  await serve(t, [a, b]);
+  await until(() => steps.filter((line) => line.startsWith("aaaa claim")).length > 2);
+  assert.ok(!steps.some((line) => line.includes("depart")));
+  claims.clear();
+  await until(() => left.has(ID));
+});
+
+test("a move that a gateway did not end is ended: the node that had the sandbox says whose it is", async (t) => {
+  const [a, b] = [await FakeNode.start(t, "aaaa"), await FakeNode.start(t, "bbbb")];
+  const now = Math.floor(Date.now() / 1000);
+  const gone = "sb-aaaa222233336666";
+  const stale = "sb-aaaa222233337777";
+  const arriving = [
+    { id: ID, from: "aaaa", at: now - 60 },
+    { id: OTHER, from: "aaaa", at: now - 60 },
+    { id: gone, from: "aaaa", at: now - 60 },
+    { id: stale, from: "aaaa", at: now - 100_000 },
+    { id: "sb-aaaa222233338888", from: "aaaa", at: now },
+  ];
+  const steps = follow([a, b], { pending: (_step, node) => ({ arriving: node === b ? arriving : [] }) });
+  a.routes.set(`GET ${PATH}`, () => refusal("bbbb"));
+  a.routes.set(`GET /v1/sandboxes/${gone}`, () => refusal("cccc"));
+  for (const id of [OTHER, stale]) a.routes.set(`GET /v1/sandboxes/${id}`, () => ({ body: { id } }));
+  await serve(t, [a, b], { pendingMs: 100 });
+  await until(() => steps.filter((line) => line.includes("pending")).length > 3);
+  const done = new Set(steps.filter((line) => !line.includes("pending")));
+  assert.deepEqual([...done].toSorted(), [`bbbb drop ${gone}`, `bbbb drop ${stale}`, `bbbb settle ${ID}`], "the others may still be moved");
+});

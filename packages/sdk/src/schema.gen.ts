@@ -805,7 +805,8 @@ export type MoveFile = {
 };
 
 export type MoveStep = {
-  step: "depart" | "reserve" | "arrive" | "leave" | "settle" | "stay" | "drop";
+  step: "depart" | "reserve" | "arrive" | "leave" | "settle" | "stay" | "drop" | "claim" | "pending";
+  /** claim: of the gateway that wants to move the sandboxes of a node that is leaving */
   id: string;
   /** leave: code of the node that has it from now on */
   to?: string | undefined;
@@ -1410,6 +1411,8 @@ export type Status = {
   images: number;
   /** It takes no forks; its sandboxes continue */
   cordoned: boolean;
+  /** It ends soon: gateways move its running sandboxes to other nodes */
+  leaving: boolean;
   pool_waiting: number;
   branches_in_flight: number;
   limits: {

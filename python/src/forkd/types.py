@@ -968,7 +968,8 @@ class MoveFile(_MoveFile, total=False):
 
 
 class _MoveStep(TypedDict):
-    step: Literal["depart", "reserve", "arrive", "leave", "settle", "stay", "drop"]
+    step: Literal["depart", "reserve", "arrive", "leave", "settle", "stay", "drop", "claim", "pending"]
+    # claim: of the gateway that wants to move the sandboxes of a node that is leaving
     id: str
 
 
@@ -1611,6 +1612,8 @@ class Status(TypedDict):
     images: int
     # It takes no forks; its sandboxes continue
     cordoned: bool
+    # It ends soon: gateways move its running sandboxes to other nodes
+    leaving: bool
     pool_waiting: int
     branches_in_flight: int
     limits: "StatusLimits"

@@ -61,8 +61,8 @@ const drained = z
 
 const moveStep = z
   .strictObject({
-    step: z.enum(["depart", "reserve", "arrive", "leave", "settle", "stay", "drop"]),
-    id: z.string().max(64),
+    step: z.enum(["depart", "reserve", "arrive", "leave", "settle", "stay", "drop", "claim", "pending"]),
+    id: z.string().max(64).meta({ description: "claim: of the gateway that wants to move the sandboxes of a node that is leaving" }),
     to: z.string().max(16).optional().meta({ description: "leave: code of the node that has it from now on" }),
     record: z.record(z.string(), z.unknown()).optional().meta({ description: "reserve: the answer of depart" }),
   })

@@ -40,6 +40,7 @@ const status = z
     snapshots: z.int(),
     images: z.int(),
     cordoned: z.boolean().meta({ description: "It takes no forks; its sandboxes continue" }),
+    leaving: z.boolean().meta({ description: "It ends soon: gateways move its running sandboxes to other nodes" }),
     pool_waiting: z.int(),
     branches_in_flight: z.int(),
     limits: z.strictObject({

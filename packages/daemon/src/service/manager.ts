@@ -213,6 +213,12 @@ export class Manager {
     this.#cordon.set(isCordoned);
   }
 
+  /** The daemon ends soon, and its VMs with it: they move to other nodes within the time, else they are suspended */
+  async leave(opts: { withinMs: number; signal: AbortSignal }): Promise<void> {
+    this.#cordon.isLeaving = true;
+    await this.moves.leaveAll(opts);
+  }
+
   /** Time of the last use (ms); null: sandboxes, branches or pooled VMs exist */
   get idleSince(): number | null {
     const { pool } = this.#core.runtime;
@@ -241,6 +247,7 @@ export class Manager {
       snapshots: tags.filter((tag) => isOf(projectOf(tag), viewer.project)).length,
       images: (await this.images.list(viewer)).length,
       cordoned: this.#cordon.isSet,
+      leaving: this.#cordon.isLeaving,
       pool_waiting: runtime.pool.waiting,
       branches_in_flight: this.branches.inFlight,
       limits: {

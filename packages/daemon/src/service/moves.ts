@@ -4,6 +4,7 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { ForkdError, messageOf } from "@forkd/runtime/errors";
 import { notFound } from "@forkd/runtime/util/not-found";
+import { Semaphore } from "@forkd/runtime/util/semaphore";
 import { EVERY_PROJECT } from "../store/project-names.ts";
 import type { Move, MoveStore } from "../store/moves.ts";
 import type { SandboxRow, WorkspaceRow } from "../store/tables.ts";
@@ -21,8 +22,11 @@ import type { Workspaces } from "./workspaces.ts";
 const FORMAT = 1;
 /** If the gateway is silent for so long, the sandbox stays and runs */
 const STAYS_AFTER_MS = 15 * 60 * 1000;
-/** A received state that was never given up by its node is removed */
-const KEEP_ARRIVING_SECS = 24 * 3600;
+/** A gateway that is silent for so long has lost its claim */
+const CLAIM_MS = 10_000;
+/** Suspensions at a time, when no gateway has taken the sandboxes */
+const ASLEEP_AT_ONCE = 2;
+const LEAVE_CHECK_MS = 100;
 const WORKSPACE_ID = /^ws-[a-z2-7]{16}$/;
 /** Names of columns go into SQL */
 const COLUMN = /^[a-z_]{1,32}$/;
@@ -66,6 +70,7 @@ export class Moves {
   readonly #core: Core;
   readonly #parts: Parts;
   readonly #away = new Map<string, Away>();
+  #claim: { by: string; untilMs: number } | null = null;
 
   constructor(core: Core, parts: Parts) {
     this.#core = core;
@@ -85,14 +90,54 @@ export class Moves {
       return known.departure;
     }
     if (WORKSPACE_ID.test(id)) return this.#departWorkspace(id);
-    const { registry, suspension, workspaces } = this.#parts;
-    const entry = registry.get(id, caller);
+    const entry = this.#parts.registry.get(id, caller);
     const { row } = entry;
     if (row.state === "ended" || row.state === "lost") throw new ForkdError("VMM_EXITED", `Cannot move sandbox ${id}: it has ended.`);
     if (row.shares.length > 0)
       throw new ForkdError("UNSUPPORTED", `Cannot move sandbox ${id}: it shares folders of its node.`, {
         hint: "End it, or leave it on its node.",
       });
+    return this.#departSandbox(entry, caller);
+  }
+
+  /** Of several gateways one moves the sandboxes of a node that is leaving, until it is silent */
+  claim(gateway: string): boolean {
+    if (this.#claim && this.#claim.by !== gateway && this.#claim.untilMs > Date.now()) return false;
+    this.#claim = { by: gateway, untilMs: Date.now() + CLAIM_MS };
+    return true;
+  }
+
+  /** What was received and may not be this node's yet: only the node that had it knows */
+  get arriving(): { id: string; from: string; at: number }[] {
+    return this.#parts.store.all("arriving").map(({ id, node: from, at }) => ({ id, from, at }));
+  }
+
+  /** Resolves when no VM runs here any more: gateways have moved the sandboxes, or they are suspended until the next start */
+  async leaveAll({ withinMs, signal }: { withinMs: number; signal: AbortSignal }): Promise<void> {
+    const { registry } = this.#parts;
+    const { log } = this.#core;
+    const end = performance.now() + withinMs;
+    const isOpen = (): boolean => registry.live.length > 0 || this.#away.size > 0;
+    while (isOpen() && performance.now() < end && !signal.aborted) await sleep(LEAVE_CHECK_MS);
+    const turns = new Semaphore(ASLEEP_AT_ONCE);
+    const asleep = registry.live.map(async (entry) =>
+      turns.run(async () => {
+        const { id, project } = entry.row;
+        try {
+          // its move stays recorded: the next daemon ends it, and the sandbox runs on
+          await this.#departSandbox(entry, ownCaller("daemon", project));
+        } catch (error) {
+          log.warn({ sandbox: id, err: error }, "a sandbox could not be suspended before the end of the daemon");
+        }
+      }),
+    );
+    await Promise.all(asleep);
+  }
+
+  async #departSandbox(entry: Entry, caller: Caller): Promise<Departure> {
+    const { suspension, workspaces } = this.#parts;
+    const { row } = entry;
+    const { id } = row;
     const workspace = this.#core.tables.workspaces.all().find((other) => other.sandbox_id === id) ?? null;
     const own = ownCaller(caller.principal, row.project);
     return this.#leaving(id, entry, async (ready) => {
@@ -242,7 +287,6 @@ export class Moves {
   async recover(): Promise<void> {
     const { store, suspension, registry } = this.#parts;
     const { log, db } = this.#core;
-    for (const { id, at } of store.all("arriving")) if (nowUnix() - at > KEEP_ARRIVING_SECS) await this.drop(id);
     for (const { id, record, project } of store.all<Departure["was"]>("departing")) {
       const entry = registry.byId(id);
       const own = ownCaller("daemon", project);

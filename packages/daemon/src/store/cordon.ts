@@ -1,4 +1,4 @@
-// Whether the node is cordoned: it takes no forks, also after a restart.
+// Whether the node is cordoned: it takes no forks. Kept over restarts, unless the daemon is leaving.
 
 import type { Db } from "./db.ts";
 
@@ -7,6 +7,8 @@ const KEY = "cordoned";
 export class Cordon {
   readonly #db: Db;
   #isSet: boolean;
+  /** the daemon ends soon, and its VMs with it */
+  isLeaving = false;
 
   constructor(db: Db) {
     this.#db = db;
@@ -14,7 +16,7 @@ export class Cordon {
   }
 
   get isSet(): boolean {
-    return this.#isSet;
+    return this.#isSet || this.isLeaving;
   }
 
   set(wanted: boolean): void {

@@ -20,6 +20,7 @@ import type { Logger } from "@forkd/daemon/observe/log";
 import type { Tokens } from "@forkd/daemon/store/tokens";
 import type { Limits } from "@forkd/daemon/streams/limits";
 import type { Nodes } from "../nodes/nodes.ts";
+import type { Places } from "../serve/places.ts";
 import type { ClusterProjects } from "../state/projects.ts";
 import type { ClusterState } from "../state/state.ts";
 import type { Agents } from "./call.ts";
@@ -35,6 +36,7 @@ type AgentsParts = {
   /** a pipeline of the gateway's API whose tokens are those of `find` */
   pipeline: (tokens: Pick<Tokens, "find">) => HttpServer;
   nodes: Nodes;
+  places: Places;
   state: ClusterState;
   projects: ClusterProjects;
   tokens: Pick<Tokens, "find">;
@@ -52,14 +54,14 @@ export async function serveAgents(parts: AgentsParts): Promise<AgentsServer> {
   const inner = new Inner();
   inner.serve(parts.pipeline(inner));
   const journal = new Journal();
-  const index = new SandboxIndex(journal);
+  const index = new SandboxIndex(journal, (id) => parts.places.codeOf(id));
   const agents: Agents = { inner, journal, index, state, projects };
   noteStored(agents);
   const unsubscribe = state.subscribe((kind, name) => {
     if (kind === "templates") noteStored(agents, name);
   });
   stack.defer(unsubscribe);
-  stack.use(new Follower({ nodes, journal, index, log }));
+  stack.use(new Follower({ nodes, places: parts.places, journal, index, log }));
   let proxy = await parts.frontProxy();
   const context = (): object => ({ ...tls, ca: [proxy.ca] });
   // a client of a sandbox has no certificate; what a connection may do is decided for each request

@@ -28,8 +28,11 @@ type Thing = { id: string; name: string | null; snapshot: string; memoryMiB: num
 type Moved = Drained["moved"][number];
 type Parts = Pick<Cluster, "nodes" | "transfers" | "tokens" | "quotas" | "places" | "log" | "random">;
 
-/** Of a node that is cordoned. What cannot be moved stays as it was. A repetition continues */
-export async function drain(cluster: Parts, from: Node, signal: AbortSignal): Promise<Drained> {
+/**
+ * Of a node that takes no forks. What cannot be moved stays as it was. A repetition continues
+ * @param opts.onlyRunning leaves what is suspended, which outlives the daemon
+ */
+export async function drain(cluster: Parts, from: Node, signal: AbortSignal, opts: { onlyRunning?: boolean } = {}): Promise<Drained> {
   const moved: Moved[] = [];
   const left = new Map<string, Drained["left"][number]>();
   const turns = new Semaphore(AT_ONCE);
@@ -44,7 +47,7 @@ export async function drain(cluster: Parts, from: Node, signal: AbortSignal): Pr
     }
   };
   for (let round = 0; round < ROUNDS; round++) {
-    const open = (await thingsOf(from)).filter(({ id }) => !left.has(id));
+    const open = (await thingsOf(from)).filter(({ id, isAsleep }) => !left.has(id) && !(opts.onlyRunning && isAsleep));
     if (open.length === 0) break;
     await Promise.all(open.map(async (thing) => turns.run(async () => one(thing))));
   }

@@ -1,6 +1,7 @@
 // Which node has a named thing. Ids say it themselves; for names all nodes are asked, and the answer is kept for a moment.
 
 import { ForkdError } from "@forkd/runtime/errors";
+import { NODE_CODE_LENGTH } from "@forkd/runtime/util/id";
 import { forkdId } from "@forkd/daemon/dispatch/e2b-id";
 import { isOf } from "@forkd/daemon/store/project-names";
 import { EVERYWHERE, type Asker } from "../nodes/signer.ts";
@@ -42,6 +43,11 @@ export class Places {
     const elsewhere = await this.#search(id);
     if (elsewhere) return elsewhere;
     throw this.#lostWith(node, id, as);
+  }
+
+  /** Code of the node that has the sandbox, as far as this gateway knows: else that of the node that made it */
+  codeOf(id: string): string {
+    return this.#moved.get(id)?.code ?? id.replace(/^sb-?/, "").slice(0, NODE_CODE_LENGTH);
   }
 
   /** The sandbox is on another node than the one in its id */

@@ -211,6 +211,7 @@ const WRITTEN: { [N in RouteName]?: readonly [number, unknown] } = {
       snapshots: 0,
       images: 0,
       cordoned: false,
+      leaving: false,
       pool_waiting: 0,
       branches_in_flight: 0,
       limits: { max_sandboxes: 1, max_memory_mib: null, max_disk_mib: null, min_free_mib: 1, branch_concurrency: 1 },

@@ -54,6 +54,8 @@ async function move({ step, id, to, record }: MoveStep, services: Services, call
   }
   if (step === "arrive") await moves.arrive(id);
   if (step === "leave") await moves.leave(id, to ?? "", caller);
+  if (step === "claim") return { is_yours: moves.claim(id) };
+  if (step === "pending") return { arriving: moves.arriving };
   if (step === "stay") await moves.stay(id);
   if (step === "drop") {
     movedAccess.delete(id);
