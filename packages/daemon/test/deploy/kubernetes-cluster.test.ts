@@ -17,6 +17,8 @@ const noKubectl = await run("kubectl", ["version", "--client"], { timeout: KUBEC
   () => "there is no kubectl",
 );
 
+/** For what no other machine takes */
+const SUSPEND_SECS = 120;
 const FOLDER = "deploy/kubernetes/cluster";
 const DASHBOARD = "deploy/kubernetes/monitoring/forkd.json";
 
@@ -86,7 +88,8 @@ describe("kubernetes cluster, as data", () => {
     assert.deepEqual(await unknownVariables(Object.keys(env)), []);
     const settings = await settingsOf(env);
     assert.equal(settings.insecure, false);
-    assert.ok((pod?.terminationGracePeriodSeconds ?? 0) > settings.drainSecs + ABORT_SECS);
+    assert.ok(settings.leaveSecs > 0, "the VMs end with the pod");
+    assert.ok((pod?.terminationGracePeriodSeconds ?? 0) > settings.leaveSecs + SUSPEND_SECS + settings.drainSecs + ABORT_SECS);
   });
 
   it(

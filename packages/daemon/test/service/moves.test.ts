@@ -84,3 +84,81 @@ test("a move that is given up, or interrupted by the end of the daemon, leaves t
   await movesOf(one, "aaaa").recover();
   assert.equal(one.store.registry.get(id, CALLER).row.state, "running");
 });
+
+test("a daemon that ends waits for the moves, suspends what no gateway took, and the next one resumes exactly that", async () => {
+  await using one = await World.make();
+  const from = movesOf(one, "aaaa");
+  await one.create("py");
+  const [moved, left, asleep] = [await one.fork("py"), await one.fork("py"), await one.fork("py")];
+  await one.suspension.suspend(asleep.id, CALLER);
+  const ends = Math.floor(Date.now() / 1000) + 1000;
+  one.store.registry.change(one.store.registry.get(left.id, CALLER), { expires_at: ends });
+  const { signal } = new AbortController();
+  const over = from.leaveAll({ withinMs: 500, signal });
+  await from.depart(moved.id, GATEWAY);
+  await from.leave(moved.id, "bbbb", GATEWAY);
+  await over;
+  assert.deepEqual(one.store.registry.live, []);
+  assert.equal(from.nodeOf(moved.id), "bbbb");
+  assert.equal(one.store.registry.get(left.id, CALLER).row.state, "suspended");
+  // as the end of the process does, without a verdict
+  const { core, registry } = one.store;
+  assert.deepEqual(
+    new MoveStore(core.db).all("departing").map(({ id }) => id),
+    [left.id],
+  );
+  for (const entry of registry.lasting) Object.assign(entry, { isDeparting: false, transition: undefined });
+  await movesOf(one, "aaaa").recover();
+  assert.equal(registry.get(left.id, CALLER).row.state, "running");
+  assert.equal(registry.get(left.id, CALLER).row.expires_at, ends);
+  assert.equal(registry.get(asleep.id, CALLER).row.state, "suspended");
+});
+
+test("without gateways, or when all has moved, a daemon that ends does not wait", async () => {
+  await using one = await World.make();
+  const from = movesOf(one, "aaaa");
+  await one.create("py");
+  const { signal } = new AbortController();
+  const startMs = performance.now();
+  await from.leaveAll({ withinMs: 3_600_000, signal });
+  const { id } = await one.fork("py");
+  await from.leaveAll({ withinMs: 0, signal });
+  assert.ok(performance.now() - startMs < 60_000);
+  assert.equal(one.store.registry.get(id, CALLER).row.state, "suspended");
+});
+
+test("one gateway at a time moves the sandboxes of a daemon that ends, until it is silent", async (t) => {
+  await using one = await World.make();
+  const moves = movesOf(one, "aaaa");
+  t.mock.timers.enable({ apis: ["Date"], now: 1_000_000 });
+  assert.ok(moves.claim("first"));
+  assert.ok(!moves.claim("second"));
+  t.mock.timers.tick(8000);
+  assert.ok(moves.claim("first"));
+  t.mock.timers.tick(8000);
+  assert.ok(!moves.claim("second"));
+  t.mock.timers.tick(3000);
+  assert.ok(moves.claim("second"));
+  assert.ok(!moves.claim("first"));
+});
+
+test("what was received stays until a gateway has learned whose it is, also over a restart", async () => {
+  await using one = await World.make();
+  await using two = await World.make();
+  const [from, to] = [movesOf(one, "aaaa"), movesOf(two, "bbbb")];
+  await one.create("py");
+  const { id } = await one.fork("py");
+  const departure = await from.depart(id, GATEWAY);
+  await to.reserve(departure);
+  await carry(one, two, departure.snapshot);
+  await to.arrive(id);
+  await from.leave(id, "bbbb", GATEWAY);
+  // the gateway has died here, long ago
+  const { db } = two.store.core;
+  db.run("UPDATE moves SET at = 1 WHERE kind = 'arriving'");
+  const next = movesOf(two, "bbbb");
+  await next.recover();
+  assert.deepEqual(next.arriving, [{ id, from: "aaaa", at: 1 }]);
+  assert.deepEqual(await next.settle(id, GATEWAY), { state: "running", problem: null });
+  assert.deepEqual(next.arriving, []);
+});

@@ -38,7 +38,12 @@ test("a cordon is kept over a restart, and so is its end", async (t) => {
   assert.equal(new Cordon(db).isSet, true);
   new Cordon(db).set(false);
   db = reopened(db, at);
-  assert.equal(new Cordon(db).isSet, false);
+  const last = new Cordon(db);
+  assert.equal(last.isSet, false);
+  last.isLeaving = true;
+  assert.equal(last.isSet, true, "a daemon that ends takes no forks");
+  db = reopened(db, at);
+  assert.equal(new Cordon(db).isSet, false, "and the next one does");
   db.close();
 });
 
