@@ -64,7 +64,14 @@ export async function runJob(job: Job, opts: RunOptions): Promise<JobResult> {
   const isBackground = job.background !== null;
   const [started, ...rest] = [...(isBackground ? LOWEST_PRIORITY : []), program, ...args];
   const withinMs = opts.withinMs * (isBackground ? BACKGROUND_PATIENCE : 1);
-  const code = await runProcess(started ?? program, rest, { ...opts, withinMs, env: { ...opts.env, ...place.env }, log, problems, isBackground });
+  const code = await runProcess(started ?? program, rest, {
+    ...opts,
+    withinMs,
+    env: { ...opts.env, ...place.env },
+    log,
+    problems,
+    isBackground,
+  });
   const ms = Math.round(performance.now() - from);
   const tests = job.command ? [] : await readResults(results);
   const output = (await readFile(log, "utf8")).slice(-TAIL_CHARS);

@@ -15,7 +15,7 @@ import type { TestDaemon } from "../helpers/daemon.ts";
 
 const SANDBOXES = isAll ? 20 : 4;
 
-/** Counts to a file, one line per number, as fast as the guest lets it */
+/** Keeps each number that it has counted */
 const COUNTER = `import threading, time
 lines = []
 def count():
@@ -244,6 +244,47 @@ describe("a drain of a node", () => {
     assert.equal((await two.controller.evalCode(awake ?? "", "kept")).result, "'awake'");
     for (const name of ["awake", "asleep"]) await two.controller.deleteWorkspace(name);
     for (const code of codes) await cli(["cluster", "uncordon", code]);
+  });
+
+  it("moves what runs on a daemon that ends with leave_secs, without a request; the next one runs what no node took", async () => {
+    const [, b, c] = codes;
+    const daemon = nodeAt(0);
+    const { bind } = daemon;
+    /** @param leaveSecs how long the next SIGTERM waits for gateways */
+    const restart = async (leaveSecs: number): Promise<void> => {
+      process.kill((await daemon.controller.status()).pid, "SIGTERM");
+      await daemon.exited();
+      await daemon.up(["--bind", bind ?? "", "--cluster-key-file", cluster.keyFile, "--leave-secs", String(leaveSecs)]);
+      await allUp();
+    };
+    await restart(3600);
+    const made = await daemon.controller.spawnSandboxes("python", { n: 3, network: { mode: "none" } });
+    const ids = made.map(({ id }) => id);
+    const [first = "", second = ""] = ids;
+    await one.controller.evalCode(first, COUNTER);
+    const before = await countOf(one, first);
+    await one.controller.evalCode(second, "kept = 41");
+    await one.controller.pauseSandbox(second);
+    await restart(2);
+    assert.deepEqual(await daemon.controller.listSandboxes(), [], "it ended when all had moved, long before its time");
+    const now = new Map((await two.controller.listSandboxes()).map(({ id, state }) => [id, state]));
+    assert.deepEqual(
+      ids.map((id) => now.get(id)),
+      ["running", "paused", "running"],
+    );
+    await two.controller.resumeSandbox(second);
+    assert.equal((await two.controller.evalCode(second, "kept + 1")).value, 42);
+    assert.ok((await countOf(two, first)) >= before);
+
+    for (const code of [b, c]) await cli(["cluster", "cordon", code ?? ""]);
+    const [stays] = await daemon.controller.spawnSandboxes("python");
+    await one.controller.evalCode(stays?.id ?? "", COUNTER);
+    const counted = await countOf(one, stays?.id ?? "");
+    await restart(0);
+    await until(async () => (await one.controller.getSandbox(stays?.id ?? "")).state === "running");
+    assert.ok((await countOf(two, stays?.id ?? "")) >= counted);
+    for (const code of [b, c]) await cli(["cluster", "uncordon", code ?? ""]);
+    await one.controller.killSandboxes({ all: true });
   });
 
   it("restarts each daemon under a load of evals without losing a sandbox", async (t) => {

@@ -48,7 +48,7 @@ type Parts = { log: Logger; limits?: Partial<Limits>; random?: Random; pendingMs
 export async function startGateway(options: GatewayOptions, parts: Parts): Promise<Gateway> {
   const { log } = parts;
   await using stack = new AsyncDisposableStack();
-  const kubernetes = options.kubernetes === null ? null : stack.use(await joinKubernetes(options.kubernetes));
+  const kubernetes = options.kubernetes === null ? null : stack.use(await joinKubernetes(options.kubernetes, options));
   const onError = (problem: string): void => log.warn({ problem }, "the cluster's state");
   const state = kubernetes?.state ?? stack.use(await openFolderState(options.state ?? "", { onError }));
   const tokens = new ClusterTokens(state);

@@ -93,7 +93,7 @@ describe("kubernetes cluster, as data", () => {
   });
 
   it(
-    "is built by kubectl together with KVM, monitoring and the agent-sandbox API, and with an image of one's own",
+    "is built by kubectl together with KVM, monitoring, the agent-sandbox API and drains of machines, and with an image of one's own",
     { skip: noKubectl },
     async (t) => {
       const folder = await mkdtemp(join(tmpdir(), "forkd-kustomize-"));
@@ -104,7 +104,7 @@ describe("kubernetes cluster, as data", () => {
       await writeFile(
         join(folder, "kustomization.yaml"),
         `resources: [kubernetes/cluster]
-components: [kubernetes/kvm, kubernetes/monitoring, kubernetes/agents]
+components: [kubernetes/kvm, kubernetes/monitoring, kubernetes/agents, kubernetes/drain]
 images: [{ name: registry.example/forkd, newName: ${image}, newTag: ${tag} }]
 `,
       );
@@ -114,7 +114,7 @@ images: [{ name: registry.example/forkd, newName: ${image}, newTag: ${tag} }]
       });
       const built = parseAllDocuments(stdout).map((document) => document.toJS() as Resource & { metadata: { namespace?: string } });
       for (const { kind, metadata } of built)
-        if (!["Namespace", "CustomResourceDefinition", "APIService", "ClusterRole"].includes(kind))
+        if (!["Namespace", "CustomResourceDefinition", "APIService", "ClusterRole", "ClusterRoleBinding"].includes(kind))
           assert.equal(
             metadata.namespace,
             metadata.name === "forkd-gateway-authentication" ? "kube-system" : "forkd",
@@ -128,6 +128,7 @@ images: [{ name: registry.example/forkd, newName: ${image}, newTag: ${tag} }]
       const kvm = containers.filter(({ resources }) => JSON.stringify(resources).includes("devices.kubevirt.io/kvm"));
       assert.equal(kvm.length, 1);
       assert.ok(stdout.includes("--agents-bind=0.0.0.0:8892"));
+      assert.ok(stdout.includes("- --drain-machines"));
       assert.match(stdout, /- name: agents\n +port: 8892\n +targetPort: agents/);
       assert.equal(built.filter(({ kind }) => kind === "APIService").length, 2);
       assert.ok(built.some(({ kind }) => kind === "ServiceMonitor"));

@@ -9,7 +9,6 @@ import type { SandboxInfo } from "@forkd/daemon/api/sandbox";
 import type { Logger } from "@forkd/daemon/observe/log";
 import type { Node } from "../nodes/node.ts";
 import type { Nodes } from "../nodes/nodes.ts";
-import type { Places } from "../serve/places.ts";
 import type { Journal } from "./journal.ts";
 import type { KubernetesObject } from "./objects.ts";
 import type { SandboxIndex } from "./sandbox-index.ts";
@@ -19,7 +18,10 @@ const STATES = "running,paused,suspended,ended,lost";
 /** Sandboxes that are read again at once, after a burst of events */
 const AT_ONCE = 8;
 
-type Parts = { nodes: Nodes; places: Pick<Places, "codeOf" | "note">; journal: Journal; index: SandboxIndex; log: Logger };
+/** Where sandboxes are that have moved */
+export type Places = { codeOf: (id: string) => string; note: (id: string, node: Node) => void };
+
+type Parts = { nodes: Nodes; places: Places; journal: Journal; index: SandboxIndex; log: Logger };
 
 export class Follower implements Disposable {
   readonly #parts: Parts;

@@ -4,7 +4,7 @@
 import { createServer } from "node:https";
 import { ForkdError, messageOf } from "@forkd/runtime/errors";
 import { close, listen } from "../listen.ts";
-import { Follower } from "./follow.ts";
+import { Follower, type Places } from "./follow.ts";
 import { Inner, Refused } from "./inner.ts";
 import { Journal } from "./journal.ts";
 import { userOf, type FrontProxy } from "./front-proxy.ts";
@@ -20,7 +20,6 @@ import type { Logger } from "@forkd/daemon/observe/log";
 import type { Tokens } from "@forkd/daemon/store/tokens";
 import type { Limits } from "@forkd/daemon/streams/limits";
 import type { Nodes } from "../nodes/nodes.ts";
-import type { Places } from "../serve/places.ts";
 import type { ClusterProjects } from "../state/projects.ts";
 import type { ClusterState } from "../state/state.ts";
 import type { Agents } from "./call.ts";

@@ -202,7 +202,7 @@ export class Nodes implements Disposable {
         await this.#list(node);
         await giveProjects(node, this.#projects);
       }
-      node.status = report;
+      node.status = node.mustDrain ? { ...report, cordoned: true } : report;
       node.lastSeenMs = Date.now();
       node.problem = null;
       if (!wasUp) this.#log.info({ node: node.code, url: node.url }, "a node answers");

@@ -1,4 +1,5 @@
-// Moves without a request: of the sandboxes of a daemon that is about to end, and of what a gateway left half moved when it died.
+// Moves without a request: of the sandboxes of a daemon that is about to end, or whose machine is to be drained, and of what a
+// gateway left half moved when it died.
 
 import { randomUUID } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -61,7 +62,7 @@ export class Leaving implements AsyncDisposable {
 
   #takeTurn(): void {
     for (const node of this.#cluster.nodes.up) {
-      if (node.status?.leaving !== true || this.#running.has(node)) continue;
+      if ((node.status?.leaving !== true && !node.mustDrain) || this.#running.has(node)) continue;
       const work = this.#empty(node)
         .catch((error: unknown) => this.#cluster.log.warn({ node: node.label, problem: messageOf(error) }, "a node could not be emptied"))
         .finally(() => this.#running.delete(node));
@@ -80,10 +81,12 @@ export class Leaving implements AsyncDisposable {
       );
     }, CLAIM_MS);
     try {
-      const { moved, left } = await drain(this.#cluster, node, signal, { onlyRunning: true });
-      this.#cluster.log.info({ node: node.label, moved: moved.length, left: left.length }, "a node that ends was emptied");
-      // a place may become free before its daemon ends
-      if (left.length > 0) await sleep(AGAIN_MS, undefined, { signal }).catch(() => undefined);
+      // what is suspended outlives the daemon, but is out of reach without its machine
+      const { moved, left } = await drain(this.#cluster, node, signal, { onlyRunning: !node.mustDrain });
+      if (moved.length + left.length > 0)
+        this.#cluster.log.info({ node: node.label, moved: moved.length, left: left.length }, "a node was emptied");
+      // a place may become free elsewhere, and a fork that was under way come later
+      await sleep(AGAIN_MS, undefined, { signal }).catch(() => undefined); // closed
     } finally {
       clearInterval(claiming);
     }
