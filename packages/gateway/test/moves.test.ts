@@ -343,6 +343,22 @@ test("another gateway continues when the one that moved the sandboxes has ended"
   await until(() => left.has(ID));
 });
 
+test("what no node takes is tried again only after a pause, because each attempt suspends it", async (t) => {
+  const [a, b] = [await FakeNode.start(t, "aaaa"), await FakeNode.start(t, "bbbb")];
+  const { answers } = ending(a);
+  const times: number[] = [];
+  const full = { status: 503, body: problem("LIMIT_REACHED", "It is full.") };
+  const depart = ({ id }: Step): object => {
+    times.push(performance.now());
+    return departure(id);
+  };
+  follow([a, b], { ...answers, depart, reserve: () => full });
+  await serve(t, [a, b]);
+  await until(() => times.length === 2, 60_000);
+  const [first = 0, second = 0] = times;
+  assert.ok(second - first > 3000, `${second - first} ms`);
+});
+
 test("a move that a gateway did not end is ended: the node that had the sandbox says whose it is", async (t) => {
   const [a, b] = [await FakeNode.start(t, "aaaa"), await FakeNode.start(t, "bbbb")];
   const now = Math.floor(Date.now() / 1000);

@@ -14,8 +14,9 @@ import type { Cluster } from "./cluster.ts";
 const TURN_MS = 500;
 /** Well below the time after which a claim is lost */
 const CLAIM_MS = 3000;
-/** Between two attempts with what no node took */
+/** Between two looks at a node, doubled while no node takes what is left: each attempt suspends and resumes it */
 const AGAIN_MS = 2000;
+const AGAIN_MOST_MS = 60_000;
 const PENDING_MS = 30_000;
 /** The gateway that moves it may still be at work */
 const SETTLE_AFTER_SECS = 30;
@@ -30,6 +31,7 @@ export class Leaving implements AsyncDisposable {
   readonly #name = randomUUID();
   readonly #closing = new AbortController();
   readonly #running = new Map<Node, Promise<void>>();
+  readonly #pauses = new WeakMap<Node, number>();
   readonly #turns: NodeJS.Timeout;
   readonly #checks: NodeJS.Timeout;
 
@@ -86,7 +88,9 @@ export class Leaving implements AsyncDisposable {
       if (moved.length + left.length > 0)
         this.#cluster.log.info({ node: node.label, moved: moved.length, left: left.length }, "a node was emptied");
       // a place may become free elsewhere, and a fork that was under way come later
-      await sleep(AGAIN_MS, undefined, { signal }).catch(() => undefined); // closed
+      const pause = left.length === 0 ? AGAIN_MS : Math.min(AGAIN_MOST_MS, 2 * (this.#pauses.get(node) ?? AGAIN_MS));
+      this.#pauses.set(node, pause);
+      await sleep(pause, undefined, { signal }).catch(() => undefined); // closed
     } finally {
       clearInterval(claiming);
     }
