@@ -209,7 +209,8 @@ export class Nodes implements Disposable {
     } catch (error) {
       if (this.#closing.signal.aborted || node.closed.aborted) return;
       node.status = null;
-      const problem = messageOf(error);
+      // without the name of the node, which each message of it has
+      const problem = messageOf(error instanceof ForkdError && error.cause !== undefined ? error.cause : error);
       if (wasUp || node.problem === null) this.#log.warn({ node: node.label, url: node.url, problem }, "a node does not answer");
       node.problem = problem;
     }
