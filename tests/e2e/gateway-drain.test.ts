@@ -213,6 +213,45 @@ describe("a drain of a node", () => {
     await third.kill9();
   });
 
+  it("says of a sandbox whose node has died which of its branches can be forked elsewhere, and they can", async () => {
+    const [a = ""] = codes;
+    await one.controller.killSandboxes({ all: true });
+    await cli(["cluster", "uncordon", a]);
+    const [made] = await nodeAt(0).controller.spawnSandboxes("python");
+    const id = made?.id ?? "";
+    await one.controller.evalCode(id, "kept = 41");
+    await one.controller.branchSandbox(id, { tag: "kept" });
+    await one.controller.evalCode(id, "kept = 0");
+    // brings the branch to another node
+    await cli(["cluster", "cordon", a]);
+    const [elsewhere] = await one.controller.spawnSandboxes("kept");
+    assert.notEqual(nodeOf(elsewhere?.id ?? ""), a);
+    const { bind } = nodeAt(0);
+    await nodeAt(0).kill9();
+    try {
+      await until(async () => (await two.controller.cluster()).nodes.some(({ code, state }) => code === a && state === "down"));
+      await assert.rejects(
+        two.controller.getSandbox(id),
+        ({ code, details }: { code: string; details: { checkpoints: { tag: string }[] } }) => {
+          assert.equal(code, "NODE_UNREACHABLE");
+          assert.deepEqual(
+            details.checkpoints.map(({ tag }) => tag),
+            ["kept"],
+          );
+          return true;
+        },
+      );
+      const [again] = await two.controller.spawnSandboxes("kept");
+      assert.equal((await two.controller.evalCode(again?.id ?? "", "kept + 1")).value, 42);
+      assert.equal((await one.controller.getSandbox(elsewhere?.id ?? "")).state, "running", "what runs on other nodes continues");
+    } finally {
+      await nodeAt(0).up(["--bind", bind ?? "", "--cluster-key-file", cluster.keyFile]);
+    }
+    await allUp();
+    await one.controller.killSandboxes({ all: true });
+    await one.controller.deleteSnapshot("kept");
+  });
+
   it("moves a workspace, running and suspended, and back again", async () => {
     const [a = "", b = "", c = ""] = codes;
     await allUp();
