@@ -25,7 +25,7 @@ def count():
         lines.append(number)
         time.sleep(0.02)
 threading.Thread(target=count, daemon=True).start()`;
-/** Whether no number is missing or out of order, and how many there are; of a copy, because the counter goes on */
+/** Whether no number is missing or out of order, and how many there are; of a copy, because the counter continues */
 const CHECK = "(lambda seen: (seen == list(range(1, len(seen) + 1)), len(seen)))(lines[:])";
 
 /** Status of the page of a server in a guest, asked by its own host name with the token of a link */
