@@ -158,6 +158,29 @@ describe("a cluster on Kubernetes", { skip: missing }, () => {
     await nodes.cluster.up("kube-apiserver");
   });
 
+  it("moves the sandboxes of a machine that kubectl drains, and its copies of snapshots count for none until it is back", async () => {
+    const { nodes: all } = await one.controller.cluster();
+    const code = all.find(({ url }) => url === "https://10.77.0.1:8889")?.code ?? "";
+    const [first] = nodes.daemons;
+    const [running, asleep] = (await first?.controller.spawnSandboxes("python", { n: 2 })) ?? [];
+    assert.ok(running && asleep);
+    await one.controller.evalCode(running.id, "kept = 41");
+    await one.controller.suspendSandbox(asleep.id);
+    await nodes.cluster.kubectl(["drain", "machine-0", "--ignore-daemonsets"]);
+    await until(async () => (await first?.controller.listSandboxes())?.length === 0);
+    for (const { controller } of [one, two]) {
+      assert.equal((await controller.evalCode(running.id, "kept + 1")).value, 42);
+      assert.equal((await controller.getSandbox(asleep.id)).state, "suspended");
+    }
+    const [other] = await two.controller.spawnSandboxes("python");
+    assert.notEqual(other?.id.slice(3, 7), code);
+    await until(async () => (await warmStatus("python"))?.ready === NODES - 1, KUBECTL_POLL_MS);
+    assert.deepEqual((await warmStatus("python"))?.nodes?.[0], { name: "machine-0", state: "Ready", message: "the machine is cordoned" });
+    await nodes.cluster.kubectl(["uncordon", "machine-0"]);
+    await until(async () => (await warmStatus("python"))?.ready === NODES, KUBECTL_POLL_MS);
+    await one.controller.killSandboxes({ all: true });
+  });
+
   it("tells that a machine is gone, and does not take its sandboxes for unknown", async () => {
     const { nodes: all } = await one.controller.cluster();
     const code = all.find(({ url }) => url === "https://10.77.0.3:8889")?.code;
@@ -185,7 +208,8 @@ describe("a cluster on Kubernetes", { skip: missing }, () => {
     const lines = (await readFile(nodes.cluster.path("audit.log"), "utf8")).trim().split("\n");
     const events = lines.map((line) => JSON.parse(line) as Audited).filter(({ user }) => user.username === ACCOUNT);
     const { rules = [] } = await nodes.cluster.json<Role>(["-n", NAMESPACE, "get", "role", "forkd-gateway"]);
-    const given = (rules ?? []).flatMap(({ resources = [], verbs, resourceNames }) =>
+    const { rules: wider = [] } = await nodes.cluster.json<Role>(["get", "clusterrole", "forkd-gateway-machines"]);
+    const given = [...(rules ?? []), ...(wider ?? [])].flatMap(({ resources = [], verbs, resourceNames }) =>
       resources.flatMap((resource) => verbs.map((verb) => ({ right: `${verb} ${resource}`, names: resourceNames ?? null }))),
     );
     const used = new Set<string>();

@@ -111,6 +111,8 @@ const LINES: Lines = {
   }),
   getTree: () => ({ argv: ["tree"] }),
   getCluster: () => ({ argv: ["cluster", "status"] }),
+  updateNode: ({ params, body }) => ({ argv: ["cluster", body["cordoned"] === false ? "uncordon" : "cordon", text(params["node"])] }),
+  drainNode: ({ params }) => ({ argv: ["cluster", "drain", text(params["node"])] }),
   getStats: () => ({ argv: ["stats"] }),
   createUiLink: ({ body }) => ({ argv: ["ui", "--no-open", ...options(body, { scope: "--scope", session_secs: "--session" })] }),
   deleteUiSessions: () => ({ argv: ["ui", "--log-out"], value: NOTHING }),

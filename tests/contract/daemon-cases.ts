@@ -36,6 +36,27 @@ export const daemonCases: Case[] = [
     expect: gives({ nodes: including({ code: /^[a-z2-7]{4}$/, state: "up", url: null, snapshots: including({ tag: "python" }) }) }),
     not: { mcp: "for who runs the daemon" },
   },
+  {
+    what: "a cordon of a node that is not there",
+    route: "updateNode",
+    args: () => ({ params: { node: "zzzz" }, body: { cordoned: true } }),
+    expect: fails("NOT_FOUND"),
+    not: { mcp: "for who runs the daemon" },
+  },
+  {
+    what: "a drain without a gateway",
+    route: "drainNode",
+    args: () => ({ params: { node: "zzzz" } }),
+    expect: fails("UNSUPPORTED"),
+    not: { mcp: "for who runs the daemon" },
+  },
+  {
+    what: "a step of a move by another than a gateway",
+    route: "moveSandbox",
+    args: () => ({ body: { step: "depart", id: "sb-nothing" } }),
+    expect: fails("FORBIDDEN"),
+    not: { ...NO_VERB, sdk: "only gateways and nodes use it", python: "only gateways and nodes use it" },
+  },
   { what: "its OpenAPI document", route: "getOpenapi", expect: gives({ openapi: /^3\.1/ }), not: NO_VERB },
   {
     what: "its status",

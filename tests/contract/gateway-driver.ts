@@ -16,6 +16,7 @@ const DIFFERENT: Partial<Record<Case["route"], string>> = {
   getStatus: SUMS,
   getConfig: SUMS,
   getCluster: SUMS,
+  drainNode: "a gateway can: tests/e2e/gateway-drain.test.ts",
   getEvents: SUMS,
   stopDaemon: OF_A_NODE,
   listKeys: OF_A_NODE,

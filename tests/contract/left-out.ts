@@ -2,6 +2,9 @@
 
 import type { RouteName } from "../../packages/daemon/src/api/routes.ts";
 
+/** Routes without a method in the SDKs */
+export const WITHOUT_METHOD: { readonly [N in RouteName]?: string } = { moveSandbox: "only gateways and nodes use it" };
+
 /** Routes without a CLI verb */
 export const WITHOUT_VERB: { readonly [N in RouteName]?: string } = {
   getHealth: "a probe for machines; `status` tells people",
@@ -16,6 +19,7 @@ export const WITHOUT_VERB: { readonly [N in RouteName]?: string } = {
   evalStream: "`eval` prints all of it at the end",
   connectPort: "`port` listens until Ctrl-C: tests/e2e/ports.test.ts",
   proxyRequest: "for programs and browsers",
+  moveSandbox: "only gateways and nodes use it",
   getProcess: "`ps` has all of them",
   resizeProcess: "`exec -t` does it when the terminal changes its size",
 };
@@ -42,6 +46,9 @@ export const WITHOUT_TOOL: { readonly [N in RouteName]?: string } = {
   getSandboxStats: "for who runs the daemon",
   getHistory: "for who runs the daemon",
   getCluster: "for who runs the daemon",
+  updateNode: "for who runs the daemon",
+  drainNode: "for who runs the daemon",
+  moveSandbox: "only gateways and nodes use it",
   createUiLink: "a model has no browser",
   deleteUiSessions: "a model has no browser",
   listTokens: "a model has no business with tokens",

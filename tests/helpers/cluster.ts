@@ -83,7 +83,11 @@ export class TestCluster implements AsyncDisposable {
       if (line.startsWith("}") || /^\{.*\}$/.test(line)) break;
     }
     if (text === "") throw new Error(`the gateway did not start: ${log}`);
-    const { bind, agents_bind: agentsBind } = JSON.parse(text) as { bind: string; agents_bind?: string };
+    const { bind, agents_bind: agentsBind } = JSON.parse(text) as { bind?: string; agents_bind?: string };
+    if (bind === undefined) {
+      if (child.exitCode === null && child.signalCode === null) child.kill("SIGKILL");
+      throw new Error(`the gateway did not start: ${text} ${log}`);
+    }
     child.stdout.resume();
     const controller = new Controller({ url: `http://${bind}`, token: this.token, timeoutMs: patience() });
     const kill9 = async (): Promise<void> => {

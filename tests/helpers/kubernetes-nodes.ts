@@ -155,7 +155,15 @@ export class KubernetesNodes implements AsyncDisposable {
       KUBECONFIG: await this.cluster.kubeconfigOf(account, NAMESPACE),
       NODE_EXTRA_CA_CERTS: this.#file("ca.crt"),
     };
-    const options = ["--kubernetes", "forkd-nodes", "--cluster-key-file", this.#file("key"), "--token-file", this.#file("token")];
+    const options = [
+      "--kubernetes",
+      "forkd-nodes",
+      "--drain-machines",
+      "--cluster-key-file",
+      this.#file("key"),
+      "--token-file",
+      this.#file("token"),
+    ];
     const [program, ...args] = [
       ...this.#enter,
       process.execPath,
@@ -207,6 +215,7 @@ export class KubernetesNodes implements AsyncDisposable {
     const { cluster } = this;
     for (let at = 0; at < count; at++) await cluster.addMachine(machineOf(at), { "forkd.dev/node": "true" });
     await cluster.kubectl(["apply", "--server-side", "-k", join(ROOT, "deploy", "kubernetes", "cluster")]);
+    await cluster.kubectl(["apply", "--server-side", "-f", join(ROOT, "deploy", "kubernetes", "drain", "rbac.yaml")]);
     await writeFile(this.#file("key"), "0123456789abcdef".repeat(4), { mode: 0o600 });
     await writeFile(this.#file("token"), this.token, { mode: 0o600 });
     const key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-noenc"];

@@ -23,6 +23,9 @@ export const EXAMPLES: Record<string, string[]> = {
   ],
   cluster: ["forkd cluster status"],
   "cluster status": ["forkd cluster status", "forkd cluster status --json"],
+  "cluster cordon": ["forkd cluster cordon abcd"],
+  "cluster uncordon": ["forkd cluster uncordon abcd"],
+  "cluster drain": ["forkd cluster drain abcd"],
   inspect: ["forkd inspect web"],
   exec: [
     "forkd exec web -- uname -a",

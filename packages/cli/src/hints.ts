@@ -3,6 +3,7 @@
 /** The verb for a route */
 const VERBS: Record<string, string> = {
   "GET /v1/snapshots": "forkd snapshot ls",
+  "GET /v1/cluster": "forkd cluster status",
   "GET /v1/sandboxes": "forkd ls",
   "GET /v1/images": "forkd image ls",
   "POST /v1/images": "forkd image",

@@ -134,6 +134,8 @@ export function status(over: Partial<Status> = {}): Status {
     sandboxes: 0,
     snapshots: 1,
     images: 1,
+    cordoned: false,
+    leaving: false,
     pool_waiting: 0,
     branches_in_flight: 0,
     limits: { max_sandboxes: 1000, max_memory_mib: null, max_disk_mib: null, min_free_mib: 512, branch_concurrency: 4 },

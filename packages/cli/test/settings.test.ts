@@ -49,6 +49,7 @@ function examples(folder: string): Record<string, Value> {
     pack_trust: "known",
     pack_cache_mib: 5,
     drain_secs: 3,
+    leave_secs: 4,
     exit_when_idle_secs: 3600,
     log_level: "warn",
     parallelism: 2,

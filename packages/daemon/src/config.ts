@@ -65,6 +65,8 @@ export type Config = Readonly<{
   /** limit of the cache of compressed pack blobs */
   packCacheMiB: number;
   drainSecs: number;
+  /** 0: VMs continue without the daemon */
+  leaveSecs: number;
   /** 0: never */
   exitWhenIdleSecs: number;
   logLevel: LogLevel;
@@ -125,6 +127,7 @@ const RULES: { [K in Key]: Rules<Config[K]> } = {
   packTrust: { parse: oneOf(TRUST), fallback: () => "any" },
   packCacheMiB: { parse: integer(0, 1 << 30), fallback: () => 4096 },
   drainSecs: { parse: integer(0, 3600), fallback: () => 30 },
+  leaveSecs: { parse: integer(0, 86_400), fallback: () => 0 },
   exitWhenIdleSecs: { parse: integer(0, 31_536_000), fallback: () => 0 },
   logLevel: { parse: oneOf(LOG_LEVELS), fallback: () => "info" },
   parallelism: { parse: integer(1, 1024), fallback: () => DEFAULT_PARALLELISM },

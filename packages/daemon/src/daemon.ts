@@ -29,6 +29,7 @@ import { AccessTokens } from "./store/access-tokens.ts";
 import { Db } from "./store/db.ts";
 import { IdempotencyStore } from "./store/idempotency.ts";
 import { nodeCodeOf } from "./store/node-code.ts";
+import { MovedAccess } from "./store/moved-access.ts";
 import { Previews } from "./store/previews.ts";
 import { Projects } from "./store/projects.ts";
 import { TOKEN_FILE, Tokens } from "./store/tokens.ts";
@@ -113,6 +114,7 @@ export async function startDaemon(opts: DaemonOptions): Promise<Daemon> {
 
   const recipes = new Recipes(manager, { home, log });
   const removeLeftovers = await recipes.leftovers("daemon");
+  const movedAccess = new MovedAccess(db);
   const services: Services = {
     manager,
     recipes,
@@ -121,9 +123,10 @@ export async function startDaemon(opts: DaemonOptions): Promise<Daemon> {
     metrics,
     tokens,
     projects,
-    previews: new Previews(db, tokens),
+    previews: new Previews(db, tokens, { moved: movedAccess }),
     uiSessions: new UiSessions(db, tokens),
-    accessTokens: new AccessTokens(db, tokens),
+    accessTokens: new AccessTokens(db, tokens, movedAccess),
+    movedAccess,
     cluster,
     failures: new AuthFailures(),
     inFlight: daemon.inFlight,
@@ -232,6 +235,24 @@ export class Daemon implements AsyncDisposable {
       this.#drainAndClose().then(this.#ended.resolve, this.#ended.reject);
     }
     return this.done;
+  }
+
+  /**
+   * Handles SIGTERM. With `leave_secs` the VMs may end with this process: gateways move them to other nodes, and what is
+   * left is suspended until the next daemon starts
+   */
+  async leave(): Promise<void> {
+    const { config, cluster, manager, log } = this.#parts;
+    if (config.leaveSecs > 0 && !this.stopping.aborted) {
+      log.info({ leave_secs: config.leaveSecs }, "leaving: gateways move the sandboxes");
+      try {
+        // without a key of the cluster there are no gateways to wait for
+        await manager.leave({ withinMs: cluster === null ? 0 : config.leaveSecs * 1000, signal: this.stopping });
+      } catch (error) {
+        log.error({ err: error }, "the sandboxes could not be kept");
+      }
+    }
+    await this.stop({ killSandboxes: false });
   }
 
   /** A daemon without TCP opens a port of the loopback interface: the usual one if it is free */

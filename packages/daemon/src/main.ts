@@ -40,7 +40,7 @@ function parseOptions(args: string[]): Record<string, string | boolean | undefin
   }
 }
 
-/** First signal: graceful stop, also during the start. Second signal: default action, immediate exit */
+/** First signal: graceful stop, also during the start; SIGTERM leaves the cluster first. Second signal: default action, immediate exit */
 function installSignals(): { hand: (daemon: Daemon, log: Logger) => void } {
   let daemon: Daemon | null = null;
   let isAskedToStop = false;
@@ -52,7 +52,7 @@ function installSignals(): { hand: (daemon: Daemon, log: Logger) => void } {
         return;
       }
       isAskedToStop = true;
-      void daemon?.stop({ killSandboxes: false });
+      void (name === "SIGTERM" ? daemon?.leave() : daemon?.stop({ killSandboxes: false }));
     });
   }
   process.on("SIGHUP", () => void daemon?.reload());

@@ -102,6 +102,13 @@ export const SETTINGS = {
     about: "limit of the compressed data that is kept for the next pack",
   },
   drainSecs: { name: "drain_secs", value: "secs", fallback: "30", about: "how long a stop waits for requests" },
+  leaveSecs: {
+    name: "leave_secs",
+    value: "secs",
+    fallback: "0",
+    about:
+      "how long SIGTERM waits until gateways have [moved](cluster.md#sigterm) the running sandboxes to other nodes; what is left is suspended, and runs again with the next daemon. 0: nothing moves, and the VMs continue without the daemon",
+  },
   exitWhenIdleSecs: {
     name: "exit_when_idle_secs",
     value: "secs",

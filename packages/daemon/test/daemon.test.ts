@@ -269,3 +269,30 @@ test("the process reports to its starter why it could not start", async (t) => {
     assert.match(line.error, pattern);
   }
 });
+
+test("SIGTERM with leave_secs gives gateways that time, and requests are served meanwhile", async (t) => {
+  const key = join(await tempDir(t), "key");
+  await writeFile(key, "0123456789abcdef0123456789abcdef", { mode: 0o600 });
+  for (const [options, withinMs] of [
+    [{ "leave-secs": "60", "cluster-key-file": key }, 60_000],
+    // there are no gateways to wait for
+    [{ "leave-secs": "60" }, 0],
+    [{ "cluster-key-file": key }, null],
+  ] as const) {
+    const moved = Promise.withResolvers<void>();
+    const asked: number[] = [];
+    const stopped: unknown[] = [];
+    const leave = async (opts: { withinMs: number }): Promise<void> => {
+      asked.push(opts.withinMs);
+      await moved.promise;
+    };
+    const daemon = await start(t, { options: { ...options }, manager: fakeManager({ leave }), stopped });
+    const over = daemon.leave();
+    if (withinMs !== null) assert.equal((await ask(daemon, "/healthz")).status, 200);
+    assert.equal(daemon.stopping.aborted, withinMs === null);
+    moved.resolve();
+    await over;
+    assert.deepEqual(asked, withinMs === null ? [] : [withinMs]);
+    assert.deepEqual(stopped, [{ killSandboxes: false }]);
+  }
+});

@@ -22,6 +22,7 @@ import { Transfers } from "./nodes/transfers.ts";
 import { Uses } from "./nodes/uses.ts";
 import { e2bFrontEnd } from "./serve/e2b.ts";
 import { KeyedNodes } from "./serve/keyed.ts";
+import { Leaving } from "./serve/leaving.ts";
 import { Places } from "./serve/places.ts";
 import { portFrontEnd } from "./serve/port.ts";
 import { ClusterQuotas } from "./serve/quotas.ts";
@@ -41,12 +42,13 @@ const ABORT_MS = 5000;
 /** Files of secrets are replaced without a signal, such as those of a mounted volume */
 const RELOAD_MS = 10_000;
 
-type Parts = { log: Logger; limits?: Partial<Limits>; random?: Random };
+/** `pendingMs`: how often interrupted moves are looked for */
+type Parts = { log: Logger; limits?: Partial<Limits>; random?: Random; pendingMs?: number };
 
 export async function startGateway(options: GatewayOptions, parts: Parts): Promise<Gateway> {
   const { log } = parts;
   await using stack = new AsyncDisposableStack();
-  const kubernetes = options.kubernetes === null ? null : stack.use(await joinKubernetes(options.kubernetes));
+  const kubernetes = options.kubernetes === null ? null : stack.use(await joinKubernetes(options.kubernetes, options));
   const onError = (problem: string): void => log.warn({ problem }, "the cluster's state");
   const state = kubernetes?.state ?? stack.use(await openFolderState(options.state ?? "", { onError }));
   const tokens = new ClusterTokens(state);
@@ -101,6 +103,7 @@ export async function startGateway(options: GatewayOptions, parts: Parts): Promi
   });
   stack.defer(() => endLoggedOut());
   await nodes.start();
+  stack.use(new Leaving(cluster, parts));
   const poolOf = (project: string, tag: string): number => poolFor(state, project, tag);
   kubernetes?.attend({ nodes, transfers: cluster.transfers, projects, poolFor: poolOf, log });
   const services = {
@@ -117,6 +120,7 @@ export async function startGateway(options: GatewayOptions, parts: Parts): Promi
     projects,
     countRequest: (project: string) => cluster.quotas.request(project),
     usedElsewhere: () => undefined,
+    movedTo: () => undefined,
   };
   const frontEnds = {
     rest: restFrontEnd(cluster),

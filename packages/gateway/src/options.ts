@@ -17,6 +17,8 @@ export type GatewayOptions = {
   state: string | null;
   /** Service whose EndpointSlices list the daemons; its API has the state */
   kubernetes: string | null;
+  /** with `kubernetes`: the daemon of a machine that is cordoned is drained */
+  drainMachines: boolean;
   clusterKeyFile: string;
   tokenFile: string | null;
   tlsCert: string | null;
@@ -38,6 +40,7 @@ export type GivenOptions = {
   bind?: string | undefined;
   state?: string | undefined;
   kubernetes?: string | undefined;
+  drainMachines?: boolean | undefined;
   clusterKeyFile?: string | undefined;
   tokenFile?: string | undefined;
   tlsCert?: string | undefined;
@@ -64,9 +67,11 @@ export function gatewayOptions(given: GivenOptions): GatewayOptions {
     throw new ForkdError("BAD_CONFIG", `Cannot serve ${bind} without TLS: others could read the tokens in transit.`, {
       hint: "Give --tls-cert and --tls-key, bind to 127.0.0.1, or use --insecure if you control the whole network.",
     });
+  if (given.drainMachines && given.kubernetes === undefined) throw wrong("drain-machines", "it goes with --kubernetes");
   const path = (text: string | undefined): string | null => (text === undefined || text === "none" ? null : resolve(text));
   return {
     ...membersOf(given),
+    drainMachines: given.drainMachines === true,
     bind,
     clusterKeyFile: resolve(clusterKeyFile),
     tokenFile: path(given.tokenFile),

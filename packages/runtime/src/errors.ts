@@ -99,6 +99,7 @@ export const ERROR_CODES = {
   SANDBOX_PAUSED: { status: 409, hint: "Resume it first." },
   SANDBOX_SUSPENDED: { status: 409, hint: "Resume it first, or create it with `auto_resume=true`." },
   SANDBOX_LOST: { status: 410, hint: "Fork another one from its snapshot." },
+  SANDBOX_MOVED: { status: 421, hint: "Ask a gateway of the cluster, which finds it by its id, or the node that the details name." },
   LIMIT_REACHED: { status: 503, hint: "End sandboxes that are not needed, or raise the limit." },
   QUOTA_EXCEEDED: {
     status: 429,

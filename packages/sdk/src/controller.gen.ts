@@ -47,6 +47,7 @@ import type {
   StopOptions,
   SuspendWorkspaceOptions,
   UnpackOptions,
+  UpdateNodeOptions,
   UpdateProjectOptions,
   UpdateSandboxOptions,
   UpdateSnapshotOptions,
@@ -194,6 +195,25 @@ export abstract class GeneratedController {
   /** Nodes of the cluster, their load and the snapshots they hold. */
   async cluster(opts: CallOptions = {}): Promise<wire.Cluster> {
     return await this.client.json("GET", "/v1/cluster", opts);
+  }
+
+  /** Cordons a node, or ends that. Its sandboxes continue. Needs the scope operator. */
+  async updateNode(node: string, opts: UpdateNodeOptions): Promise<wire.ClusterNode> {
+    const { fields, call } = split(opts);
+    const json: wire.UpdateNode = fields;
+    return await this.client.json("PATCH", path`/v1/cluster/nodes/${node}`, { ...call, json });
+  }
+
+  /**
+   * Cordons a node and moves its sandboxes to other nodes, with their ids. Only a gateway can. Needs the scope operator. May take an hour
+   * unless `timeoutMs` is given.
+   */
+  async drainNode(node: string, opts: CallOptions = {}): Promise<wire.Drained> {
+    return await this.client.json("POST", path`/v1/cluster/nodes/${node}/drain`, {
+      ...opts,
+      timeoutMs: opts.timeoutMs ?? 3_600_000,
+      canRepeat: true,
+    });
   }
 
   /** A link that opens the dashboard once and logs that browser in. */

@@ -68,6 +68,20 @@ export type UpdateProjectOptions = CallOptions & {
   requestsPerSecond?: number | null | undefined;
 };
 
+export type UpdateNodeOptions = CallOptions & {
+  /** true: it takes no forks, also after a restart */
+  cordoned?: boolean | undefined;
+};
+
+export type MoveSandboxOptions = CallOptions & {
+  /** leave: code of the node that has it from now on */
+  to?: string | undefined;
+  /** reserve: the answer of depart */
+  record?: {
+    [key: string]: unknown;
+  } | undefined;
+};
+
 export type CreateUiLinkOptions = CallOptions & {
   /** What the dashboard may do; at most the scope of the caller, which is also the default */
   scope?: wire.Scope | undefined;

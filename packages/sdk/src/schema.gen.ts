@@ -114,6 +114,8 @@ export type ClusterNode = {
   /** Address by which gateways reach it; null: the daemon that answers */
   url: string | null;
   state: "up" | "down";
+  /** It takes no forks; its sandboxes continue */
+  cordoned: boolean;
   /** Why it is down */
   problem: string | null;
   last_seen_unix: number | null;
@@ -427,6 +429,13 @@ export type DisplayResult = {
   } | undefined;
 };
 
+export type Drained = {
+  node: string;
+  moved: Moved[];
+  /** What is still on the node, as it was before, and why */
+  left: NotMoved[];
+};
+
 /** Environment of every process */
 export type Env = {
   [key: string]: string;
@@ -500,7 +509,7 @@ export type Event = {
   metadata: Metadata | null;
 };
 
-export type EventType = "sandbox.created" | "sandbox.adopted" | "sandbox.updated" | "sandbox.network" | "sandbox.paused" | "sandbox.suspended" | "sandbox.resumed" | "sandbox.ended" | "sandbox.lost" | "sandbox.deleted" | "snapshot.writing" | "snapshot.ready" | "snapshot.failed" | "snapshot.updated" | "snapshot.deleted" | "snapshot.pushed" | "image.created" | "image.deleted" | "workspace.created" | "workspace.suspended" | "workspace.resumed" | "workspace.deleted" | "daemon.started" | "daemon.stopping";
+export type EventType = "sandbox.created" | "sandbox.adopted" | "sandbox.updated" | "sandbox.network" | "sandbox.paused" | "sandbox.suspended" | "sandbox.resumed" | "sandbox.ended" | "sandbox.lost" | "sandbox.moved" | "sandbox.deleted" | "snapshot.writing" | "snapshot.ready" | "snapshot.failed" | "snapshot.updated" | "snapshot.deleted" | "snapshot.pushed" | "image.created" | "image.deleted" | "workspace.created" | "workspace.suspended" | "workspace.resumed" | "workspace.deleted" | "daemon.started" | "daemon.stopping";
 
 export type Exec = {
   /** The program and its arguments; no shell */
@@ -780,6 +789,10 @@ export type Metadata = {
   [key: string]: string;
 };
 
+export type MoveAnswer = {
+  [key: string]: unknown;
+};
+
 export type MoveFile = {
   /** Absolute path inside the guest; base64: and its bytes where it is not UTF-8 */
   from: string;
@@ -789,6 +802,29 @@ export type MoveFile = {
   overwrite?: boolean | undefined;
   /** User of the guest whose rights count and who owns what is new; without it root */
   user?: string | undefined;
+};
+
+export type MoveStep = {
+  step: "depart" | "reserve" | "arrive" | "leave" | "settle" | "stay" | "drop" | "claim" | "pending";
+  /** claim: of the gateway that wants to move the sandboxes of a node that is leaving */
+  id: string;
+  /** leave: code of the node that has it from now on */
+  to?: string | undefined;
+  /** reserve: the answer of depart */
+  record?: {
+    [key: string]: unknown;
+  } | undefined;
+};
+
+export type Moved = {
+  /** A sandbox, or a suspended workspace */
+  id: string;
+  name: string | null;
+  /** Code of the node that has it now */
+  to: string;
+  state: SandboxState;
+  /** Why it stays suspended there; null: it is as it was before */
+  problem: string | null;
 };
 
 /** 1 to 64 letters, digits, '.', '_' or '-', starting with a letter, a digit or '_' */
@@ -856,6 +892,13 @@ export type NewToken = {
   source: "created" | "file";
   /** Shown once; only its hash is stored */
   token: string;
+};
+
+export type NotMoved = {
+  id: string;
+  name: string | null;
+  code: string;
+  problem: string;
 };
 
 /** What happens after its time to live, or after its idle time-out */
@@ -1366,6 +1409,10 @@ export type Status = {
   sandboxes: number;
   snapshots: number;
   images: number;
+  /** It takes no forks; its sandboxes continue */
+  cordoned: boolean;
+  /** It ends soon: gateways move its running sandboxes to other nodes */
+  leaving: boolean;
   pool_waiting: number;
   branches_in_flight: number;
   limits: {
@@ -1481,6 +1528,11 @@ export type Unpacked = {
   /** Id of the known key that signed it */
   signed_by: string | null;
   warnings: string[];
+};
+
+export type UpdateNode = {
+  /** true: it takes no forks, also after a restart */
+  cordoned?: boolean | undefined;
 };
 
 export type UpdateProject = {

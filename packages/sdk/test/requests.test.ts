@@ -32,6 +32,8 @@ const cases: Case[] = [
   { route: "getStats", call: (c) => c.stats() },
   { route: "getHistory", call: (c) => c.history() },
   { route: "getCluster", call: (c) => c.cluster() },
+  { route: "updateNode", call: (c) => c.updateNode("abcd", { cordoned: true }), params: { node: "abcd" }, body: { cordoned: true } },
+  { route: "drainNode", call: (c) => c.drainNode("abcd"), params: { node: "abcd" } },
   {
     route: "createUiLink",
     call: (c) => c.createUiLink({ scope: "read", sessionSecs: 600 }),
@@ -318,6 +320,7 @@ test("every route is reached by a method", () => {
   const reached = new Set<string>([...cases, ...generated].map(({ route }) => route));
   reached.add("getEvents"); // events.test.ts
   reached.add("connectPort").add("proxyRequest"); // ports.test.ts
+  reached.add("moveSandbox"); // between gateways and nodes
   reached.add("streamProcess"); // a WebSocket; this package uses events and requests, which work everywhere
   assert.deepEqual(
     Object.keys(routes).filter((route) => !reached.has(route)),

@@ -17,7 +17,7 @@ Env = Dict[str, str]
 #: The data of the events stdout and stderr, result, end, error
 EvalEvent = Union["EvalOutput", "DisplayResult", "EvalEnd", "Problem"]
 
-EventType = Literal["sandbox.created", "sandbox.adopted", "sandbox.updated", "sandbox.network", "sandbox.paused", "sandbox.suspended", "sandbox.resumed", "sandbox.ended", "sandbox.lost", "sandbox.deleted", "snapshot.writing", "snapshot.ready", "snapshot.failed", "snapshot.updated", "snapshot.deleted", "snapshot.pushed", "image.created", "image.deleted", "workspace.created", "workspace.suspended", "workspace.resumed", "workspace.deleted", "daemon.started", "daemon.stopping"]
+EventType = Literal["sandbox.created", "sandbox.adopted", "sandbox.updated", "sandbox.network", "sandbox.paused", "sandbox.suspended", "sandbox.resumed", "sandbox.ended", "sandbox.lost", "sandbox.moved", "sandbox.deleted", "snapshot.writing", "snapshot.ready", "snapshot.failed", "snapshot.updated", "snapshot.deleted", "snapshot.pushed", "image.created", "image.deleted", "workspace.created", "workspace.suspended", "workspace.resumed", "workspace.deleted", "daemon.started", "daemon.stopping"]
 
 ForkOutcome = Union["ForkOutcomeSandbox", "ForkOutcomeError"]
 
@@ -25,6 +25,8 @@ Language = Literal["python", "node", "typescript", "r", "java", "bash"]
 
 #: At most 64 pairs of text, kept for you and never read by forkd
 Metadata = Dict[str, str]
+
+MoveAnswer = Dict[str, Any]
 
 #: 1 to 64 letters, digits, '.', '_' or '-', starting with a letter, a digit or '_'
 Name = str
@@ -200,6 +202,8 @@ class ClusterNode(TypedDict):
     # Address by which gateways reach it; null: the daemon that answers
     url: Optional[str]
     state: Literal["up", "down"]
+    # It takes no forks; its sandboxes continue
+    cordoned: bool
     # Why it is down
     problem: Optional[str]
     last_seen_unix: Optional[int]
@@ -551,6 +555,13 @@ class _DisplayResult(TypedDict):
 class DisplayResult(_DisplayResult, total=False):
     # Forms beyond 8 MiB, and how large they are
     omitted: Dict[str, int]
+
+
+class Drained(TypedDict):
+    node: str
+    moved: List["Moved"]
+    # What is still on the node, as it was before, and why
+    left: List["NotMoved"]
 
 
 class _Eval(TypedDict):
@@ -956,6 +967,30 @@ class MoveFile(_MoveFile, total=False):
     user: str
 
 
+class _MoveStep(TypedDict):
+    step: Literal["depart", "reserve", "arrive", "leave", "settle", "stay", "drop", "claim", "pending"]
+    # claim: of the gateway that wants to move the sandboxes of a node that is leaving
+    id: str
+
+
+class MoveStep(_MoveStep, total=False):
+    # leave: code of the node that has it from now on
+    to: str
+    # reserve: the answer of depart
+    record: Dict[str, Any]
+
+
+class Moved(TypedDict):
+    # A sandbox, or a suspended workspace
+    id: str
+    name: Optional[str]
+    # Code of the node that has it now
+    to: str
+    state: "SandboxState"
+    # Why it stays suspended there; null: it is as it was before
+    problem: Optional[str]
+
+
 class _Network(TypedDict):
     mode: "NetworkMode"
     allow: List[str]
@@ -1015,6 +1050,13 @@ class NewToken(TypedDict):
     source: Literal["created", "file"]
     # Shown once; only its hash is stored
     token: str
+
+
+class NotMoved(TypedDict):
+    id: str
+    name: Optional[str]
+    code: str
+    problem: str
 
 
 class OutputLost(TypedDict):
@@ -1568,6 +1610,10 @@ class Status(TypedDict):
     sandboxes: int
     snapshots: int
     images: int
+    # It takes no forks; its sandboxes continue
+    cordoned: bool
+    # It ends soon: gateways move its running sandboxes to other nodes
+    leaving: bool
     pool_waiting: int
     branches_in_flight: int
     limits: "StatusLimits"
@@ -1667,6 +1713,11 @@ class Unpacked(TypedDict):
     # Id of the known key that signed it
     signed_by: Optional[str]
     warnings: List[str]
+
+
+class UpdateNode(TypedDict, total=False):
+    # true: it takes no forks, also after a restart
+    cordoned: bool
 
 
 class UpdateProject(TypedDict, total=False):

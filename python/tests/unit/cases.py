@@ -37,6 +37,8 @@ CASES: List[Case] = [
     Case("getStats", lambda c: c.stats()),
     Case("getHistory", lambda c: c.history()),
     Case("getCluster", lambda c: c.cluster()),
+    Case("updateNode", lambda c: c.update_node("abcd", cordoned=True), params={"node": "abcd"}, body={"cordoned": True}),
+    Case("drainNode", lambda c: c.drain_node("abcd"), params={"node": "abcd"}),
     Case("createUiLink", lambda c: c.create_ui_link(scope="read", session_secs=600), body={"scope": "read", "session_secs": 600}),
     Case("deleteUiSessions", lambda c: c.delete_ui_sessions()),
     Case("listTokens", lambda c: c.list_tokens()),
@@ -493,4 +495,7 @@ ELSEWHERE = {
     "connectPort": "test_ports.py",
 }
 #: Routes that no method uses
-UNUSED = {"streamProcess": "a WebSocket, for which server-sent events and requests do as well"}
+UNUSED = {
+    "streamProcess": "a WebSocket, for which server-sent events and requests do as well",
+    "moveSandbox": "only gateways and nodes use it",
+}

@@ -13,6 +13,7 @@ export function gatewayCommand(cli: Cli): Command {
     .option("--nodes <urls>", "addresses of the daemons, separated by commas")
     .option("--state <folder>", "folder with tokens, projects and tags of the cluster; gateways of one machine share it")
     .option("--kubernetes <service>", "in place of both: daemons of this Service, state in Kubernetes' API")
+    .option("--drain-machines", "with --kubernetes: move the sandboxes of machines that are cordoned, as 'kubectl drain' does at first")
     .requiredOption("--cluster-key-file <file>", "file with the key that the daemons have as cluster_key_file")
     .option("--bind <host:port>", "address to listen on", "127.0.0.1:8890")
     .option("--token-file <file>", "file with one admin token, for the first token")

@@ -73,6 +73,9 @@ export const clients: { readonly [N in RouteName]?: ClientMethod | readonly Clie
   updateProject: { needsOptions: true },
   deleteProject: { throws: { ConflictError: "it owns something; `details` lists what" } },
   getCluster: { name: "cluster" },
+  updateNode: { needsOptions: true },
+  drainNode: { seconds: HOUR, repeatable: true },
+  moveSandbox: { byHand: true },
   createToken: { throws: { ConflictError: "the name is taken" } },
 
   createImage: {

@@ -39,6 +39,8 @@ const status = z
     sandboxes: z.int(),
     snapshots: z.int(),
     images: z.int(),
+    cordoned: z.boolean().meta({ description: "It takes no forks; its sandboxes continue" }),
+    leaving: z.boolean().meta({ description: "It ends soon: gateways move its running sandboxes to other nodes" }),
     pool_waiting: z.int(),
     branches_in_flight: z.int(),
     limits: z.strictObject({
@@ -172,6 +174,7 @@ const eventType = z
     "sandbox.resumed",
     "sandbox.ended",
     "sandbox.lost",
+    "sandbox.moved",
     "sandbox.deleted",
     "snapshot.writing",
     "snapshot.ready",

@@ -56,7 +56,7 @@ export const limits = {
   memory_limit_mib: memoryLimit.meta({ description: `${limitInfo.memory_limit_mib.meta()?.description}; 0: none` }),
 };
 
-const sandboxState = z.enum(["running", "paused", "suspended", "ended", "lost"]).meta({
+export const sandboxState = z.enum(["running", "paused", "suspended", "ended", "lost"]).meta({
   id: "SandboxState",
   description:
     "paused: its CPUs are stopped, its memory stays; suspended: all of it is on the host's disk; ended: its VMM ended by itself; lost: it was running when the host or the warden ended",

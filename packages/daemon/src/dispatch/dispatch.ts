@@ -11,6 +11,7 @@ import { describeError } from "./problem.ts";
 import { domainOf } from "./proxy-domain.ts";
 import { respond } from "./respond.ts";
 import { takeStatement } from "./stated.ts";
+import { movedAway } from "../service/registry.ts";
 import { targetOf, type Target } from "./target.ts";
 import type { Server, ServerResponse } from "node:http";
 import type { Identity } from "../store/tokens.ts";
@@ -26,7 +27,11 @@ export function createApi(services: Services, frontEnds: FrontEnds, transport: T
   const makerOf: Pipeline["makerOf"] = (name, project) => manager.ports.find(name, project)?.created_by ?? null;
   const countRequest: Pipeline["countRequest"] = (project) => manager.quotas.request(project);
   const usedElsewhere: Pipeline["usedElsewhere"] = (project, use) => manager.quotas.noteElsewhere(project, use);
-  return createPipeline({ ...services, makerOf, countRequest, usedElsewhere }, frontEnds, transport);
+  const movedTo: Pipeline["movedTo"] = (id) => {
+    const node = id === null ? undefined : manager.moves.nodeOf(id);
+    return id === null || node === undefined ? undefined : movedAway(id, node);
+  };
+  return createPipeline({ ...services, makerOf, countRequest, usedElsewhere, movedTo }, frontEnds, transport);
 }
 
 /** The same for any front ends */
@@ -132,6 +137,9 @@ function admit(exchange: Exchange, work: Work, services: Pipeline): void {
     throw new ForkdError("WRONG_STORE", `Cannot do this: the daemon at ${daemon.socket} serves another store: ${daemon.store.home}.`);
   if (work.isProbe) return;
   if (daemon.stopping.aborted) throw new ForkdError("STOPPING", "Cannot begin this: the daemon is stopping.");
+  // to a gateway at once, in every protocol and before the body; the other node checks the credentials
+  const moved = exchange.isFromGateway ? services.movedTo(work.sandbox()) : undefined;
+  if (moved) throw moved;
   const { identity, scope } = work.admit();
   const across = { projects: services.projects, acrossProjects: work.acrossProjects === true };
   // before the project: an unauthorized request must be audited with its principal

@@ -12,6 +12,9 @@ const OF_A_GUEST = new Set<ForkdError["code"]>(["PORT_CLOSED", "BAD_GATEWAY", "G
 /** Retry-After of transient errors */
 const RETRY_AFTER_SECS: Partial<Record<ForkdError["code"], number>> = { BUSY: 1, STOPPING: 2 };
 
+/** Which sandbox has moved, and to which node. In every protocol, for gateways */
+export const MOVED_HEADER = "x-forkd-moved";
+
 export type ErrorAnswer = { status: number; headers: Record<string, string>; problem: Problem };
 
 type Asked = { requestId: string; signal: AbortSignal; statusOf?: Route["statusOf"] | undefined };
@@ -36,6 +39,8 @@ export function describeError(error: unknown, asked: Asked, services: Pick<Pipel
   if (known.code === "UNAUTHORIZED") headers["www-authenticate"] = 'Bearer realm="forkd"';
   const retryAfter = known.details?.["retry_after_secs"] ?? RETRY_AFTER_SECS[known.code];
   if (typeof retryAfter === "number") headers["retry-after"] = String(retryAfter);
+  const { sandbox, node } = known.details ?? {};
+  if (known.code === "SANDBOX_MOVED") headers[MOVED_HEADER] = `${String(sandbox)} ${String(node)}`;
   const allow = known.details?.["allow"];
   if (known.code === "METHOD_NOT_ALLOWED" && Array.isArray(allow)) headers["allow"] = allow.join(", ");
   return { status: asked.statusOf?.[known.code] ?? known.status, headers, problem: problemOf(known, asked.requestId) };

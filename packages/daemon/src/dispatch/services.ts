@@ -1,5 +1,6 @@
 // Dependencies shared by the front ends: manager, tokens, limits, metrics and logs.
 
+import type { ForkdError } from "@forkd/runtime/errors";
 import type { ClaimReader } from "../cluster/identity.ts";
 import type { QuotaUse } from "../api/project.ts";
 import type { Config, ResolvedConfig } from "../config.ts";
@@ -9,6 +10,7 @@ import type { AuditLog } from "../observe/audit.ts";
 import type { Logger } from "../observe/log.ts";
 import type { Metrics } from "../observe/metrics.ts";
 import type { AccessTokens } from "../store/access-tokens.ts";
+import type { MovedAccess } from "../store/moved-access.ts";
 import type { Previews } from "../store/previews.ts";
 import type { Projects } from "../store/projects.ts";
 import type { Tokens } from "../store/tokens.ts";
@@ -51,6 +53,8 @@ export type Pipeline = Pick<Services, "inFlight" | "audit" | "log" | "limits" | 
   usedElsewhere: (project: string, use: QuotaUse["used"]) => void;
   /** creator of a sandbox by its id or name; null: not known */
   makerOf: (sandbox: string, project: string | undefined) => string | null;
+  /** SANDBOX_MOVED for the id of a sandbox that another node has; undefined: it has not moved */
+  movedTo: (sandbox: string | null) => ForkdError | undefined;
 };
 
 export type Services = {
@@ -65,6 +69,8 @@ export type Services = {
   uiSessions: UiSessions;
   /** access tokens of E2B's protocol */
   accessTokens: AccessTokens;
+  /** access that clients got on the nodes where sandboxes were before */
+  movedAccess: MovedAccess;
   /** checks statements of gateways; null: this daemon is in no cluster */
   cluster: ClaimReader | null;
   failures: AuthFailures;

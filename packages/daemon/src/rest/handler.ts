@@ -30,7 +30,13 @@ export type Answer<N extends RestRoute> = {
       : { body: Wire<Responses<N>[S]> });
 }[keyof Responses<N>];
 
-export type Context = { services: Services; caller: Caller; headers: IncomingHttpHeaders };
+export type Context = {
+  services: Services;
+  caller: Caller;
+  headers: IncomingHttpHeaders;
+  /** a gateway of the cluster has signed the request */
+  isFromGateway: boolean;
+};
 
 export type Handler<N extends RestRoute> = (input: Input<N>, context: Context) => Answer<N> | Promise<Answer<N>>;
 

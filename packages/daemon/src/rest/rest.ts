@@ -100,7 +100,7 @@ export class Rest implements FrontEnd<"rest"> {
     const { caller } = exchange;
     // handlers are typed per route; the lookup by name loses the type
     const handler = handlers[name] as (input: unknown, context: Context) => Answer | Promise<Answer>;
-    const context = { services: this.#services, headers: request.headers };
+    const context = { services: this.#services, headers: request.headers, isFromGateway: exchange.isFromGateway };
     const key = route.method === "POST" ? keyOf(name, request.headers["idempotency-key"]) : null;
     const work = async (progress?: Progress): Promise<Answer> => {
       if (key === null) return handler(input, { ...context, caller: { ...caller, progress } });

@@ -79,6 +79,7 @@ export class Branches {
   async fork(id: string, request: ForkSandbox, caller: Caller): Promise<ForkedSandboxes> {
     refuseReserved(request.tag, caller);
     const { sandboxes, snapshots } = this.#parts;
+    sandboxes.refuseCordoned();
     const row = this.#row(id, { tag: request.tag ?? this.#newTag(), ephemeral: request.tag === undefined ? 1 : 0 }, caller);
     const { n } = request;
     // validate everything before the source is paused

@@ -5,6 +5,7 @@ import type { AcceleratorPolicy, IsolationPolicy } from "@forkd/runtime/host/acc
 import type { TrustPolicy } from "@forkd/runtime/pack/signature";
 import type { ConfinementPolicy } from "@forkd/runtime/host/confined";
 import type { Runtime } from "@forkd/runtime/runtime";
+import type { Cordon } from "../store/cordon.ts";
 import type { Db } from "../store/db.ts";
 import type { EventLog } from "../store/events.ts";
 import type { Tables } from "../store/tables.ts";
@@ -67,6 +68,8 @@ export type Core = {
   events: EventLog;
   runtime: Runtime;
   quotas: Quotas;
+  /** absent: never cordoned */
+  cordon?: Pick<Cordon, "isSet">;
   settings: Settings;
   meter: Meter;
   log: Log;

@@ -61,17 +61,11 @@ export class Limits {
     const availableMiB = request.availableMiB ?? (await availableMemoryMiB());
     this.#foresee(request);
     const live = this.#live();
-    const { maxSandboxes, maxMemoryMiB, maxDiskMiB, minFreeMiB } = this.#settings;
-    this.#check("sandboxes", n, maxSandboxes - live.length);
     if (caller.maxSandboxes !== null) {
       const own = live.filter(({ principal }) => principal === caller.principal).length;
       this.#check(`sandboxes of token ${caller.principal}`, n, caller.maxSandboxes - own);
     }
-    if (maxMemoryMiB !== null) this.#check("MiB of guest memory", n * memoryMiB, maxMemoryMiB - this.committedMiB());
-    const disks = live.reduce((sum, place) => sum + place.diskMiB, 0);
-    if (maxDiskMiB !== null && diskMiB > 0) this.#check("MiB of disks", n * diskMiB, maxDiskMiB - disks);
-    const starting = this.#pending.reduce((sum, pending) => sum + pending.n, 0);
-    this.#check("MiB of the host's memory", n * CHILD_MIB, availableMiB - minFreeMiB - starting * CHILD_MIB);
+    this.#checkHost({ n, memoryMiB, diskMiB, availableMiB });
     // last: a refused request is no fork
     this.#quotas.fork(project, n);
     const place = { principal, project, n, vcpus, memoryMiB, diskMiB };
@@ -81,6 +75,22 @@ export class Limits {
     } finally {
       this.#pending = this.#pending.filter((other) => other !== place);
     }
+  }
+
+  /** Throws LIMIT_REACHED if this host has no room for the sandbox, which has its place in all quotas already */
+  async checkRoom({ memory_mib: memoryMiB, disk_mib: diskMiB }: Pick<SandboxRow, "memory_mib" | "disk_mib">): Promise<void> {
+    this.#checkHost({ n: 1, memoryMiB, diskMiB: diskMiB ?? 0, availableMiB: await availableMemoryMiB() });
+  }
+
+  #checkHost({ n, memoryMiB, diskMiB, availableMiB }: { n: number; memoryMiB: number; diskMiB: number; availableMiB: number }): void {
+    const live = this.#live();
+    const { maxSandboxes, maxMemoryMiB, maxDiskMiB, minFreeMiB } = this.#settings;
+    this.#check("sandboxes", n, maxSandboxes - live.length);
+    if (maxMemoryMiB !== null) this.#check("MiB of guest memory", n * memoryMiB, maxMemoryMiB - this.committedMiB());
+    const disks = live.reduce((sum, place) => sum + place.diskMiB, 0);
+    if (maxDiskMiB !== null && diskMiB > 0) this.#check("MiB of disks", n * diskMiB, maxDiskMiB - disks);
+    const starting = this.#pending.reduce((sum, pending) => sum + pending.n, 0);
+    this.#check("MiB of the host's memory", n * CHILD_MIB, availableMiB - minFreeMiB - starting * CHILD_MIB);
   }
 
   /** The project's quota, with what other requests are about to start */

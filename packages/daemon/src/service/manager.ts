@@ -16,7 +16,9 @@ import type { ConnectionEntry } from "../observe/audit.ts";
 import type { Levels } from "../observe/metrics.ts";
 import type { Sandbox } from "@forkd/runtime/sandbox/sandbox";
 import { lockFile, type Db } from "../store/db.ts";
+import { Cordon } from "../store/cordon.ts";
 import { EventLog } from "../store/events.ts";
+import { MoveStore } from "../store/moves.ts";
 import { keepReserve, releaseReserve } from "../store/reserve.ts";
 import { tablesOf } from "../store/tables.ts";
 import { isolationOf } from "@forkd/runtime/vmm/driver";
@@ -26,6 +28,7 @@ import { EVERY_PROJECT, isOf, projectOf, shownName } from "../store/project-name
 import type { Projects } from "../store/projects.ts";
 import { ownCaller, type Viewer } from "./caller.ts";
 import type { Core, Log, Meter, Settings } from "./core.ts";
+import { Moves } from "./moves.ts";
 import { Files } from "./files.ts";
 import { collectGarbage } from "./gc.ts";
 import { Hub } from "./hub.ts";
@@ -90,6 +93,7 @@ export class Manager {
   readonly images: Images;
   readonly workspaces: Workspaces;
   readonly suspension: Suspension;
+  readonly moves: Moves;
   readonly quotas: Quotas;
   readonly #core: Core;
   readonly #registry: Registry;
@@ -100,8 +104,12 @@ export class Manager {
   readonly #version: string;
   #lastUse = Date.now();
 
-  private constructor(core: Core, registry: Registry, version: string) {
+  readonly #cordon: Cordon;
+
+  private constructor(core: Core, parts: { registry: Registry; version: string; cordon: Cordon; store: MoveStore }) {
+    const { registry, version, cordon, store } = parts;
     this.#core = core;
+    this.#cordon = cordon;
     this.#registry = registry;
     this.#version = version;
     this.events = core.events;
@@ -125,12 +133,14 @@ export class Manager {
     this.ports = new Ports({ sandboxes: this.sandboxes, registry });
     this.processes = new Processes(this.sandboxes);
     this.files = new Files(this.sandboxes);
-    const parts = { registry, sandboxes: this.sandboxes, snapshots: this.snapshots, lineage };
-    this.branches = new Branches(core, parts);
-    this.packs = new Packs(core, parts);
+    const basic = { registry, sandboxes: this.sandboxes, snapshots: this.snapshots, lineage };
+    this.branches = new Branches(core, basic);
+    this.packs = new Packs(core, basic);
     this.hub = new Hub(core, this.packs);
-    this.workspaces = new Workspaces(core, { ...parts, branches: this.branches });
-    this.suspension = new Suspension(core, { ...parts, branches: this.branches, limits: this.#limits });
+    this.workspaces = new Workspaces(core, { ...basic, branches: this.branches });
+    this.suspension = new Suspension(core, { ...basic, branches: this.branches, limits: this.#limits });
+    const { suspension, workspaces } = this;
+    this.moves = new Moves(core, { ...basic, store, suspension, workspaces, limits: this.#limits });
   }
 
   /** Starts the runtime and recovers the state of an earlier daemon */
@@ -172,9 +182,11 @@ export class Manager {
         "KVM does not work: emulation is not a security boundary",
       );
     try {
-      const core: Core = { home, node, db, tables, events, runtime, quotas, settings, meter, log, maxSandboxesOf };
-      registry = new Registry({ db, tables, events, quotas });
-      manager = new Manager(core, registry, opts.version);
+      const cordon = new Cordon(db);
+      const store = new MoveStore(db);
+      const core: Core = { home, node, db, tables, events, runtime, quotas, cordon, settings, meter, log, maxSandboxesOf };
+      registry = new Registry({ db, tables, events, quotas, moves: store });
+      manager = new Manager(core, { registry, version: opts.version, cordon, store });
       const found = await adoptAll(core, registry);
       if (found.adopted + found.lost + found.late + found.ended > 0) log.info(found, "adopted the state of an earlier daemon");
       await manager.#settle();
@@ -194,6 +206,17 @@ export class Manager {
   servesAt(bind: string): void {
     const { host, port } = splitBind(bind);
     this.#core.runtime.network.reserve(host, port);
+  }
+
+  /** A cordoned node takes no forks, also after a restart */
+  cordon(isCordoned: boolean): void {
+    this.#cordon.set(isCordoned);
+  }
+
+  /** The daemon ends soon, and its VMs with it: they move to other nodes within the time, else they are suspended */
+  async leave(opts: { withinMs: number; signal: AbortSignal }): Promise<void> {
+    this.#cordon.isLeaving = true;
+    await this.moves.leaveAll(opts);
   }
 
   /** Time of the last use (ms); null: sandboxes, branches or pooled VMs exist */
@@ -223,6 +246,8 @@ export class Manager {
       sandboxes: this.#registry.live.filter(({ row }) => isOf(row.project, viewer.project)).length,
       snapshots: tags.filter((tag) => isOf(projectOf(tag), viewer.project)).length,
       images: (await this.images.list(viewer)).length,
+      cordoned: this.#cordon.isSet,
+      leaving: this.#cordon.isLeaving,
       pool_waiting: runtime.pool.waiting,
       branches_in_flight: this.branches.inFlight,
       limits: {
@@ -302,6 +327,7 @@ export class Manager {
     const { runtime, tables, log } = this.#core;
     await this.#lineage.collect();
     void this.snapshots.syncAll().catch((error: unknown) => log.error({ err: error }, `snapshots are not on disk: ${messageOf(error)}`));
+    void this.moves.recover().catch((error: unknown) => log.error({ err: error }, `moves were not ended: ${messageOf(error)}`));
     void this.snapshots
       .measureAll()
       .catch((error: unknown) => log.error({ err: error }, `snapshots were not measured: ${messageOf(error)}`));

@@ -5,6 +5,8 @@ import type { Db } from "../store/db.ts";
 import type { SandboxRow, Tables } from "../store/tables.ts";
 import type { Sandbox } from "@forkd/runtime/sandbox/sandbox";
 import { EVERY_PROJECT, isOf, storedName } from "../store/project-names.ts";
+import type { MoveStore } from "../store/moves.ts";
+import { ForkdError } from "@forkd/runtime/errors";
 import { notFound } from "@forkd/runtime/util/not-found";
 import type { Viewer } from "./caller.ts";
 import type { Quotas } from "./quotas.ts";
@@ -21,6 +23,10 @@ export type Entry = {
   removing: Promise<void> | undefined;
   /** set while it is being suspended or resumed */
   transition: Promise<void> | undefined;
+  /** set while its state goes to another node, which must get every change */
+  isDeparting?: boolean | undefined;
+  /** code of the node that has it now */
+  movedTo?: string | undefined;
 };
 
 type Change = Partial<Omit<SandboxRow, "id">>;
@@ -37,6 +43,7 @@ export class Registry {
   readonly #table: Tables["sandboxes"];
   readonly #events: EventLog;
   readonly #quotas: Quotas;
+  readonly #moves: Pick<MoveStore, "left"> | undefined;
   /** live and suspended sandboxes */
   readonly #lasting = new Map<string, Entry>();
   /** ended and lost sandboxes, in the order of their end */
@@ -44,7 +51,8 @@ export class Registry {
   /** ids by name, which is unique in its project */
   readonly #names = new Map<string, string>();
 
-  constructor(parts: { db: Db; tables: Tables; events: EventLog; quotas: Quotas }) {
+  constructor(parts: { db: Db; tables: Tables; events: EventLog; quotas: Quotas; moves?: Pick<MoveStore, "left"> }) {
+    this.#moves = parts.moves;
     this.#db = parts.db;
     this.#table = parts.tables.sandboxes;
     this.#events = parts.events;
@@ -83,10 +91,12 @@ export class Registry {
     return entry && isOf(entry.row.project, project) ? entry : undefined;
   }
 
-  /** Throws NOT_FOUND */
+  /** Throws NOT_FOUND, or SANDBOX_MOVED with the node that has it */
   get(idOrName: string, viewer: Viewer): Entry {
     const entry = this.find(idOrName, viewer);
     if (entry) return entry;
+    const left = this.#moves?.left(idOrName, viewer.project);
+    if (left && isOf(left.project, viewer.project)) throw movedAway(left.id, left.node);
     const own = this.of(viewer).map(({ row }) => row);
     throw notFound("sandbox", idOrName, [...own.flatMap(({ name }) => name ?? []), ...own.map(({ id }) => id)]);
   }
@@ -117,6 +127,7 @@ export class Registry {
     // work that started before the removal may complete after it
     if (this.byId(entry.row.id) !== entry) return;
     const { row } = entry;
+    if (entry.isDeparting) throw new ForkdError("BUSY", `Cannot change sandbox ${row.id}: it is being moved to another node.`);
     this.#db.transaction(() => {
       this.#write(row, change, event);
       // one that is suspended or resumed takes a place of another kind
@@ -144,6 +155,32 @@ export class Registry {
     this.#lasting.delete(id);
     this.#ended.delete(id);
     this.#forgetName(entry.row);
+  }
+
+  /** A sandbox of another node, without a VM. It counts against no quota: it existed before */
+  arrive(row: SandboxRow, event: EventFacts, alongside: () => void): Entry {
+    this.#db.durably(() => {
+      this.#table.delete(row.id);
+      this.#table.insert(row);
+      this.#events.append({ ...event, ...factsOf(row) });
+      alongside();
+    });
+    this.#ended.delete(row.id);
+    this.#remember(row, undefined);
+    return this.get(row.id, row);
+  }
+
+  /** Another node has it from now on */
+  leave(entry: Entry, to: string, event: EventFacts, alongside: () => void): void {
+    const { row } = entry;
+    this.#db.durably(() => {
+      this.#table.delete(row.id);
+      this.#events.append({ ...event, ...factsOf(row) });
+      alongside();
+    });
+    entry.movedTo = to;
+    this.#lasting.delete(row.id);
+    this.#forgetName(row);
   }
 
   #write(row: SandboxRow, change: Change, event: EventFacts | undefined): void {
@@ -183,6 +220,10 @@ export class Registry {
 
 function factsOf({ id, project, snapshot_tag: snapshot }: SandboxRow): { project: string; sandbox: string; snapshot: string } {
   return { project, sandbox: id, snapshot };
+}
+
+export function movedAway(id: string, node: string): ForkdError {
+  return new ForkdError("SANDBOX_MOVED", `Sandbox ${id} has moved to node ${node}.`, { details: { sandbox: id, node } });
 }
 
 function hasEnded({ state }: SandboxRow): boolean {

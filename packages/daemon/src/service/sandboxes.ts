@@ -27,7 +27,7 @@ import { policyOf, withoutInward } from "./network-policy.ts";
 import { spawnRequest } from "./older-api.ts";
 import { hasMetadata, pageOf, type Page } from "./paging.ts";
 import { problemOf } from "./problem.ts";
-import { afterTransition, type Entry, type Registry } from "./registry.ts";
+import { afterTransition, movedAway, type Entry, type Registry } from "./registry.ts";
 import { allowedShares, inheritedShares } from "./shares.ts";
 import { sandboxInfo, sandboxRow, type RowFacts } from "./sandbox-view.ts";
 import { sandboxStats } from "./stats.ts";
@@ -105,6 +105,7 @@ export class Sandboxes {
 
   /** All or nothing */
   async create(request: CreateSandboxes, caller: Caller): Promise<SandboxInfo[]> {
+    this.refuseCordoned();
     // independent, so run both in parallel
     const [{ snapshot, facts }, availableMiB] = await Promise.all([this.#prepare(request, caller), availableMemoryMiB()]);
     return this.fork(snapshot, { request, facts, caller, availableMiB });
@@ -112,6 +113,7 @@ export class Sandboxes {
 
   /** One outcome per child */
   async createEach(request: CreateSandboxes, caller: Caller): Promise<ForkOutcomes> {
+    this.refuseCordoned();
     const { snapshot, facts } = await this.#prepare(request, caller);
     return this.#limits.admit({ n: request.n, ...sizesOf(snapshot), caller }, async () => {
       const outcomes = await this.#fork(snapshot, request, facts, caller);
@@ -139,6 +141,15 @@ export class Sandboxes {
     return this.admit({ n: request.n, ...sizesOf(snapshot), caller, availableMiB }, async () => this.forkAdmitted(snapshot, opts));
   }
 
+  /** Throws LIMIT_REACHED, after which a gateway asks another node */
+  refuseCordoned(): void {
+    if (!this.#core.cordon?.isSet) return;
+    throw new ForkdError("LIMIT_REACHED", "Cannot fork: this node is cordoned.", {
+      hint: "Fork on another node, or run 'forkd cluster uncordon'.",
+      details: { resource: "cordon", needed: 1, free: 0 },
+    });
+  }
+
   /** Reserves resources for n sandboxes while the work runs. Throws LIMIT_REACHED */
   async admit<V>(request: Admission, work: () => Promise<V>): Promise<V> {
     return this.#limits.admit(request, work);
@@ -159,6 +170,8 @@ export class Sandboxes {
 
   async update(id: string, request: UpdateSandbox, caller: Caller): Promise<SandboxInfo> {
     const entry = this.#registry.get(id, caller);
+    if (entry.isDeparting) await afterTransition(entry);
+    if (entry.movedTo !== undefined) throw movedAway(entry.row.id, entry.movedTo);
     const {
       name,
       metadata,
@@ -268,6 +281,7 @@ export class Sandboxes {
   async lease(id: string, viewer: Viewer, { isTransition = false, isUse = true }: LeaseOptions = {}): Promise<Lease> {
     const entry = this.#registry.get(id, viewer);
     if (!isTransition) await afterTransition(entry);
+    if (entry.movedTo !== undefined) throw movedAway(entry.row.id, entry.movedTo);
     if (isUse && entry.row.state === "suspended" && entry.row.auto_resume === 1 && !entry.removing) await this.#wake(entry);
     const sandbox = liveOf(entry);
     if (entry.row.state === "paused") throw new ForkdError("SANDBOX_PAUSED", `Sandbox ${id} is paused.`);
@@ -385,6 +399,7 @@ export class Sandboxes {
   async #end(entry: Entry, principal: string, reason: string | null): Promise<void> {
     await afterTransition(entry);
     const { id, state } = entry.row;
+    if (entry.movedTo !== undefined) throw movedAway(id, entry.movedTo);
     // the VM may still exist but was not adopted: without its row it would be orphaned
     if (!entry.sandbox && (state === "running" || state === "paused"))
       throw new ForkdError("BUSY", `Cannot end sandbox ${id}: it is not adopted.`);
@@ -406,6 +421,7 @@ export class Sandboxes {
 export function liveOf(entry: Entry): Sandbox {
   if (entry.sandbox && !entry.removing) return entry.sandbox;
   const { id, state, reason } = entry.row;
+  if (entry.movedTo !== undefined) throw movedAway(id, entry.movedTo);
   if (entry.removing) throw new ForkdError("VMM_EXITED", `Sandbox ${id} is being ended.`);
   if (state === "suspended") throw new ForkdError("SANDBOX_SUSPENDED", `Sandbox ${id} is suspended.`);
   if (state === "running" || state === "paused") throw new ForkdError("BUSY", `Sandbox ${id} is just being adopted.`);

@@ -2,6 +2,7 @@
 
 import { exitCodeOf } from "@forkd/runtime/agent/process/exec";
 import { randomUUID } from "node:crypto";
+import { setTimeout as sleep } from "node:timers/promises";
 import type { SandboxInfo } from "../api/sandbox.ts";
 import { ForkdError } from "@forkd/runtime/errors";
 import type { Sandbox } from "@forkd/runtime/sandbox/sandbox";
@@ -13,7 +14,7 @@ import { ownCaller, type Caller } from "./caller.ts";
 import { nowUnix, type Core } from "./core.ts";
 import type { Limits } from "./limits.ts";
 import type { Lineage } from "./lineage.ts";
-import type { Entry, Registry } from "./registry.ts";
+import { movedAway, type Entry, type Registry } from "./registry.ts";
 import { sandboxInfo } from "./sandbox-view.ts";
 import { liveOf, type Sandboxes } from "./sandboxes.ts";
 import { shortened } from "./saved-state.ts";
@@ -23,6 +24,9 @@ import type { Snapshots } from "./snapshots.ts";
 /** Kills all programs in any group or session, except the agent (PID 1) and this shell. Drops caches to save less */
 const END_PROGRAMS = "kill -KILL -1 2>/dev/null; sync; echo 3 > /proc/sys/vm/drop_caches";
 const END_WITHIN_MS = 60_000;
+/** How long the requests that use a sandbox may take before a move cuts them off */
+const USES_END_MS = 3000;
+const USES_CHECK_MS = 20;
 
 /** `keepMemory` false: ends all programs, like a restart; files are kept */
 export type SuspendOptions = { keepMemory?: boolean | undefined };
@@ -52,6 +56,35 @@ export class Suspension {
     const { registry } = this.#parts;
     const { principal } = caller;
     registry.change(registry.get(id, caller), { keep_memory: keepMemory ? 1 : 0 }, { type: "sandbox.updated", principal });
+  }
+
+  /**
+   * Keeps the sandbox suspended while the work runs. Afterwards it is as before, unless it has left. Requests for it wait
+   * @param work gets the row as it was before
+   */
+  async away(id: string, caller: Caller, work: (entry: Entry, before: SandboxRow) => Promise<"left" | "stays">): Promise<void> {
+    const entry = this.#parts.registry.get(id, caller);
+    let before = entry.row;
+    let outcome: "left" | "stays" = "stays";
+    await transition(entry, async () => {
+      before = entry.row;
+      if (before.state === "running") await usesEnd(entry);
+      if (before.state !== "suspended") await this.#fallAsleep(entry, caller, true);
+      entry.isDeparting = true;
+      try {
+        outcome = await work(entry, before);
+      } finally {
+        entry.isDeparting = false;
+        if (outcome === "stays" && before.state !== "suspended") await this.#wakeUp(entry, caller);
+      }
+    });
+    if (outcome === "stays" && before.state !== "suspended") await this.restore(entry, before, caller);
+  }
+
+  /** What a resumption changes and a move must not: the lifetime continues, and a paused sandbox is paused */
+  async restore(entry: Entry, { state, expires_at }: Pick<SandboxRow, "state" | "expires_at">, caller: Caller): Promise<void> {
+    this.#parts.registry.change(entry, { expires_at });
+    if (state === "paused") await this.#parts.sandboxes.pause(entry.row.id, caller);
   }
 
   /** Resumes a suspended or paused sandbox */
@@ -160,6 +193,12 @@ export class Suspension {
   }
 }
 
+/** Resolves when no request uses the sandbox, or after a while: a stream may last for hours */
+async function usesEnd(entry: Entry): Promise<void> {
+  const end = Date.now() + USES_END_MS;
+  while (entry.uses > 0 && Date.now() < end) await sleep(USES_CHECK_MS);
+}
+
 async function endPrograms(sandbox: Sandbox, { signal }: Pick<Caller, "signal">): Promise<void> {
   const code = exitCodeOf(await sandbox.exec(["/bin/sh", "-c", END_PROGRAMS], { timeoutMs: END_WITHIN_MS, signal }));
   if (code !== 0) throw new ForkdError("EXEC_FAILED", `Cannot end the programs of ${sandbox.id}: the guest's shell ended with ${code}.`);
@@ -174,6 +213,7 @@ function restarted(certificate: SandboxRow["certificate"]): SandboxRow["certific
 async function transition(entry: Entry, work: () => Promise<void>): Promise<void> {
   // the caller of the previous transition gets its failure
   while (entry.transition) await entry.transition.catch(() => undefined);
+  if (entry.movedTo !== undefined) throw movedAway(entry.row.id, entry.movedTo);
   entry.transition = work().finally(() => {
     entry.transition = undefined;
   });

@@ -46,7 +46,8 @@ export class Workspaces {
     const { name, snapshot_tag } = request;
     if (name.length > MAX_NAME) throw new ForkdError("BAD_NAME", `Workspace ${JSON.stringify(name)} has more than ${MAX_NAME} characters.`);
     const { project } = caller;
-    return this.#alone(name, caller, async () => {
+    this.#parts.sandboxes.refuseCordoned();
+    return this.alone(name, caller, async () => {
       if (this.#of(caller).some((row) => row.name === name))
         throw new ForkdError("EXISTS", `Cannot make workspace ${name}: it exists already.`);
       const snapshot = await this.#parts.snapshots.forkable(snapshot_tag, caller);
@@ -71,7 +72,7 @@ export class Workspaces {
 
   /** Saves the state and ends the sandbox. Crash-safe: either the old or the new state exists */
   async suspend(name: string, caller: Caller): Promise<WorkspaceInfo> {
-    return this.#alone(name, caller, async () => {
+    return this.alone(name, caller, async () => {
       const row = this.#row(name, caller);
       const entry = this.#liveEntry(row);
       if (!entry) throw new ForkdError("BAD_REQUEST", `Cannot suspend workspace ${name}: it is not running.`);
@@ -89,7 +90,7 @@ export class Workspaces {
   }
 
   async resume(name: string, caller: Caller): Promise<WorkspaceInfo> {
-    return this.#alone(name, caller, async () => {
+    return this.alone(name, caller, async () => {
       const row = this.#row(name, caller);
       if (this.#liveEntry(row)) throw new ForkdError("BAD_REQUEST", `Cannot resume workspace ${name}: it is running.`);
       if (row.state_id === null)
@@ -101,7 +102,7 @@ export class Workspaces {
   }
 
   async remove(name: string, caller: Caller): Promise<void> {
-    await this.#alone(name, caller, async () => {
+    await this.alone(name, caller, async () => {
       const row = this.#row(name, caller);
       const entry = this.#liveEntry(row);
       if (entry) await this.#parts.sandboxes.remove(entry.row.id, caller, `workspace ${name} was deleted`);
@@ -209,7 +210,8 @@ export class Workspaces {
     };
   }
 
-  async #alone<V>(name: string, { project }: Viewer, work: () => Promise<V>): Promise<V> {
+  /** One change of a workspace at a time. Throws IN_USE */
+  async alone<V>(name: string, { project }: Viewer, work: () => Promise<V>): Promise<V> {
     const stored = storedName(name, project);
     if (this.#changing.has(stored))
       throw new ForkdError("IN_USE", `Workspace ${name} is being changed by another request.`, { hint: "Try again when that is done." });

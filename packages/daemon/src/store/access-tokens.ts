@@ -1,8 +1,9 @@
 // Access tokens of E2B's protocol, per sandbox. Derived by HMAC: only the key and salts of rotated tokens are stored.
 
-import { createHmac, randomBytes, timingSafeEqual } from "node:crypto";
+import { createHash, createHmac, randomBytes, timingSafeEqual } from "node:crypto";
 import { secretOf } from "./secret.ts";
 import type { Db } from "./db.ts";
+import type { Access, MovedAccess } from "./moved-access.ts";
 import type { Tokens } from "./tokens.ts";
 
 /** `envd`: processes and files; `traffic`: ports of the guest; `upload`: one template file */
@@ -20,14 +21,16 @@ export class AccessTokens {
   readonly #db: Db;
   readonly #key: Buffer;
   readonly #tokens: Tokens;
+  readonly #moved: Pick<MovedAccess, "get" | "delete"> | undefined;
   /** Derived tokens with the hash they derive from. Cached, because unauthenticated clients can trigger a search */
   readonly #kept = new Map<string, { hash: Buffer; token: Buffer }>();
 
   /** Salts of sandboxes with rotated tokens */
   readonly #salts: Map<string, Buffer>;
 
-  constructor(db: Db, tokens: Tokens) {
+  constructor(db: Db, tokens: Tokens, moved?: Pick<MovedAccess, "get" | "delete">) {
     this.#db = db;
+    this.#moved = moved;
     db.run("DELETE FROM access_salts WHERE sandbox NOT IN (SELECT id FROM sandboxes)");
     const salts = db.all("SELECT sandbox, salt FROM access_salts");
     this.#salts = new Map(salts.map(({ sandbox, salt }) => [String(sandbox), Buffer.from(salt as Uint8Array)]));
@@ -48,7 +51,14 @@ export class AccessTokens {
     const salt = randomBytes(SALT_BYTES);
     this.#db.durably(() => this.#db.run("INSERT OR REPLACE INTO access_salts (sandbox, salt) VALUES (?, ?)", id, salt));
     this.#salts.set(id, salt);
+    this.#moved?.delete(id);
     this.#kept.clear();
+  }
+
+  /** What a node to which the sandbox moves needs, so that its tokens stay valid there */
+  accessOf(accessed: Accessed): Omit<Access, "preview"> {
+    const maker = digestOf(this.#tokens.hashOf(accessed.created_by) ?? NO_MAKER);
+    return { envd: this.of(accessed, "envd"), traffic: this.of(accessed, "traffic"), maker };
   }
 
   /** The sandbox that the token belongs to */
@@ -60,6 +70,8 @@ export class AccessTokens {
   /** Includes the hash of the creator's token, so that revoking or rotating that one invalidates this one */
   #of({ id, created_by: maker }: Accessed, kind: AccessKind): Buffer {
     const hash = this.#tokens.hashOf(maker) ?? NO_MAKER;
+    const moved = kind === "upload" ? undefined : this.#moved?.get(id);
+    if (moved && kind !== "upload" && moved.maker === digestOf(hash)) return Buffer.from(moved[kind]);
     const name = `${kind}\0${id}\0${maker}`;
     const kept = this.#kept.get(name);
     if (kept?.hash === hash) return kept.token;
@@ -73,6 +85,10 @@ export class AccessTokens {
     this.#kept.set(name, { hash, token });
     return token;
   }
+}
+
+function digestOf(maker: Buffer): string {
+  return createHash("sha256").update(maker).digest("hex");
 }
 
 function isSame(given: Buffer, right: Buffer): boolean {

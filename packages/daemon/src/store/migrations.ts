@@ -265,6 +265,18 @@ export const MIGRATIONS = [
    INSERT INTO copied_idempotency SELECT 'default', principal, key, request_hash, status, body, created_at FROM idempotency;
    DROP TABLE idempotency;
    ALTER TABLE copied_idempotency RENAME TO idempotency;`,
+  // moves of sandboxes and workspaces to other nodes, and the access that clients got on the nodes before
+  `CREATE TABLE moves (
+     id TEXT NOT NULL,
+     kind TEXT NOT NULL,
+     project TEXT NOT NULL,
+     name TEXT,
+     node TEXT NOT NULL,
+     record TEXT NOT NULL,
+     at INTEGER NOT NULL,
+     PRIMARY KEY (id, kind)
+   ) STRICT;
+   CREATE TABLE moved_access (sandbox TEXT PRIMARY KEY, record TEXT NOT NULL) STRICT;`,
 ];
 
 export function migrate(db: Db): void {

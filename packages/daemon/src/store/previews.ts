@@ -3,6 +3,7 @@
 import { createHmac, timingSafeEqual } from "node:crypto";
 import { secretOf } from "./secret.ts";
 import type { Db } from "./db.ts";
+import type { MovedAccess } from "./moved-access.ts";
 import type { Tokens } from "./tokens.ts";
 
 const PREFIX = "fkp_";
@@ -18,8 +19,10 @@ export class Previews {
   readonly #key: Buffer;
   readonly #tokens: Tokens;
   readonly #nowMs: () => number;
+  readonly #moved: Pick<MovedAccess, "get"> | undefined;
 
-  constructor(db: Db, tokens: Tokens, opts: { nowMs?: () => number } = {}) {
+  constructor(db: Db, tokens: Tokens, opts: { nowMs?: () => number; moved?: Pick<MovedAccess, "get"> } = {}) {
+    this.#moved = opts.moved;
     this.#key = secretOf(db, "preview_key");
     this.#tokens = tokens;
     this.#nowMs = opts.nowMs ?? Date.now;
@@ -34,7 +37,7 @@ export class Previews {
     const { sandbox, port, principal } = request;
     const expiresAtUnix = Math.floor(this.#nowMs() / 1000) + request.expiresInSecs;
     const body = Buffer.from(JSON.stringify([sandbox, port, expiresAtUnix, principal])).toString("base64url");
-    return { token: `${PREFIX}${body}.${this.#sign(body, principal)}`, expiresAtUnix };
+    return { token: `${PREFIX}${body}.${this.#sign(body, principal, this.#keyOf(sandbox))}`, expiresAtUnix };
   }
 
   /** null: invalid signature, or the creator's token was revoked or rotated */
@@ -43,14 +46,29 @@ export class Previews {
     const [, body = "", signature = ""] = /^fkp_([\w-]+)\.([\w-]{43})$/.exec(token) ?? [];
     const grant = parse(body);
     if (!grant) return null;
-    if (!timingSafeEqual(Buffer.from(signature), Buffer.from(this.#sign(body, grant.principal)))) return null;
+    // the second: links of earlier versions
+    const isSigned = [this.#keyOf(grant.sandbox), this.#key].map((key) =>
+      timingSafeEqual(Buffer.from(signature), Buffer.from(this.#sign(body, grant.principal, key))),
+    );
+    if (!isSigned.includes(true)) return null;
     return { grant, isExpired: grant.expiresAtUnix * 1000 <= this.#nowMs() };
   }
 
+  /** Key of the sandbox's links: goes with it to another node */
+  keyOf(sandbox: string): string {
+    return this.#keyOf(sandbox).toString("base64url");
+  }
+
+  #keyOf(sandbox: string): Buffer {
+    const moved = this.#moved?.get(sandbox);
+    if (moved) return Buffer.from(moved.preview, "base64url");
+    return createHmac("sha256", this.#key).update(`sandbox\0${sandbox}`).digest();
+  }
+
   /** Includes the hash of the creator's token, so that revoking or rotating it invalidates the link */
-  #sign(body: string, principal: string): string {
+  #sign(body: string, principal: string, key: Buffer): string {
     const maker = this.#tokens.hashOf(principal) ?? Buffer.alloc(0);
-    return createHmac("sha256", this.#key).update(body).update("\0").update(maker).digest("base64url");
+    return createHmac("sha256", key).update(body).update("\0").update(maker).digest("base64url");
   }
 }
 

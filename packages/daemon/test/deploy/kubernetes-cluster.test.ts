@@ -17,6 +17,8 @@ const noKubectl = await run("kubectl", ["version", "--client"], { timeout: KUBEC
   () => "there is no kubectl",
 );
 
+/** For what no other machine takes */
+const SUSPEND_SECS = 120;
 const FOLDER = "deploy/kubernetes/cluster";
 const DASHBOARD = "deploy/kubernetes/monitoring/forkd.json";
 
@@ -86,11 +88,12 @@ describe("kubernetes cluster, as data", () => {
     assert.deepEqual(await unknownVariables(Object.keys(env)), []);
     const settings = await settingsOf(env);
     assert.equal(settings.insecure, false);
-    assert.ok((pod?.terminationGracePeriodSeconds ?? 0) > settings.drainSecs + ABORT_SECS);
+    assert.ok(settings.leaveSecs > 0, "the VMs end with the pod");
+    assert.ok((pod?.terminationGracePeriodSeconds ?? 0) > settings.leaveSecs + SUSPEND_SECS + settings.drainSecs + ABORT_SECS);
   });
 
   it(
-    "is built by kubectl together with KVM, monitoring and the agent-sandbox API, and with an image of one's own",
+    "is built by kubectl together with KVM, monitoring, the agent-sandbox API and drains of machines, and with an image of one's own",
     { skip: noKubectl },
     async (t) => {
       const folder = await mkdtemp(join(tmpdir(), "forkd-kustomize-"));
@@ -101,7 +104,7 @@ describe("kubernetes cluster, as data", () => {
       await writeFile(
         join(folder, "kustomization.yaml"),
         `resources: [kubernetes/cluster]
-components: [kubernetes/kvm, kubernetes/monitoring, kubernetes/agents]
+components: [kubernetes/kvm, kubernetes/monitoring, kubernetes/agents, kubernetes/drain]
 images: [{ name: registry.example/forkd, newName: ${image}, newTag: ${tag} }]
 `,
       );
@@ -111,7 +114,7 @@ images: [{ name: registry.example/forkd, newName: ${image}, newTag: ${tag} }]
       });
       const built = parseAllDocuments(stdout).map((document) => document.toJS() as Resource & { metadata: { namespace?: string } });
       for (const { kind, metadata } of built)
-        if (!["Namespace", "CustomResourceDefinition", "APIService", "ClusterRole"].includes(kind))
+        if (!["Namespace", "CustomResourceDefinition", "APIService", "ClusterRole", "ClusterRoleBinding"].includes(kind))
           assert.equal(
             metadata.namespace,
             metadata.name === "forkd-gateway-authentication" ? "kube-system" : "forkd",
@@ -125,6 +128,7 @@ images: [{ name: registry.example/forkd, newName: ${image}, newTag: ${tag} }]
       const kvm = containers.filter(({ resources }) => JSON.stringify(resources).includes("devices.kubevirt.io/kvm"));
       assert.equal(kvm.length, 1);
       assert.ok(stdout.includes("--agents-bind=0.0.0.0:8892"));
+      assert.ok(stdout.includes("- --drain-machines"));
       assert.match(stdout, /- name: agents\n +port: 8892\n +targetPort: agents/);
       assert.equal(built.filter(({ kind }) => kind === "APIService").length, 2);
       assert.ok(built.some(({ kind }) => kind === "ServiceMonitor"));

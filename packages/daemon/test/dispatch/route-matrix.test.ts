@@ -510,6 +510,7 @@ function manager(): ManagerApi {
     stats: inOneProject("stats", async () => ["canary"]),
     gc: nothing,
     refuseOwner: async () => undefined,
+    moves: { nodeOf: () => undefined },
   };
   return new Proxy(whole, { get: (known, name: string) => (name in known ? known[name] : partOf(name)) }) as unknown as ManagerApi;
 }

@@ -47,6 +47,7 @@ export function fakeManager(parts: Parts = {}): ManagerApi {
     }
   };
   const ports = { find, ...parts.ports };
+  const moves = { nodeOf: () => undefined, ...parts.moves };
   const quotas = { request: () => undefined, ...parts.quotas };
   const nothing = { items: [], nextCursor: null };
   const lease = async (id: string, viewer: { project: string }): Promise<{ release(): void }> => {
@@ -55,7 +56,7 @@ export function fakeManager(parts: Parts = {}): ManagerApi {
   };
   const sandboxes = { list: () => nothing, lease, ...parts.sandboxes };
   const snapshots = { list: async () => nothing, ...parts.snapshots };
-  const all: Record<string, unknown> = { events: new FakeEvents(), ...parts, ports, quotas, sandboxes, snapshots };
+  const all: Record<string, unknown> = { events: new FakeEvents(), ...parts, ports, quotas, sandboxes, snapshots, moves };
   for (const name of [
     "sandboxes",
     "networks",
@@ -69,6 +70,7 @@ export function fakeManager(parts: Parts = {}): ManagerApi {
     "images",
     "workspaces",
     "quotas",
+    "moves",
   ]) {
     all[name] = new Proxy(all[name] ?? {}, missing);
   }

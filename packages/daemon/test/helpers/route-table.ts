@@ -42,6 +42,10 @@ export const NATIVE: Declared = {
   ...all("operator 400", "createKey createProject"),
   ...all("operator 404", "updateProject deleteProject"),
   ...all("operator 413", "collectGarbage deleteKey"),
+  ...all("operator 404", "updateNode"),
+  ...all("operator 501", "drainNode"),
+  // with a body of the right form it is 403, except from a gateway: cluster/moves.test.ts
+  ...all("operator 400", "moveSandbox"),
 };
 
 /** E2B's API, by method and path; `address`: the URL has a token of its own, and no other is enough */

@@ -26,6 +26,7 @@ import { Metrics } from "../../src/observe/metrics.ts";
 import { AccessTokens } from "../../src/store/access-tokens.ts";
 import { Db } from "../../src/store/db.ts";
 import { IdempotencyStore } from "../../src/store/idempotency.ts";
+import { MovedAccess } from "../../src/store/moved-access.ts";
 import { Previews } from "../../src/store/previews.ts";
 import { Projects } from "../../src/store/projects.ts";
 import { Tokens } from "../../src/store/tokens.ts";
@@ -105,6 +106,7 @@ export async function serve(
   const projects = new Projects(db);
   const manager = opts.manager ?? fakeManager();
   const home = resolveHome({ FORKD_HOME: dir, FORKD_RUN: dir });
+  const movedAccess = new MovedAccess(db);
   const services: Services = {
     manager,
     recipes: new Recipes(manager, { home, log }),
@@ -113,9 +115,10 @@ export async function serve(
     metrics: new Metrics({ version: "1.2.3", branchConcurrency: 4 }),
     tokens,
     projects,
-    previews: new Previews(db, tokens),
+    previews: new Previews(db, tokens, { moved: movedAccess }),
     uiSessions: new UiSessions(db, tokens),
-    accessTokens: new AccessTokens(db, tokens),
+    accessTokens: new AccessTokens(db, tokens, movedAccess),
+    movedAccess,
     cluster: opts.cluster ?? null,
     failures: opts.failures ?? new AuthFailures(),
     inFlight: new InFlight(),

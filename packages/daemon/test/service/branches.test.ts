@@ -21,7 +21,7 @@ test("the names of shared templates are for admins, existing or not", async () =
   const get = (): never => {
     throw new ForkdError("NOT_FOUND", "There is no sandbox.");
   };
-  const branches = new Branches({} as never, { registry: { get } } as never);
+  const branches = new Branches({} as never, { registry: { get }, sandboxes: { refuseCordoned: () => undefined } } as never);
   const codes = async (tag: string, by: Caller): Promise<unknown[]> => {
     const tried = await Promise.allSettled([branches.branch("sb-a", { tag, wait: true }, by), branches.fork("sb-a", { tag, n: 1 }, by)]);
     return tried.map((outcome) => (outcome.status === "rejected" ? (outcome.reason as ForkdError).code : outcome.status));

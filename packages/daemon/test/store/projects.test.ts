@@ -81,9 +81,9 @@ test("tokens have names per project, and are refused when they have expired", as
   assert.deepEqual([tokens.prune(), tokens.list().length], [["acme/ci"], 1]);
 });
 
-test("a database of the previous version keeps all it has, in the project default", async (t) => {
+test("a database of the version before projects keeps all it has, in the project default", async (t) => {
   const path = join(await tempDir(t), "state.db");
-  const before = MIGRATIONS.length - 1;
+  const before = MIGRATIONS.findIndex((sql) => sql.includes("ALTER TABLE ui_sessions ADD COLUMN project"));
   const old = new DatabaseSync(path);
   for (const sql of MIGRATIONS.slice(0, before)) old.exec(sql);
   old.exec(`PRAGMA user_version = ${before}`);

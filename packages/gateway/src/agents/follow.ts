@@ -2,6 +2,7 @@
 
 import { setTimeout as sleep } from "node:timers/promises";
 import { messageOf } from "@forkd/runtime/errors";
+import { EVERY_PROJECT } from "@forkd/daemon/store/project-names";
 import { EVERYWHERE, gatewayIn } from "../nodes/signer.ts";
 import { readEvents } from "../nodes/sse.ts";
 import type { SandboxInfo } from "@forkd/daemon/api/sandbox";
@@ -9,6 +10,7 @@ import type { Logger } from "@forkd/daemon/observe/log";
 import type { Node } from "../nodes/node.ts";
 import type { Nodes } from "../nodes/nodes.ts";
 import type { Journal } from "./journal.ts";
+import type { KubernetesObject } from "./objects.ts";
 import type { SandboxIndex } from "./sandbox-index.ts";
 
 const RETRY_MS = 1000;
@@ -16,7 +18,10 @@ const STATES = "running,paused,suspended,ended,lost";
 /** Sandboxes that are read again at once, after a burst of events */
 const AT_ONCE = 8;
 
-type Parts = { nodes: Nodes; journal: Journal; index: SandboxIndex; log: Logger };
+/** Where sandboxes are that have moved */
+export type Places = { codeOf: (id: string) => string; note: (id: string, node: Node) => void };
+
+type Parts = { nodes: Nodes; places: Places; journal: Journal; index: SandboxIndex; log: Logger };
 
 export class Follower implements Disposable {
   readonly #parts: Parts;
@@ -63,8 +68,15 @@ export class Follower implements Disposable {
         .finally(() => (working = null));
     };
     // the list after the stream has begun: nothing between the two is missed
-    const onOpen = (): void =>
-      void this.#readAll(node).catch((error: unknown) => log.info({ node: node.label, problem: messageOf(error) }, "no list of sandboxes"));
+    const onOpen = (): void => {
+      this.#readAll(node).then(
+        (missing) => {
+          for (const [id, project] of missing) changed.set(id, project);
+          begin();
+        },
+        (error: unknown) => log.info({ node: node.label, problem: messageOf(error) }, "no list of sandboxes"),
+      );
+    };
     await readEvents(node, { path: "/v1/events", as: EVERYWHERE, signal, onOpen }, ({ event, data }) => {
       if (!event.startsWith("sandbox.")) return;
       const { sandbox, project } = JSON.parse(data) as { sandbox: string | null; project: string | null };
@@ -79,15 +91,27 @@ export class Follower implements Disposable {
     const { index, journal } = this.#parts;
     const asOf = journal.tick();
     const { status, body } = await node.ask("GET", `/v1/sandboxes/${id}`, { as: gatewayIn(project) });
-    if (status === 200) index.note(body as SandboxInfo, asOf);
+    // any other answer is no fact about the sandbox: one that has moved is noted by the events of its new node
+    if (status === 200) this.#note(node, body as SandboxInfo, asOf);
     else if (status === 404) index.gone(id, asOf);
   }
 
-  async #readAll(node: Node): Promise<void> {
+  #note(node: Node, info: SandboxInfo, asOf: bigint): void {
+    const { index, places } = this.#parts;
+    if (places.codeOf(info.id) !== node.code) places.note(info.id, node);
+    index.note(info, asOf);
+  }
+
+  /** Returns ids and projects of sandboxes that were noted for the node and are not in its list */
+  async #readAll(node: Node): Promise<Map<string, string>> {
     const { index, journal } = this.#parts;
     const asOf = journal.tick();
     const { status, body } = await node.ask("GET", `/v1/sandboxes?state=${STATES}`, { as: EVERYWHERE });
     if (status !== 200) throw new Error(`it answers ${status}`);
-    index.noteAll(body as SandboxInfo[], (object) => object.status?.["nodeName"] === node.code, asOf);
+    for (const info of body as SandboxInfo[]) this.#note(node, info, asOf);
+    const missing = new Map<string, string>();
+    const isHere = ({ status: { nodeName } = {} }: KubernetesObject): boolean => nodeName === node.code;
+    for (const id of index.noteAll(body as SandboxInfo[], isHere, asOf)) missing.set(id, EVERY_PROJECT);
+    return missing;
   }
 }

@@ -14,20 +14,28 @@ const SHOWN: readonly Shown[] = ["sandboxes", "sandboxclaims"];
 
 export class SandboxIndex {
   readonly #journal: Journal;
+  /** code of the node that has a sandbox */
+  readonly #nodeOf: (id: string) => string;
   /** by id */
   readonly #noted = new Map<string, Noted>();
   /** by "RESOURCE NAMESPACE/NAME" */
   readonly #ids = new Map<string, string>();
 
-  constructor(journal: Journal) {
+  constructor(journal: Journal, nodeOf: (id: string) => string) {
     this.#journal = journal;
+    this.#nodeOf = nodeOf;
+  }
+
+  /** null: no claim made it */
+  object(resource: Shown, info: SandboxInfo): KubernetesObject | null {
+    return resource === "sandboxes" ? sandboxObject(info, this.#nodeOf(info.id)) : claimObject(info);
   }
 
   /** @param asOf version of the journal before the state was read */
   note(info: SandboxInfo, asOf: bigint): void {
     const namespace = namespaceOf(info.project);
     if (namespace === null) return;
-    const objects = { sandboxes: sandboxObject(info), sandboxclaims: claimObject(info) };
+    const objects = { sandboxes: this.object("sandboxes", info), sandboxclaims: this.object("sandboxclaims", info) };
     const before = this.#noted.get(info.id) ?? {};
     const noted: Noted = {};
     for (const resource of SHOWN) {
@@ -54,14 +62,14 @@ export class SandboxIndex {
     }
   }
 
-  /** Notes a complete list: sandboxes for which it would have an entry and has none are gone */
-  noteAll(infos: readonly SandboxInfo[], covers: (object: KubernetesObject) => boolean, asOf: bigint): void {
+  /** Notes a complete list. Returns the ids for which it would have an entry and has none: they are gone, or have moved */
+  noteAll(infos: readonly SandboxInfo[], covers: (object: KubernetesObject) => boolean, asOf: bigint): string[] {
     for (const info of infos) this.note(info, asOf);
     const listed = new Set(infos.map(({ id }) => id));
-    for (const object of this.#journal.all("sandboxes")) {
+    return this.#journal.all("sandboxes").flatMap((object) => {
       const id = this.idOf("sandboxes", object.metadata);
-      if (id !== undefined && !listed.has(id) && covers(object)) this.gone(id, asOf);
-    }
+      return id !== undefined && !listed.has(id) && covers(object) ? [id] : [];
+    });
   }
 
   idOf(resource: Resource, key: Key): string | undefined {

@@ -1,6 +1,5 @@
 // A sandbox of forkd as the objects Sandbox and SandboxClaim.
 
-import { NODE_CODE_LENGTH } from "@forkd/runtime/util/id";
 import { keptIn } from "./kept.ts";
 import { objectOf, timeOf, uidOf, type Condition, type KubernetesObject } from "./objects.ts";
 import type { SandboxInfo } from "@forkd/daemon/api/sandbox";
@@ -25,7 +24,8 @@ export function nameOf({ name, id }: SandboxInfo): string {
   return name !== null && OBJECT_NAME.test(name) ? name : id;
 }
 
-export function sandboxObject(info: SandboxInfo): KubernetesObject {
+/** @param node code of the node that has it */
+export function sandboxObject(info: SandboxInfo, node: string): KubernetesObject {
   const { id, project, snapshot_tag: snapshot, created_at_unix: created, expires_at_unix: expires, state } = info;
   const kept = keptIn(info.metadata);
   const spec = { ...(kept?.spec ?? { podTemplate: { spec: { containers: [{ name: "sandbox", image: snapshot }] } } }) };
@@ -44,7 +44,7 @@ export function sandboxObject(info: SandboxInfo): KubernetesObject {
   const operatingMode = state === "suspended" ? "Suspended" : "Running";
   const status = {
     conditions: conditionsOf(info),
-    nodeName: id.replace(/^sb-?/, "").slice(0, NODE_CODE_LENGTH),
+    nodeName: node,
     selector: `forkd.dev/id=${id}`,
   };
   return objectOf("sandboxes", metadata, { spec: { ...spec, ...lifetime, operatingMode }, status });

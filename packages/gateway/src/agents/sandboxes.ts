@@ -11,7 +11,7 @@ import { isRecord, objectOf, uidOf, timeOf, type Given, type KubernetesObject } 
 import { readPodTemplate, SNAPSHOT_ANNOTATION, type Wanted } from "./pod-template.ts";
 import { invalid, refusal, type Cause } from "./refusal.ts";
 import { apiVersionOf, SANDBOX_GROUP, type Subresource } from "./resources.ts";
-import { claimObject, namespaceOf, nameOf, sandboxObject } from "./sandbox-objects.ts";
+import { nameOf, namespaceOf } from "./sandbox-objects.ts";
 import { poolOf, templateOf } from "./templates.ts";
 import type { ForkedSandboxes } from "@forkd/daemon/api/branch";
 import type { SandboxInfo } from "@forkd/daemon/api/sandbox";
@@ -25,7 +25,7 @@ type Shown = "sandboxes" | "sandboxclaims";
 
 export const sandboxes: Store = {
   list: async (call) => listed(call, "sandboxes"),
-  get: async (call, name) => objectFor("sandboxes", await find(call, "sandboxes", name)),
+  get: async (call, name) => objectFor(call, "sandboxes", await find(call, "sandboxes", name)),
   create: async (call, given) => {
     const { spec, labels, annotations, name } = given;
     const causes: Cause[] = [];
@@ -45,7 +45,7 @@ export const sandboxes: Store = {
 
 export const claims: Store = {
   list: async (call) => listed(call, "sandboxclaims"),
-  get: async (call, name) => objectFor("sandboxclaims", await find(call, "sandboxclaims", name)),
+  get: async (call, name) => objectFor(call, "sandboxclaims", await find(call, "sandboxclaims", name)),
   create: async (call, given) => {
     const { spec, labels, annotations, name } = given;
     const { warmPoolRef, lifecycle = {}, env = [], additionalPodMetadata = {}, ...others } = spec;
@@ -107,9 +107,16 @@ async function listed(call: Call, resource: Shown): Promise<KubernetesObject[]> 
   const infos = (reply.body as SandboxInfo[]).filter(({ project }) => namespaceOf(project) !== null);
   const covers = ({ metadata, status }: KubernetesObject): boolean =>
     (namespace === null || metadata.namespace === namespace) && !missing.includes(String(status?.["nodeName"]));
-  agents.index.noteAll(infos, covers, asOf);
+  for (const id of agents.index.noteAll(infos, covers, asOf)) {
+    const { status, body } = await agents.inner.ask({ method: "GET", path: pathOf(id), signal }, caller);
+    if (status === 404) agents.index.gone(id, asOf);
+    if (status !== 200) continue;
+    // it moved to another node while the nodes were asked
+    agents.index.note(body as SandboxInfo, asOf);
+    infos.push(body as SandboxInfo);
+  }
   return infos.flatMap((info) => {
-    const object = objectFor(resource, info);
+    const object = agents.index.object(resource, info);
     return object ? [agents.journal.versioned(resource, object)] : [];
   });
 }
@@ -129,7 +136,7 @@ async function find(call: Call, resource: Shown, name: string): Promise<SandboxI
     if (reply.status !== 200) throw new Refused(reply);
     const info = reply.body as SandboxInfo;
     agents.index.note(info, asOf);
-    if (objectFor(resource, info)?.metadata.name === name) return info;
+    if (agents.index.object(resource, info)?.metadata.name === name) return info;
   }
   return null;
 }
@@ -254,7 +261,7 @@ async function forkLive(call: Call, info: SandboxInfo, spec: Record<string, unkn
   const added = readEnv(env, "Overrides", {}, causes);
   if (causes.length > 0) throw invalid("SandboxFork", causes);
   const own = { labels: labels as Record<string, string>, annotations: annotations as Record<string, string> };
-  const podTemplate = keptIn(info.metadata)?.spec["podTemplate"] ?? sandboxObject(info).spec["podTemplate"];
+  const podTemplate = keptIn(info.metadata)?.spec["podTemplate"] ?? objectFor(call, "sandboxes", info)?.spec["podTemplate"];
   const metadata = withKept({}, { ...own, spec: { podTemplate } });
   const asOf = agents.journal.tick();
   const request = { n: replicas, tag, metadata, ...lifetime, ...(Object.keys(added).length > 0 ? { env: added } : {}) };
@@ -274,14 +281,13 @@ async function change({ agents, caller, signal }: Call, id: string, action: stri
 
 function noted({ agents }: Call, resource: Shown, info: SandboxInfo): KubernetesObject {
   agents.index.note(info, agents.journal.tick());
-  const object = objectFor(resource, info);
+  const object = agents.index.object(resource, info);
   if (!object) throw notFound(resource, info.name ?? info.id);
   return agents.journal.versioned(resource, object);
 }
 
-function objectFor(resource: Shown, info: SandboxInfo | null): KubernetesObject | null {
-  if (!info) return null;
-  return resource === "sandboxes" ? sandboxObject(info) : claimObject(info);
+function objectFor({ agents }: Call, resource: Shown, info: SandboxInfo | null): KubernetesObject | null {
+  return info && agents.index.object(resource, info);
 }
 
 function checkProject({ agents, namespace }: Call): void {

@@ -4,7 +4,7 @@
 import { createServer } from "node:https";
 import { ForkdError, messageOf } from "@forkd/runtime/errors";
 import { close, listen } from "../listen.ts";
-import { Follower } from "./follow.ts";
+import { Follower, type Places } from "./follow.ts";
 import { Inner, Refused } from "./inner.ts";
 import { Journal } from "./journal.ts";
 import { userOf, type FrontProxy } from "./front-proxy.ts";
@@ -35,6 +35,7 @@ type AgentsParts = {
   /** a pipeline of the gateway's API whose tokens are those of `find` */
   pipeline: (tokens: Pick<Tokens, "find">) => HttpServer;
   nodes: Nodes;
+  places: Places;
   state: ClusterState;
   projects: ClusterProjects;
   tokens: Pick<Tokens, "find">;
@@ -52,14 +53,14 @@ export async function serveAgents(parts: AgentsParts): Promise<AgentsServer> {
   const inner = new Inner();
   inner.serve(parts.pipeline(inner));
   const journal = new Journal();
-  const index = new SandboxIndex(journal);
+  const index = new SandboxIndex(journal, (id) => parts.places.codeOf(id));
   const agents: Agents = { inner, journal, index, state, projects };
   noteStored(agents);
   const unsubscribe = state.subscribe((kind, name) => {
     if (kind === "templates") noteStored(agents, name);
   });
   stack.defer(unsubscribe);
-  stack.use(new Follower({ nodes, journal, index, log }));
+  stack.use(new Follower({ nodes, places: parts.places, journal, index, log }));
   let proxy = await parts.frontProxy();
   const context = (): object => ({ ...tls, ca: [proxy.ca] });
   // a client of a sandbox has no certificate; what a connection may do is decided for each request

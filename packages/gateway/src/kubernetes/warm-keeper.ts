@@ -23,6 +23,8 @@ const AWAY_MS = 120_000;
 /** After a failure the machine is left alone for so long */
 const RETRY_MS = 30_000;
 const PULL_MS = 30 * 60_000;
+/** Its copy is not one of the wanted ones */
+const CORDONED = "the machine is cordoned";
 /** Of a message in the status */
 const MAX_CHARS = 500;
 
@@ -110,7 +112,9 @@ export class WarmKeeper implements AsyncDisposable {
     const isRecent = node.isUp || (node.lastSeenMs !== null && Date.now() - node.lastSeenMs < AWAY_MS);
     return {
       name: node.machine,
-      isUp: node.isUp,
+      // one that is about to end is back soon, as after any restart: its snapshots are not fetched elsewhere meanwhile
+      isUp: node.isUp && node.status?.leaving !== true,
+      isCordoned: node.status?.cordoned === true && !node.status.leaving,
       holds: info !== undefined && isRecent,
       isFetching: this.#running.has(key) || (id !== undefined && node.fetching.has(id)),
       hasFailed: this.#failures.has(key),
@@ -169,12 +173,12 @@ export class WarmKeeper implements AsyncDisposable {
       const node = nodes.all.find((one) => one.machine === name);
       const failure = node && this.#failures.get(workKey(object, node));
       if (failure) return [{ name, state: "Failed", message: failure.message }];
-      if (holds && machine.isUp) return [{ name, state: "Ready" }];
+      if (holds && machine.isUp) return [{ name, state: "Ready", ...(machine.isCordoned ? { message: CORDONED } : {}) }];
       return isFetching ? [{ name, state: "Fetching" }] : [];
     });
     const status: WarmStatus = {
       observedGeneration: object.metadata.generation ?? 0,
-      ready: states.filter(({ state }) => state === "Ready").length,
+      ready: states.filter(({ state, message }) => state === "Ready" && message !== CORDONED).length,
       nodes: states.toSorted((a, b) => (a.name < b.name ? -1 : 1)),
       ...(id === undefined ? {} : { source: object.spec.source, snapshot: id }),
     };

@@ -9,6 +9,8 @@ export type Machine = {
   name: string;
   /** it answers now */
   isUp: boolean;
+  /** it takes no forks: its copy stays and counts for none */
+  isCordoned: boolean;
   /** it has the snapshot; a machine that is away for a moment still counts */
   holds: boolean;
   isFetching: boolean;
@@ -26,13 +28,13 @@ export function planFor(spec: Pick<WarmSpec, "nodes" | "replicas" | "pool" | "ke
   const isAllowed = ({ name }: Machine): boolean => !spec.nodes || spec.nodes.length === 0 || spec.nodes.includes(name);
   // The same order at each turn and in each gateway, so that a copy stays where it is.
   const inOrder = machines.toSorted((a, b) => (rank(key, a) < rank(key, b) ? -1 : 1));
-  const holders = inOrder.filter((machine) => machine.holds && isAllowed(machine)).slice(0, spec.replicas);
+  const holders = inOrder.filter((machine) => machine.holds && !machine.isCordoned && isAllowed(machine)).slice(0, spec.replicas);
   const onTheWay = inOrder.filter((machine) => machine.isFetching && !machine.holds && isAllowed(machine)).length;
   const missing = Math.max(0, spec.replicas - holders.length - onTheWay);
   const able = inOrder.filter(
-    (machine) => isAllowed(machine) && machine.isUp && !machine.holds && !machine.isFetching && !machine.hasFailed,
+    (machine) => isAllowed(machine) && isFree(machine) && !machine.holds && !machine.isFetching && !machine.hasFailed,
   );
-  const surplus = inOrder.filter((machine) => machine.isUp && machine.holds && !holders.includes(machine));
+  const surplus = inOrder.filter((machine) => isFree(machine) && machine.holds && !holders.includes(machine));
   // Never the last copy, and none before the wanted ones are there.
   const mayDrop = !spec.keep && holders.length > 0 && missing === 0 && onTheWay === 0;
   return {
@@ -40,6 +42,10 @@ export function planFor(spec: Pick<WarmSpec, "nodes" | "replicas" | "pool" | "ke
     pool: names(holders.filter(({ isUp, pool, hasFailed }) => isUp && pool !== spec.pool && !hasFailed)),
     drop: mayDrop ? names(surplus.filter(({ hasFailed }) => !hasFailed)) : [],
   };
+}
+
+function isFree({ isUp, isCordoned }: Machine): boolean {
+  return isUp && !isCordoned;
 }
 
 function rank(key: string, { name }: Machine): string {

@@ -27,6 +27,12 @@ export function snapshotFacts(info: SnapshotInfo, holder: Node): SnapshotFacts {
   };
 }
 
+/** The state of a sandbox, of which the nodes that have its base need only the rest */
+export function stateFacts({ id, base, memoryMiB }: { id: string; base: string; memoryMiB: number }, holder: Node): SnapshotFacts {
+  const engine = { ...engineOf(holder.status), exactVersion: false, accelerator: holder.status?.accelerator ?? "tcg", cpu: null };
+  return { id, base, memoryMiB, diskMiB: memoryMiB, deltaMiB: memoryMiB, inRegistry: false, engine };
+}
+
 function nodeFacts(node: Node, code: string, status: Status): NodeFacts {
   const { limits, memory, disk, sandboxes } = status;
   const { sent } = node;
@@ -42,7 +48,7 @@ function nodeFacts(node: Node, code: string, status: Status): NodeFacts {
     allowsEmulation: status.isolation_policy === "any" || (status.isolation_policy === "auto" && status.accelerator === "tcg"),
     engine: engineOf(status),
     cpu: null,
-    cordoned: false,
+    cordoned: status.cordoned,
     holds: new Map([...node.snapshots.values()].filter(isUsable).map(({ id, pool }) => [id, pool > 0 ? "warm" : "disk"])),
     fetching: node.fetching,
     load: status.load,

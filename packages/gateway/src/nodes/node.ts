@@ -33,10 +33,13 @@ export type NodeAddress = {
   machine?: string;
   /** name in the certificate, if it is not the host of the address */
   servername?: string;
+  /** its machine takes nothing new, and its sandboxes go to other nodes */
+  mustDrain?: boolean;
 };
 
 export class Node {
   readonly machine: string;
+  mustDrain: boolean;
   /** code with which its ids begin; null: it has not answered yet */
   code: string | null = null;
   /** its last report; null: it does not answer */
@@ -61,6 +64,7 @@ export class Node {
 
   constructor(address: NodeAddress, signer: Signer) {
     this.machine = address.machine ?? address.url;
+    this.mustDrain = address.mustDrain === true;
     this.#signer = signer;
     this.#base = new URL(address.url);
     this.#servername = address.servername;
@@ -77,8 +81,10 @@ export class Node {
   }
 
   /** The daemon of this machine has another address now; requests at the old one end by themselves */
-  moveTo({ url, servername }: NodeAddress): void {
+  moveTo({ url, servername, mustDrain = false }: NodeAddress): void {
     this.#servername = servername;
+    this.mustDrain = mustDrain;
+    if (this.status && mustDrain) this.status = { ...this.status, cordoned: true };
     if (url === this.url) return;
     this.#base = new URL(url);
     this.#agent = this.#newAgent();

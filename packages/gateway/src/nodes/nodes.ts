@@ -86,6 +86,12 @@ export class Nodes implements Disposable {
     return this.all.filter(({ isUp }) => isUp);
   }
 
+  /** Those that answer and take something new; all that answer, if every one is cordoned */
+  get open(): Node[] {
+    const open = this.up.filter(({ status }) => status?.cordoned !== true);
+    return open.length > 0 ? open : this.up;
+  }
+
   byCode(code: string): Node | undefined {
     return this.all.find((node) => node.code === code);
   }
@@ -196,14 +202,15 @@ export class Nodes implements Disposable {
         await this.#list(node);
         await giveProjects(node, this.#projects);
       }
-      node.status = report;
+      node.status = node.mustDrain ? { ...report, cordoned: true } : report;
       node.lastSeenMs = Date.now();
       node.problem = null;
       if (!wasUp) this.#log.info({ node: node.code, url: node.url }, "a node answers");
     } catch (error) {
       if (this.#closing.signal.aborted || node.closed.aborted) return;
       node.status = null;
-      const problem = messageOf(error);
+      // without the name of the node, which each message of it has
+      const problem = messageOf(error instanceof ForkdError && error.cause !== undefined ? error.cause : error);
       if (wasUp || node.problem === null) this.#log.warn({ node: node.label, url: node.url, problem }, "a node does not answer");
       node.problem = problem;
     }

@@ -18,6 +18,9 @@ const MAX_WITHOUT = 200;
 /** Level of compression: between nodes the network is faster than a higher level */
 const LEVEL = 1;
 
+/** `has`: ids of its chain that the receiver has, also without a tag */
+type Named = { project: string; tag: string; has: readonly string[] };
+
 export class Transfers {
   readonly #nodes: Nodes;
   readonly #log: Log;
@@ -32,14 +35,17 @@ export class Transfers {
     this.#log = log;
   }
 
-  /** Resolves when the receiver has the snapshot. Throws BUSY if too many wait */
-  async move(id: string, from: Node, to: Node): Promise<void> {
+  /**
+   * Resolves when the receiver has the snapshot. Throws BUSY if too many wait
+   * @param named of a snapshot that is so new that the lists of the sender lack it
+   */
+  async move(id: string, from: Node, to: Node, named?: Named): Promise<void> {
     const key = `${id} ${to.label}`;
     const running = this.#running.get(key);
     if (running) return running;
     if (this.#running.size >= MAX_WAITING)
       throw new ForkdError("BUSY", `Cannot move snapshot ${id} to node ${to.label}: ${MAX_WAITING} transfers wait already.`);
-    const work = this.#places.run(async () => this.#send(id, from, to));
+    const work = this.#places.run(async () => this.#send(id, from, to, named));
     this.#running.set(key, work);
     to.fetching.add(id);
     try {
@@ -50,21 +56,21 @@ export class Transfers {
     }
   }
 
-  async #send(id: string, from: Node, to: Node): Promise<void> {
+  async #send(id: string, from: Node, to: Node, known?: Named): Promise<void> {
     const startMs = performance.now();
     const info = from.snapshots.get(id);
-    const project = info?.project ?? DEFAULT_PROJECT;
+    const { project, tag } = known ?? { project: info?.project ?? DEFAULT_PROJECT, tag: info?.tag };
     const as = gatewayIn(project);
     await this.#nodes.refresh(to);
     if (to.snapshots.has(id)) return;
     // ids that the sender does not know would be refused
-    const common = [...to.snapshots.keys()].filter((other) => from.snapshots.has(other)).slice(-MAX_WITHOUT);
+    const common = known?.has ?? [...to.snapshots.keys()].filter((other) => from.snapshots.has(other)).slice(-MAX_WITHOUT);
     const query = new URLSearchParams({ level: String(LEVEL), ...(common.length > 0 ? { without: common.join(",") } : {}) });
     const reading = from.open({ method: "GET", path: `/v1/snapshots/${id}/pack?${query.toString()}`, headers: [] }, as);
     reading.end();
     const pack = await responseOf(from, reading);
     const bytes = Number(pack.headers["content-length"] ?? 0);
-    const named = new URLSearchParams({ keep_network: "true", ...(info ? { tag: info.tag } : {}) });
+    const named = new URLSearchParams({ keep_network: "true", ...(tag === undefined ? {} : { tag }) });
     const headers = ["Content-Type", "application/vnd.forkd.pack", "Transfer-Encoding", "chunked"];
     const writing = to.open({ method: "POST", path: `/v1/packs?${named.toString()}`, headers }, as);
     const stored = responseOf(to, writing);

@@ -127,7 +127,7 @@ async function list(calling: Calling): Promise<void> {
 async function nodeOfTemplate({ exchange, cluster }: Calling, name: string): Promise<Node> {
   const [plain = name] = name.split(":");
   const [holder] = plain === "" ? [] : await holdersOf(cluster, plain, askerOf(exchange)).catch(refusedName);
-  return holder ?? cluster.places.reachable(rendezvous(plain, cluster.nodes.up));
+  return holder ?? cluster.places.reachable(rendezvous(plain, cluster.nodes.open));
 }
 
 /** A name that no snapshot can have: the node refuses it */

@@ -6,7 +6,9 @@ import { respond } from "@forkd/daemon/dispatch/respond";
 import { KEY_HEADER, withoutUiCookies } from "@forkd/daemon/dispatch/ui-session";
 import { answered, forwardedOf, hasBody, isClosed, sendBody, type Answered } from "@forkd/daemon/dispatch/upstream";
 import { IDENTITY_HEADER } from "@forkd/daemon/cluster/identity";
+import { MOVED_HEADER } from "@forkd/daemon/dispatch/problem";
 import { askerOf, type Cluster } from "./cluster.ts";
+import { SentBody } from "./sent-body.ts";
 import type { IncomingMessage } from "node:http";
 import type { Problem } from "@forkd/daemon/api/common";
 import type { Exchange } from "@forkd/daemon/dispatch/exchange";
@@ -17,6 +19,9 @@ const REPEATABLE = new Set(["GET", "HEAD", "OPTIONS"]);
 const OWN = new Set([IDENTITY_HEADER, KEY_HEADER, "x-forkd-store", "x-request-id", "expect"]);
 /** Where clients of the API have their token, which the gateway has checked */
 const CREDENTIALS: ReadonlySet<string> = new Set(["authorization", "x-api-key", "x-forkd-token"]);
+/** Sandbox and node */
+const MOVED = /^(sb-[a-z2-7]{16}) ([a-z2-7]{4})$/;
+const MAX_HOPS = 4;
 const MAX_PROBLEM_BYTES = 256 * 1024;
 
 export type Passing = {
@@ -33,13 +38,13 @@ export type Refusal = { status: number; problem: Problem; headers: Record<string
 
 /** Streams the request to the node, and its answer to the client */
 export async function pass(exchange: Exchange, cluster: Cluster, node: Node, opts: Passing = {}): Promise<void> {
-  const answer = await send(exchange, node, opts);
+  const answer = await send(exchange, cluster, node, opts);
   await relayAnswer(exchange, cluster, answer);
 }
 
 /** The same with a body that can be sent again: a refusal is returned instead of answered */
 export async function attempt(exchange: Exchange, cluster: Cluster, node: Node, opts: Passing): Promise<Refusal | null> {
-  const answer = await send(exchange, node, opts);
+  const answer = await send(exchange, cluster, node, opts);
   const { response } = answer;
   const status = response.statusCode ?? 502;
   if (status < 400 || !isJson(response)) {
@@ -59,7 +64,28 @@ async function relayAnswer(exchange: Exchange, cluster: Cluster, answer: Answere
   await respond(exchange, forwardedOf(answer, headers, { requestId: exchange.id, stopping: cluster.stopping }));
 }
 
-async function send(exchange: Exchange, node: Node, opts: Passing): Promise<Answered> {
+/** A node from which the sandbox has moved refuses before it does anything, and the new one is asked */
+async function send(exchange: Exchange, { places }: Cluster, node: Node, opts: Passing): Promise<Answered> {
+  const { request } = exchange;
+  const body = opts.body === undefined && request.upgraded === undefined && hasBody(request) ? new SentBody(request) : null;
+  let to = node;
+  for (let hops = 0; ; hops++) {
+    const answer = await sendOnce(exchange, to, opts, body);
+    const [, sandbox, code] = MOVED.exec(String(answer.response.headers[MOVED_HEADER])) ?? [];
+    if (sandbox === undefined || code === undefined || hops === MAX_HOPS) {
+      body?.release();
+      return answer;
+    }
+    answer.response.resume();
+    to = await places.follow(sandbox, code);
+    if (body?.isKept === false)
+      throw new ForkdError("BUSY", `Cannot send this to sandbox ${sandbox}: it moved to node ${code} meanwhile. Nothing was done.`, {
+        details: { sandbox, node: code, retry_after_secs: 1 },
+      });
+  }
+}
+
+async function sendOnce(exchange: Exchange, node: Node, opts: Passing, body: SentBody | null): Promise<Answered> {
   const { request, method, signal } = exchange;
   const isUpgrade = request.upgraded !== undefined && opts.body === undefined;
   const path = opts.path ?? request.url ?? "/";
@@ -68,6 +94,7 @@ async function send(exchange: Exchange, node: Node, opts: Passing): Promise<Answ
   const start = (): ReturnType<Node["open"]> => {
     const outgoing = node.open({ method, path, headers: requestHeaders(exchange, opts, isUpgrade), isUpgrade, signal }, askerOf(exchange));
     if (opts.body !== undefined) outgoing.end(opts.body);
+    else if (body) body.sendTo(outgoing);
     else sendBody(request, outgoing, isUpgrade);
     return outgoing;
   };

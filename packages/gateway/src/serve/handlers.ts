@@ -29,8 +29,8 @@ import {
   mergedPage,
   sandboxKey,
 } from "./merge.ts";
-import { overview } from "./overview.ts";
 import { bodyOf, own, type Body, type Handler, type RestRoute } from "./handler.ts";
+import { nodeHandlers } from "./node-handlers.ts";
 import { projectHandlers } from "./project-handlers.ts";
 import { tokenHandlers } from "./token-handlers.ts";
 import { uiHandlers } from "./ui.ts";
@@ -63,7 +63,7 @@ const byTag: Handler = async ({ exchange, cluster, params }) => {
   await pass(exchange, cluster, holder ?? cluster.places.any());
 };
 
-const anywhere: Handler = async ({ exchange, cluster }) => pass(exchange, cluster, pick({ exchange, cluster }, cluster.nodes.up));
+const anywhere: Handler = async ({ exchange, cluster }) => pass(exchange, cluster, pick({ exchange, cluster }, cluster.nodes.open));
 
 function unsupported(what: string): Handler {
   return async () => {
@@ -100,7 +100,6 @@ export const handlers: Record<RestRoute, Handler> = {
   },
   getOpenapi: own(() => buildOpenapi()),
   getStatus: async (asked) => merged(asked, (given) => joinStatuses(asked, given as Parameters<typeof joinStatuses>[1])),
-  getCluster: own((asked) => overview(asked.cluster, projectOf(asked))),
   getConfig: own(({ cluster }) =>
     Object.fromEntries(Object.entries(cluster.self.settings).map(([name, value]) => [name, { value, source: "option" }])),
   ),
@@ -119,10 +118,11 @@ export const handlers: Record<RestRoute, Handler> = {
 
   ...tokenHandlers,
   ...projectHandlers,
+  ...nodeHandlers,
   ...uiHandlers,
 
   listImages: async (asked) => merged(asked, unique("id")),
-  createImage: async ({ exchange, cluster }) => pass(exchange, cluster, pick({ exchange, cluster }, cluster.nodes.up)),
+  createImage: async ({ exchange, cluster }) => pass(exchange, cluster, pick({ exchange, cluster }, cluster.nodes.open)),
   getImage: byImage,
   deleteImage: byImage,
 
@@ -140,8 +140,8 @@ export const handlers: Record<RestRoute, Handler> = {
     const stored = image === undefined ? undefined : storedName(image, projectOf(asked));
     const has = ({ images }: Node): boolean =>
       image === undefined || stored === undefined ? images.size > 0 : images.has(image) || images.has(stored);
-    const holders = nodes.up.filter(has);
-    await makeTagged(asked, tagIn(body["tag"]), pick(asked, holders.length > 0 ? holders : nodes.up), body);
+    const holders = nodes.open.filter(has);
+    await makeTagged(asked, tagIn(body["tag"]), pick(asked, holders.length > 0 ? holders : nodes.open), body);
   }),
   getSnapshot: byTag,
   updateSnapshot: async (asked) => {
@@ -197,7 +197,7 @@ export const handlers: Record<RestRoute, Handler> = {
     const { cluster, exchange } = asked;
     const tag = tagIn(new URLSearchParams(asked.search).get("tag") ?? undefined);
     const [holder] = tag === undefined ? [] : await holdersOf(cluster, tag, askerOf(exchange));
-    await pass(exchange, cluster, holder ?? pick(asked, cluster.nodes.up));
+    await pass(exchange, cluster, holder ?? pick(asked, cluster.nodes.open));
   }),
   listKeys: unsupported("use keys"),
   createKey: unsupported("use keys"),
@@ -209,7 +209,7 @@ export const handlers: Record<RestRoute, Handler> = {
     const tag = tagIn(body["tag"]);
     const { cluster, exchange } = asked;
     const [holder] = tag === undefined ? [] : await holdersOf(cluster, tag, askerOf(exchange));
-    await pass(exchange, cluster, holder ?? pick(asked, cluster.nodes.up), { body: bytesOf(body) });
+    await pass(exchange, cluster, holder ?? pick(asked, cluster.nodes.open), { body: bytesOf(body) });
   }),
   listHub: anywhere,
   listRecipes: async (asked) => merged(asked, unique("name")),
@@ -220,7 +220,7 @@ export const handlers: Record<RestRoute, Handler> = {
     const tag = query.get("tag") ?? query.get("name") ?? "";
     const [holder] = tag === "" ? [] : await holdersOf(cluster, tag, askerOf(exchange));
     // by name, so that a build finds the layers of an earlier one
-    await pass(exchange, cluster, holder ?? cluster.places.reachable(rendezvous(tag, cluster.nodes.up)));
+    await pass(exchange, cluster, holder ?? cluster.places.reachable(rendezvous(tag, cluster.nodes.open)));
   }),
 
   listSandboxes: async (asked) =>
@@ -408,7 +408,7 @@ async function forkBranch(asked: Asked, snapshot: SnapshotInfo, fields: Body, so
   const count = typeof fields["n"] === "number" ? fields["n"] : 1;
   const base = snapshot.parent_tag === null ? undefined : source.tags.get(storedName(snapshot.parent_tag, snapshot.project));
   const lacksBase = ({ holds }: NodeFacts): number => (base !== undefined && holds.has(base) ? 0 : 1);
-  const others = factsOf(cluster.nodes.up.filter((node) => node !== source))
+  const others = factsOf(cluster.nodes.open.filter((node) => node !== source))
     .filter(({ memory, places }) => memory.freeMiB >= count * snapshot.memory_mib && places.used + count <= places.max)
     .toSorted((x, y) => lacksBase(x) - lacksBase(y) || fullness(x) - fullness(y));
   let last: ForkdError | undefined;

@@ -174,6 +174,8 @@ export function joinStatuses({ cluster: { self } }: Asked, given: Given<Status>[
     sandboxes: total(({ sandboxes }) => sandboxes),
     snapshots: total(({ snapshots }) => snapshots),
     images: total(({ images }) => images),
+    cordoned: bodies.every(({ cordoned }) => cordoned),
+    leaving: bodies.every(({ leaving }) => leaving),
     pool_waiting: total((status) => status.pool_waiting),
     branches_in_flight: total((status) => status.branches_in_flight),
     limits: {

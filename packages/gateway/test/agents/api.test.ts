@@ -354,6 +354,44 @@ describe("agent-sandbox API", () => {
     failed(await ask(`${SANDBOXES}?watch=1&resourceVersion=x`), 400, "BadRequest");
   });
 
+  it("keeps a sandbox that moves to another node: watches get its new node, and nothing ends", async (t) => {
+    const [one, two] = [await FakeNode.start(t, "aaaa"), await FakeNode.start(t, "bbbb")];
+    const [there, later] = [keepSandboxes(one), keepSandboxes(two)];
+    for (const node of [one, two]) node.snapshots = [snapshot("python", "sn-1")];
+    two.maxSandboxes = 0;
+    const setup = await serveAgentsApi(t, [one, two]);
+    const { ask } = setup;
+    await ask(SANDBOXES, { body: sandbox("one") });
+    const watching = await watch(t, setup, `${SANDBOXES}?watch=1`);
+    await until(() => watching.events.length === 1);
+    assert.equal(watching.events[0]?.object.status.nodeName, "aaaa");
+    const [info] = there.values();
+    assert.ok(info);
+    const { id } = info;
+    const place = { sandbox: id, node: "bbbb" };
+    const moved = { ...problem("SANDBOX_MOVED", "It has moved."), details: place };
+    one.routes.set(`GET /v1/sandboxes/${id}`, () => ({ status: 421, headers: { "x-forkd-moved": `${id} bbbb` }, body: moved }));
+    two.routes.set("POST /v1/cluster/moves", () => ({ body: {} }));
+    there.delete(id);
+    one.emit("sandbox.moved", { sandbox: id, project: "default" });
+    later.set(id, info);
+    two.emit("sandbox.moved", { sandbox: id, project: "default" });
+    await until(() => watching.events.length === 2);
+    assert.deepEqual(watching.seen, ["ADDED one", "MODIFIED one"]);
+    assert.equal(watching.events[1]?.object.status.nodeName, "bbbb");
+    // also when the lists of both are read again
+    const listed = (await ask(SANDBOXES)).body as { items: Thing[] };
+    assert.deepEqual(
+      listed.items.map(({ metadata, status }) => `${metadata.name} ${status.nodeName}`),
+      ["one bbbb"],
+    );
+    await one.close();
+    await one.listen();
+    await until(() => one.seen.filter(({ url }) => url.startsWith("/v1/sandboxes?")).length > 2);
+    assert.equal((await ask(`${SANDBOXES}/one`)).status, 200);
+    assert.equal(watching.events.length, 2);
+  });
+
   it("ends a watch after its time, and begins one with a bookmark where that is asked", async (t) => {
     const setup = await setUp(t);
     await setup.ask(SANDBOXES, { body: sandbox("one") });

@@ -190,7 +190,7 @@ export class FakeApi {
     if (request.headers.authorization !== `Bearer ${this.token}`) return fail(401, "Unauthorized");
     const refused = this.refuse(verb, pathname);
     if (refused !== undefined) return fail(refused, `refused with ${refused}`);
-    const isList = /\/namespaces\/forkd\/[a-z]+$/.test(pathname);
+    const isList = /\/namespaces\/forkd\/[a-z]+$/.test(pathname) || pathname === "/api/v1/nodes";
     const field = searchParams.get("fieldSelector")?.replace("metadata.name=", "") ?? null;
     if (isList && verb === "GET" && searchParams.get("watch") === "true") {
       const watch = { list: pathname, field, response };

@@ -28,6 +28,8 @@ export class FakeNode {
   images: object[] = [];
   sandboxes = 0;
   maxSandboxes = 100;
+  isCordoned = false;
+  isLeaving = false;
   /** projects that gateways made here, and names of those that own something */
   readonly projects = new Map<string, object>();
   readonly owners = new Set<string>();
@@ -155,6 +157,8 @@ export class FakeNode {
       sandboxes: this.sandboxes,
       snapshots: this.snapshots.length,
       images: 0,
+      cordoned: this.isCordoned || this.isLeaving,
+      leaving: this.isLeaving,
       pool_waiting: 0,
       branches_in_flight: 0,
       limits: { max_sandboxes: this.maxSandboxes, max_memory_mib: null, max_disk_mib: null, min_free_mib: 0, branch_concurrency: 4 },

@@ -32,7 +32,7 @@ async function tempDir(t: TestContext): Promise<string> {
 export async function serve(
   t: TestContext,
   nodes: { url: string }[],
-  opts: { dir?: string; random?: () => number } = {},
+  opts: { dir?: string; random?: () => number; pendingMs?: number } = {},
 ): Promise<Fixture> {
   const dir = opts.dir ?? (await tempDir(t));
   const keyFile = join(dir, "key");
@@ -47,7 +47,11 @@ export async function serve(
     tokenFile,
     drainSecs: 0,
   });
-  const gateway = await startGateway(options, { log: createLog("silent"), ...(opts.random ? { random: opts.random } : {}) });
+  const gateway = await startGateway(options, {
+    log: createLog("silent"),
+    ...(opts.random ? { random: opts.random } : {}),
+    ...(opts.pendingMs === undefined ? {} : { pendingMs: opts.pendingMs }),
+  });
   t.after(async () => gateway.stop());
   const port = Number(gateway.bind.split(":")[1]);
   const open = async (path: string, ask: Ask = {}): Promise<IncomingMessage> => {

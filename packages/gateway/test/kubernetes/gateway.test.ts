@@ -53,7 +53,38 @@ test("without the API server requests are served and changes are refused", async
   await until(async () => (await ask(one, "POST", "/v1/projects", { name: "ann" })).status === 201, 60_000);
 });
 
-type Prepared = { api: FakeApi; gateway: () => Promise<Gateway> };
+test("the daemon of a machine that is cordoned takes no forks and is drained, until the machine is uncordoned", async (t) => {
+  const { api, gateway } = await prepare(t);
+  const [a, b] = [await FakeNode.start(t, "aaaa", api.tls), await FakeNode.start(t, "bbbb", api.tls)];
+  list(api, "s1", a, "ma");
+  list(api, "s2", b, "mb");
+  for (const name of ["ma", "mb"]) api.put(name, {}, "/api/v1/nodes");
+  const sandboxes = [{ id: "sb-aaaa222222222222", name: null, snapshot_id: "sn-1", memory_mib: 128, state: "suspended" }];
+  a.routes.set("GET /v1/sandboxes", () => ({ body: sandboxes }));
+  a.routes.set("GET /v1/workspaces", () => ({ body: [] }));
+  const steps: string[] = [];
+  const refused = { status: 503, body: { error: "It stays.", code: "LIMIT_REACHED", hint: "", request_id: "r" } };
+  a.routes.set("POST /v1/cluster/moves", ({ body }) => {
+    const { step } = JSON.parse(body) as { step: string };
+    steps.push(step);
+    return step === "claim" ? { body: { is_yours: true } } : refused;
+  });
+  const [one, other] = [await gateway({ drainMachines: true }), await gateway()];
+  const cordons = async (from: Gateway): Promise<string[]> => {
+    const { nodes } = (await ask(from, "GET", "/v1/cluster")).body as { nodes: { code: string; cordoned: boolean }[] };
+    return nodes.flatMap(({ code, cordoned }) => (cordoned ? [code] : []));
+  };
+  assert.deepEqual(await cordons(one), []);
+  assert.equal(steps.length, 0);
+  api.put("ma", { spec: { unschedulable: true } }, "/api/v1/nodes");
+  await until(async () => (await cordons(one)).join() === "aaaa", 60_000);
+  await until(() => steps.includes("depart"), 60_000);
+  assert.deepEqual(await cordons(other), [], "only gateways that may read machines follow them");
+  api.put("ma", {}, "/api/v1/nodes");
+  await until(async () => (await cordons(one)).length === 0, 60_000);
+});
+
+type Prepared = { api: FakeApi; gateway: (more?: { drainMachines: boolean }) => Promise<Gateway> };
 
 async function prepare(t: TestContext): Promise<Prepared> {
   const api = await FakeApi.start(t);
@@ -73,8 +104,8 @@ async function prepare(t: TestContext): Promise<Prepared> {
   await writeFile(join(dir, "key"), KEY, { mode: 0o600 });
   await writeFile(join(dir, "token"), ADMIN, { mode: 0o600 });
   const files = { clusterKeyFile: join(dir, "key"), tokenFile: join(dir, "token") };
-  const options = gatewayOptions({ kubernetes: "forkd-nodes", bind: "127.0.0.1:0", drainSecs: 0, ...files });
-  const gateway = async (): Promise<Gateway> => {
+  const gateway = async (more: object = {}): Promise<Gateway> => {
+    const options = gatewayOptions({ kubernetes: "forkd-nodes", bind: "127.0.0.1:0", drainSecs: 0, ...files, ...more });
     const started = await startGateway(options, { log: createLog("silent") });
     t.after(async () => started.stop());
     return started;

@@ -56,6 +56,34 @@ test("a snapshot of a project is brought to as many machines as wanted, in its p
   await until(() => [a, b].every((node) => (node.snapshots[0] as { pool: number }).pool === 5));
 });
 
+test("a cordoned machine gets no copies, and those it has count for none; one that restarts keeps its place", async (t) => {
+  const { api, a, b, projects } = await cluster(t);
+  await projects.create({ name: "ann" });
+  a.snapshots = [snapshot("app", APP, { project: "ann" })];
+  a.routes.set("GET /v1/snapshots/*", (_seen, response) => {
+    response.writeHead(200, { "content-type": "application/vnd.forkd.pack", "content-length": "4" }).end("pack");
+    return undefined;
+  });
+  b.routes.set("POST /v1/packs", () => {
+    b.snapshots = [snapshot("app", APP, { project: "ann" })];
+    return { status: 201, body: {} };
+  });
+  a.isLeaving = true;
+  a.emit("snapshot.created", {});
+  api.put("app", { spec: { ...SPEC, replicas: 1 } }, WARM);
+  await until(() => statusOf(api).snapshot === APP);
+  // three turns
+  await new Promise((resolve) => void setTimeout(resolve, 3000));
+  assert.deepEqual(b.snapshots, []);
+  a.isLeaving = false;
+  a.isCordoned = true;
+  await until(() => statusOf(api).ready === 1);
+  assert.deepEqual(statusOf(api).nodes, [
+    { name: "ma", state: "Ready", message: "the machine is cordoned" },
+    { name: "mb", state: "Ready" },
+  ]);
+});
+
 test("a source is pulled once and in its project; a project that does not exist is a failure with a reason", async (t) => {
   const { api, a, b, projects } = await cluster(t);
   const pulls: string[] = [];

@@ -24,6 +24,7 @@ it("a gateway takes its nodes and state from one place", () => {
     { kubernetes: "a", nodes: "http://10.0.0.1:1" },
     { kubernetes: "a", state: "/state" },
     { kubernetes: "A_b" },
+    { nodes: "http://10.0.0.1:1", state: "/state", drainMachines: true },
     { nodes: "http://10.0.0.1:1" },
     {},
   ])

@@ -32,6 +32,13 @@ describe("plan of a WarmSnapshot", () => {
     assert.deepEqual(planFor({ ...SPEC, replicas: 1 }, "k", machines).fetch, []);
   });
 
+  it("replaces the copy of a cordoned machine, fetches nothing to it, and leaves its copy and its VMMs as they are", () => {
+    const machines = [machine("a", { holds: true, isCordoned: true, pool: 1 }), machine("b", { isCordoned: true }), machine("c")];
+    assert.deepEqual(planFor({ ...SPEC, replicas: 2 }, "k", machines), { fetch: ["c"], pool: [], drop: [] });
+    const replaced = [machine("a", { holds: true, isCordoned: true, pool: 1 }), machine("c", { holds: true })];
+    assert.deepEqual(planFor({ ...SPEC, replicas: 1, keep: false }, "k", replaced), { fetch: [], pool: [], drop: [] });
+  });
+
   it("prepares VMMs on machines whose number differs", () => {
     const machines = [machine("a", { holds: true, pool: 3 }), machine("b", { holds: true })];
     assert.deepEqual(planFor({ ...SPEC, pool: 3 }, "k", machines).pool, ["b"]);
@@ -50,5 +57,5 @@ describe("plan of a WarmSnapshot", () => {
 });
 
 function machine(name: string, facts: Partial<Machine> = {}): Machine {
-  return { name, isUp: true, holds: false, isFetching: false, hasFailed: false, pool: 0, ...facts };
+  return { name, isUp: true, isCordoned: false, holds: false, isFetching: false, hasFailed: false, pool: 0, ...facts };
 }

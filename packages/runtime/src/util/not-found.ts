@@ -12,6 +12,7 @@ const LISTS = {
   key: "GET /v1/keys",
   recipe: "GET /v1/recipes",
   process: "GET /v1/sandboxes/ID/processes",
+  node: "GET /v1/cluster",
   context: "GET /v1/sandboxes/ID/contexts",
 } as const;
 

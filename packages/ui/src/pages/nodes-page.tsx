@@ -144,8 +144,8 @@ function Held({ snapshots }: Pick<ClusterNode, "snapshots">): JSX.Element {
 }
 
 /** Nodes of an earlier version do not say it */
-function isCordoned(node: ClusterNode & { cordoned?: boolean }): boolean {
-  return node.cordoned === true;
+function isCordoned({ cordoned }: ClusterNode): boolean {
+  return cordoned;
 }
 
 function share(part: number, whole: number): number {

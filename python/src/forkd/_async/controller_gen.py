@@ -256,6 +256,33 @@ class GeneratedController:
         call = Call[types.Cluster]("GET", "/v1/cluster", timeout=request_timeout)
         return await self._client.json(call)
 
+    async def update_node(
+        self,
+        node: str,
+        *,
+        cordoned: Optional[bool] = None,
+        request_timeout: Optional[float] = None,
+    ) -> types.ClusterNode:
+        """Cordons a node, or ends that. Its sandboxes continue. Needs the scope operator.
+
+        Args:
+            cordoned: true: it takes no forks, also after a restart.
+        """
+        body = fields(cordoned=cordoned)
+        call = Call[types.ClusterNode]("PATCH", path("/v1/cluster/nodes/{}", node), json=body, timeout=request_timeout)
+        return await self._client.json(call)
+
+    async def drain_node(self, node: str, *, request_timeout: Optional[float] = None) -> types.Drained:
+        """Cordons a node and moves its sandboxes to other nodes, with their ids. Only a gateway can. Needs the scope operator. May take an
+        hour unless ``request_timeout`` is given."""
+        call = Call[types.Drained](
+            "POST",
+            path("/v1/cluster/nodes/{}/drain", node),
+            can_repeat=True,
+            timeout=3600.0 if request_timeout is None else request_timeout,
+        )
+        return await self._client.json(call)
+
     async def create_ui_link(
         self,
         *,
