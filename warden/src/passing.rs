@@ -1,7 +1,7 @@
 //! Files that the warden passes to a process it traces: by a pair of sockets that only the two have.
 
 use crate::descriptors;
-use crate::error::{Context, Error, Outcome};
+use crate::error::{Context, Outcome};
 use crate::script::Layout;
 use crate::tracee::{Thread, Tracee};
 use std::fs::File;
@@ -21,8 +21,7 @@ const CONTROL_HEADER: u64 = 16;
 /// Puts a file at numbers of a running process, in place of what is there. Only its main thread stops for it.
 pub fn replace(pid: i32, places: &[RawFd], file: &File, secret: u64) -> Outcome<()> {
     let tracee = Tracee::seize_main(pid)?;
-    let threads = tracee.threads()?;
-    let main = threads.first().ok_or_else(|| Error::new("ESRCH", "no threads"))?;
+    let main = &tracee.main_thread()?;
     let pidfd = descriptors::open_pid(pid).during(|| "pidfd")?;
     let at = (main.registers.rsp - BELOW_STACK) & !15;
     let call = |number: i64, arguments: [u64; 6]| tracee.call(main, number, arguments);

@@ -118,7 +118,13 @@ impl Tracee {
         // dropped on error, and so released
         tracee.stop(tasks)?;
         tracee.gadget = match gadget {
-            Some(known) => known,
+            Some(known) if tracee.is_gadget(known) => known,
+            Some(_) => {
+                return Err(Error::new(
+                    "refused",
+                    "the process has changed the code that makes its calls",
+                ))
+            }
             None => tracee.find_gadget()?,
         };
         Ok(tracee)
@@ -338,6 +344,11 @@ impl Tracee {
                 _ => return Err(Error::new("EIO", "a thread of the process does not stop")),
             }
         }
+    }
+
+    fn is_gadget(&self, address: u64) -> bool {
+        let mut found = [0; SYSCALL.len()];
+        self.read(address, &mut found).is_ok() && found == SYSCALL
     }
 
     fn find_gadget(&self) -> Outcome<u64> {

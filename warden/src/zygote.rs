@@ -219,8 +219,7 @@ pub fn ready(pid: i32, secret: u64, mut copy: Copy) -> Outcome<Readied> {
         .collect::<Outcome<BTreeMap<u32, (File, File)>>>()?;
     let ended = ended_connection().during(|| "a connection")?;
     let tracee = Tracee::seize_main(pid)?;
-    let stopped = tracee.threads()?;
-    let main = stopped.first().ok_or_else(|| Error::new("ESRCH", "no threads"))?;
+    let main = &tracee.main_thread()?;
     let pidfd = descriptors::open_pid(pid).during(|| "pidfd")?;
     for Listener { role, address } in mem::take(&mut copy.listeners) {
         let (fd, file) = make_listener(&tracee, main, &pidfd, secret, &address)?;
@@ -281,6 +280,11 @@ impl Zygote {
     /// Of a process whose mappings were checked. `earlier` are its threads at the last attempt; after an error, at this one
     fn stop(pid: i32, area: Area, known: &Known, secret: u64, earlier: &mut Vec<Thread>) -> Outcome<Zygote> {
         let tracee = Tracee::seize(pid, area.gadget)?;
+        // the script has the secret, so it must not run in other code than ours
+        let mut found = vec![0; script::stub().len()];
+        if tracee.read(area.code(), &mut found).is_err() || found != script::stub() {
+            return Err(Error::new("refused", "the process has changed the code of the warden"));
+        }
         let mut threads = tracee.threads()?;
         for thread in &mut threads {
             thread.waits_since(earlier);
@@ -1143,6 +1147,28 @@ mod tests {
         }
         drop(zygote);
         assert_eq!(victim.ask("socket", 1).0, 6, "a zygote that is let go runs on");
+    }
+
+    #[test]
+    fn a_process_that_has_changed_the_code_is_not_forked() {
+        let victim = Victim::start("code", &[]);
+        let pid = victim.child.id() as i32;
+        let area = prepare(pid).unwrap();
+        let known = victim.known(false);
+        let readied = ready(pid, 0, victim.copy("changed")).unwrap();
+        let overwrite = |at: u64, bytes: &[u8]| Tracee::seize_main(pid).unwrap().write(at, bytes).unwrap();
+        overwrite(area.code(), &[0x90]);
+        let refused = |readied| match fork(pid, area, &known, 0, readied) {
+            Err(error) => error.code,
+            Ok(_) => panic!("it was forked"),
+        };
+        assert_eq!(refused(readied), "refused");
+        overwrite(area.code(), script::stub());
+        let readied = ready(pid, 0, victim.copy("gadget")).unwrap();
+        overwrite(area.gadget, &[0x90, 0x90]);
+        assert_eq!(refused(readied), "refused");
+        overwrite(area.gadget, &[0x0f, 0x05]);
+        assert_eq!(victim.ask("socket", 1).0, 2);
     }
 
     #[test]
