@@ -20,7 +20,7 @@ test: ## every check and every test that guards a behaviour, once
 
 test-all: ## the same, and what proves it again at length: recipes, examples, long runs, Kubernetes
 	@scripts/setup.sh --tests
-	@$(RUN_TESTS) --all check rust python unit e2e recipes cluster
+	@$(RUN_TESTS) --all $(if $(AGAIN),--again) check rust python unit e2e recipes cluster
 
 test-unit: setup ## tests that need no VM; FILE=part of a path
 	@$(RUN_TESTS) unit

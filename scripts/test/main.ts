@@ -1,5 +1,5 @@
 // Test runner: three files at a time, longest first, each with its own store.
-// Usage: scripts/test/main.ts [--all] [--file PART]... [--name PATTERN] SUITE...   (check, rust, python, unit, e2e,
+// Usage: scripts/test/main.ts [--all] [--again] [--file PART]... [--name PATTERN] SUITE...   (check, rust, python, unit, e2e,
 // recipes, cluster)
 
 import { availableParallelism } from "node:os";
@@ -12,13 +12,15 @@ import { Places } from "./places.ts";
 import { pythonJobs } from "./python.ts";
 import { runJob } from "./run-job.ts";
 import { runAll } from "./schedule.ts";
-import { failedText, failureText, hasFailed, jobLine, skippedText, slowestText, totalText } from "./summary.ts";
+import { failedText, failureText, hasFailed, jobLine, skippedText, slowestText, totalText, unsteadyText } from "./summary.ts";
 
 import type { Job, Suite } from "./job.ts";
 import type { JobResult, RunOptions } from "./run-job.ts";
 
 const REFERENCE = join(import.meta.dirname, "reference.ts");
 const AT_ONCE = 3;
+/** With --again */
+const MOST_AGAIN = 3;
 /** Multiple of the reference after which a job counts as hung */
 const JOB_PATIENCE = 300;
 /** Used in a run without VMs, which does not measure the reference */
@@ -28,7 +30,12 @@ const REFERENCE_WITHIN_MS = 3_600_000;
 
 const { values, positionals } = parseArgs({
   allowPositionals: true,
-  options: { all: { type: "boolean", default: false }, file: { type: "string", multiple: true, default: [] }, name: { type: "string" } },
+  options: {
+    all: { type: "boolean", default: false },
+    again: { type: "boolean", default: false },
+    file: { type: "string", multiple: true, default: [] },
+    name: { type: "string" },
+  },
 });
 process.exitCode = await main();
 
@@ -36,7 +43,7 @@ async function main(): Promise<number> {
   const started = performance.now();
   const unknown = positionals.filter((name) => !(SUITES as readonly string[]).includes(name));
   if (positionals.length === 0 || unknown.length > 0) {
-    console.error(`usage: scripts/test/main.ts [--all] [--file PART]... [--name PATTERN] SUITE...   (${SUITES.join(", ")})`);
+    console.error(`usage: scripts/test/main.ts [--all] [--again] [--file PART]... [--name PATTERN] SUITE...   (${SUITES.join(", ")})`);
     return 2;
   }
   const stop = new AbortController();
@@ -76,7 +83,10 @@ async function main(): Promise<number> {
     };
     await runAll(longestFirst(jobs, durations), run, { atOnce: AT_ONCE, signal: stop.signal });
     await writeDurations(durations);
-    console.log([slowestText(results), skippedText(results), failedText(results)].filter((text) => text !== "").join("\n"));
+    const unsteady = values.again ? await runAgain(results, opts) : [];
+    console.log(
+      [slowestText(results), skippedText(results), unsteadyText(unsteady), failedText(results)].filter((text) => text !== "").join("\n"),
+    );
     console.log(totalText(results, performance.now() - started));
     if (stop.signal.aborted) console.log(`test: stopped; ${jobs.length - results.length} of ${jobs.length} jobs were not begun`);
     return results.some(hasFailed) || stop.signal.aborted ? 1 : 0;
@@ -89,6 +99,26 @@ async function main(): Promise<number> {
 function tellStop(stop: AbortController): void {
   console.log("test: stopping: ending all processes of the run");
   stop.abort();
+}
+
+/**
+ * Runs failed jobs again, alone. A second result replaces the first; returns the first results of those that passed then.
+ * Many failures have another cause than a busy machine, so they are not tried again
+ */
+async function runAgain(results: JobResult[], opts: RunOptions): Promise<JobResult[]> {
+  const failed = results.filter(hasFailed);
+  if (failed.length > MOST_AGAIN) return [];
+  const unsteady: JobResult[] = [];
+  for (const first of failed) {
+    if (opts.signal.aborted) break;
+    const second = await runJob(first.job, opts);
+    console.log(`again, alone: ${jobLine(second, 1, 1)}`);
+    const failure = failureText(second);
+    if (failure === "") unsteady.push(first);
+    else console.log(failure);
+    results[results.indexOf(first)] = second;
+  }
+  return unsteady;
 }
 
 async function jobsOf(suites: readonly Suite[]): Promise<Job[]> {

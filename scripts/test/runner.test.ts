@@ -8,7 +8,7 @@ import { test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import { longestFirst, readDurations, writeDurations } from "./durations.ts";
 import { runAll } from "./schedule.ts";
-import { failedText, failureText, hasFailed, totalText } from "./summary.ts";
+import { failedText, failureText, hasFailed, totalText, unsteadyText } from "./summary.ts";
 
 import type { Job } from "./job.ts";
 import type { JobResult, TestResult } from "./run-job.ts";
@@ -102,6 +102,12 @@ test("a file fails by a failed test, by leftovers, and by its exit code", () => 
   assert.equal(failureText(result()), "");
   assert.match(failedText([result(), broken]), /^=== failed\n  a: breaks\n\s+Error: no$/);
   assert.equal(failedText([result()]), "");
+});
+
+test("what passed only at the second attempt is listed with its first failure", () => {
+  assert.equal(unsteadyText([]), "");
+  const first = result({ tests: [{ ...passed, outcome: "failed", error: "Error: late" }] });
+  assert.match(unsteadyText([first]), /^=== unsteady: .*\n  a: works\n    Error: late$/);
 });
 
 test("the last line counts tests, and jobs that are not test files", () => {

@@ -37,15 +37,25 @@ export function skippedText(results: readonly JobResult[]): string {
   return ["=== skipped", ...lines].join("\n");
 }
 
+/** First failures of jobs that passed when they ran again: each is a defect of the product or of the test */
+export function unsteadyText(results: readonly JobResult[]): string {
+  const lines = failureLines(results);
+  return lines.length === 0 ? "" : ["=== unsteady: failed, and passed when run again alone", ...lines].join("\n");
+}
+
 /** All failures again, shortened: readers start at the end of a long log */
 export function failedText(results: readonly JobResult[]): string {
-  const lines = results
+  const lines = failureLines(results);
+  return lines.length === 0 ? "" : ["=== failed", ...lines].join("\n");
+}
+
+function failureLines(results: readonly JobResult[]): string[] {
+  return results
     .filter(hasFailed)
     .flatMap(({ job, problems, tests }) => [
       ...ofOutcome(tests, "failed").flatMap(({ name, error }) => [`  ${job.name}: ${name}`, indent(firstLines(error))]),
       ...problems.map((problem) => `  ${job.name}: ${problem}`),
     ]);
-  return lines.length === 0 ? "" : ["=== failed", ...lines].join("\n");
 }
 
 export function slowestText(results: readonly JobResult[]): string {

@@ -5,7 +5,7 @@ import assert from "node:assert/strict";
 import { after, before, describe, it } from "node:test";
 import { Sandbox } from "forkd";
 import { TestDaemon } from "../helpers/daemon.ts";
-import { connectBrowser, warmPage, whyNoBrowser } from "../helpers/playwright.ts";
+import { connectBrowser, explained, warmPage, whyNoBrowser } from "../helpers/playwright.ts";
 import { buildRecipe } from "../helpers/recipe.ts";
 
 import type { Page } from "playwright-core";
@@ -34,18 +34,21 @@ describe("recipe playwright-browser", { skip: await whyNoBrowser() }, () => {
 
   it("shows the warm page in every fork", async () => {
     for (const page of pages) assert.equal(await page.title(), "warm");
-    const screenshots = await Promise.all(pages.map(async (page) => page.screenshot()));
+    const screenshots = await explained(Promise.all(pages.map(async (page) => page.screenshot())), children);
     const [first] = screenshots;
     for (const screenshot of screenshots) assert.deepEqual(screenshot, first);
   });
 
   it("has an independent page in each fork", async () => {
-    const screenshots = await Promise.all(
-      pages.map(async (page, index) => {
-        await children[index]?.files.write("/tmp/own.html", `<title>page ${index}</title><h1>Page ${index}</h1>`);
-        await page.goto("file:///tmp/own.html");
-        return page.screenshot();
-      }),
+    const screenshots = await explained(
+      Promise.all(
+        pages.map(async (page, index) => {
+          await children[index]?.files.write("/tmp/own.html", `<title>page ${index}</title><h1>Page ${index}</h1>`);
+          await page.goto("file:///tmp/own.html");
+          return page.screenshot();
+        }),
+      ),
+      children,
     );
     const titles = await Promise.all(pages.map(async (page) => page.title()));
     assert.deepEqual(titles, ["page 0", "page 1", "page 2", "page 3", "page 4"]);
