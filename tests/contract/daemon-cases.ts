@@ -44,10 +44,10 @@ export const daemonCases: Case[] = [
     not: { mcp: "for who runs the daemon" },
   },
   {
-    what: "a drain without a gateway",
+    what: "a drain of a node that is not there",
     route: "drainNode",
     args: () => ({ params: { node: "zzzz" } }),
-    expect: fails("UNSUPPORTED"),
+    expect: fails("NOT_FOUND"),
     not: { mcp: "for who runs the daemon" },
   },
   {

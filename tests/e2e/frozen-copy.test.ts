@@ -146,6 +146,7 @@ describe("a frozen copy", { timeout: 4 * patience() }, () => {
         await mkdir(join(dir, name));
         const fork = await engine.restore({ ...common, memory: flat, dir: join(dir, name), deviceState, start: "hold" });
         cleanup.defer(async () => fork.kill());
+        await connectAgent(cleanup, fork);
         await fork.loaded();
         await fork.resume();
         await untilCounting(fork, flat);

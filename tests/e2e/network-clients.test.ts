@@ -16,7 +16,7 @@ import { warmSnapshot } from "../helpers/shared-stores.ts";
 
 const APT = "-o Dir::Etc::sourcelist=/tmp/sources.list -o Dir::Etc::sourceparts=/none -o APT::Sandbox::User=_apt";
 /** curl's message depends on whether it checks before or after the reset */
-const REFUSED = /reset by peer|Failed to connect|Couldn't connect|Could not connect/;
+const REFUSED = /reset by peer|getpeername\(\) failed with errno 107|Failed to connect|Couldn't connect|Could not connect/;
 
 const missing = await NetWorld.missing();
 

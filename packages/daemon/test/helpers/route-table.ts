@@ -42,8 +42,7 @@ export const NATIVE: Declared = {
   ...all("operator 400", "createKey createProject"),
   ...all("operator 404", "updateProject deleteProject"),
   ...all("operator 413", "collectGarbage deleteKey"),
-  ...all("operator 404", "updateNode"),
-  ...all("operator 501", "drainNode"),
+  ...all("operator 404", "updateNode drainNode"),
   // with a body of the right form it is 403, except from a gateway: cluster/moves.test.ts
   ...all("operator 400", "moveSandbox"),
 };

@@ -18,12 +18,13 @@ export const clusterHandlers: Pick<Handlers, keyof typeof clusterRoutes> = {
   },
   updateNode: async ({ params, body }, { services, caller }) => {
     const self = await selfOf(services, caller);
-    if (self.code !== params.node) throw notFound("node", params.node, [self.code ?? ""]);
+    checkSelf(self, params.node);
     if (body.cordoned === undefined) return { status: 200, body: self };
     services.manager.cordon(body.cordoned);
     return { status: 200, body: { ...self, cordoned: body.cordoned } };
   },
-  drainNode: () => {
+  drainNode: async ({ params }, { services, caller }) => {
+    checkSelf(await selfOf(services, caller), params.node);
     throw new ForkdError("UNSUPPORTED", "Cannot drain a node without a gateway: it knows the other nodes.", {
       hint: "Ask a gateway of the cluster: docs/cluster.md.",
     });
@@ -62,6 +63,10 @@ async function move({ step, id, to, record }: MoveStep, services: Services, call
     await moves.drop(id);
   }
   return step === "settle" ? moves.settle(id, caller) : {};
+}
+
+function checkSelf({ code }: ClusterNode, node: string): void {
+  if (code !== node) throw notFound("node", node, [code ?? ""]);
 }
 
 async function selfOf({ manager }: Services, caller: Caller): Promise<ClusterNode> {
