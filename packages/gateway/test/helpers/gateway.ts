@@ -7,6 +7,7 @@ import { join } from "node:path";
 import { createLog } from "@forkd/daemon/observe/log";
 import { gatewayOptions } from "../../src/options.ts";
 import { startGateway, type Gateway } from "../../src/gateway.ts";
+import { patience } from "../../../../tests/helpers/patience.ts";
 import { KEY } from "./fake-node.ts";
 import type { TestContext } from "node:test";
 
@@ -88,7 +89,7 @@ export async function serve(
   return { gateway, dir, port, ask, open };
 }
 
-export async function until(check: () => boolean | Promise<boolean>, withinMs = 10_000): Promise<void> {
+export async function until(check: () => boolean | Promise<boolean>, withinMs = patience()): Promise<void> {
   const end = Date.now() + withinMs;
   while (!(await check())) {
     if (Date.now() > end) throw new Error("it did not happen in time");
