@@ -225,7 +225,7 @@ fn gaps_of(mut kept: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sys;
+    use crate::sys::{self, patience};
     use crate::tracee;
     use std::fs::File;
     use std::io::{BufRead, BufReader};
@@ -243,13 +243,6 @@ mod tests {
     const RAM_PAGES: usize = 64;
     const RAM_BYTES: u64 = (RAM_PAGES * PAGE) as u64;
     const POLL: Duration = Duration::from_millis(1);
-
-    /// Before something counts as a hang: as in tests/helpers/patience.ts
-    fn patience() -> Duration {
-        let measured = std::env::var("FORKD_TEST_REFERENCE_MS").ok();
-        let reference_ms = measured.and_then(|text| text.parse().ok()).unwrap_or(10_000);
-        Duration::from_millis(20 * reference_ms)
-    }
 
     /// Not a test: the process that is copied. It counts in memory that is left out of copies, in two threads.
     #[test]

@@ -241,6 +241,7 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys::patience;
     use crate::wire::Splitter;
     use std::io::Read;
     use std::path::Path;
@@ -266,13 +267,6 @@ mod tests {
         while !link.has_waiting() {
             link.reply(1, Ok(Writer::default().str(&"x".repeat(10_000))));
         }
-    }
-
-    /// Time limit of a wait, as in tests/helpers/patience.ts
-    fn patience() -> Duration {
-        let measured = std::env::var("FORKD_TEST_REFERENCE_MS").ok();
-        let reference_ms = measured.and_then(|text| text.parse().ok()).unwrap_or(10_000);
-        Duration::from_millis(20 * reference_ms)
     }
 
     fn folder(name: &str) -> PathBuf {

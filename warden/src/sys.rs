@@ -416,3 +416,11 @@ pub fn leave_starter() -> io::Result<()> {
 pub fn complain(why: impl Display) {
     let _ = writeln!(io::stderr(), "forkd-warden: {why}");
 }
+
+/// Before something counts as a hang in a test: as in tests/helpers/patience.ts
+#[cfg(test)]
+pub fn patience() -> std::time::Duration {
+    let measured = std::env::var("FORKD_TEST_REFERENCE_MS").ok();
+    let reference_ms = measured.and_then(|text| text.parse().ok()).unwrap_or(10_000);
+    std::time::Duration::from_millis(20 * reference_ms)
+}

@@ -861,7 +861,7 @@ fn listen(socket: &File, address: &libc::sockaddr_un) -> io::Result<()> {
 mod tests {
     use super::*;
     use crate::descriptors::Own;
-    use crate::sys;
+    use crate::sys::{self, patience};
     use std::io::Read;
     use std::os::unix::net::UnixListener;
     use std::os::unix::process::CommandExt;
@@ -878,13 +878,6 @@ mod tests {
     const POLLS: &str = "FORKD_TEST_POLLS";
     const POLLING: u32 = 200;
     const VICTIM: &str = "FORKD_TEST_VICTIM";
-
-    /// Before something counts as a hang: as in tests/helpers/patience.ts
-    fn patience() -> Duration {
-        let measured = std::env::var("FORKD_TEST_REFERENCE_MS").ok();
-        let reference_ms = measured.and_then(|text| text.parse().ok()).unwrap_or(10_000);
-        Duration::from_millis(20 * reference_ms)
-    }
 
     /// Not a test: the process that others clone. A thread that waits for an event counter adds what it reads, a second one
     /// waits for messages; the main thread of the program serves a socket.
