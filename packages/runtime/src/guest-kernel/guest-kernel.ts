@@ -12,14 +12,14 @@ import { syncPath, syncTree } from "../util/sync-path.ts";
 import { packInitramfs } from "./initramfs.ts";
 import type { InitramfsEntry } from "./initramfs.ts";
 import { chooseKernelPackage, fetchKernelPackage } from "./kernel-package.ts";
-import { collectModules } from "./kernel-modules.ts";
+import { collectModules, withoutSignature } from "./kernel-modules.ts";
 import type { GuestModules, KernelModule } from "./kernel-modules.ts";
 import { PLATFORM } from "../host/platform.ts";
 import { withStaging } from "../host/staging.ts";
 import { extractVmlinux, isKernelImage, kernelRelease } from "./vmlinux.ts";
 
 /** Increased when the same inputs would give a different initramfs */
-const FORMAT = 3;
+const FORMAT = 4;
 const EMPTY_DIRS = ["dev", "etc", "kernels", "mnt", "modules", "proc", "run", "sys", "tmp"];
 
 const BaseManifest = z.object({
@@ -141,7 +141,9 @@ async function packagedBase(home: Home, opts: GuestKernelOpts): Promise<Base> {
     await withStaging(home, async (staging) => {
       const unpacked = await fetchKernelPackage(pkg, staging, opts);
       const image = await readFile(unpacked.vmlinuz);
-      const modules = await collectModules(unpacked.modulesDir, opts.signal);
+      const { boot, disk } = await collectModules(unpacked.modulesDir, opts.signal);
+      // Debian's kernel loads modules without a signature; a kernel of the user may be built to refuse them.
+      const modules = { boot: boot.map(withoutSignature), disk: disk?.map(withoutSignature) ?? null };
       const manifest = { release: unpacked.release, package: pkg.name, package_version: pkg.version };
       await writeBase(home, staging, key, image, modules, manifest, opts.signal);
     });

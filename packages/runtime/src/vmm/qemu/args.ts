@@ -32,10 +32,12 @@ export const MICROVM = "microvm";
 export const DISK_DEVICE = "disk";
 const DISK_ADDRESS = "0x10";
 
-/** Translation cache per VM in MiB: enough for one guest kernel and one interpreter */
-const TB_SIZE_MIB = 32;
-/** A clone starts with the code that its zygote has translated, and has to have room for its own */
-const ZYGOTE_TB_SIZE_MIB = 64;
+/**
+ * Largest translation cache in MiB; a VMM takes memory only for what it fills. A full cache is emptied, and everything is
+ * translated again. Enough for one guest kernel and one interpreter; for a parent, of which few run, also for its boot and
+ * the imports of its warm-up
+ */
+const TB_SIZE_MIB = { parent: 256, child: 64 } as const;
 
 /**
  * Alignment of guest memory: the host kernel maps huge pages only at aligned addresses, and QEMU does not align
@@ -59,7 +61,7 @@ const COPIED_SANDBOX = "on,obsolete=deny,elevateprivileges=deny,resourcecontrol=
 /** Arguments for a parent: its memory is a shared mapping of the file */
 export function bootArgs(spec: BootSpec, platform: Platform = PLATFORM): string[] {
   return [
-    ...commonArgs(spec.shape, platform),
+    ...commonArgs(spec.shape, platform, { cacheMiB: TB_SIZE_MIB.parent }),
     ...memoryArgs(spec, "on"),
     ...deviceArgs(spec, { console: `file,id=console,path=${optionValue(consoleLog(spec.dir))}`, agentWait: "off" }, platform),
     "-kernel",
@@ -74,7 +76,7 @@ export function bootArgs(spec: BootSpec, platform: Platform = PLATFORM): string[
 /** Arguments for a child: its memory is a private mapping of the file, and the device state arrives on a descriptor */
 export function restoreArgs(spec: RestoreSpec, qemuVersion: string, platform: Platform = PLATFORM): string[] {
   return [
-    ...commonArgs(spec.shape, platform, spec),
+    ...commonArgs(spec.shape, platform, { ...spec, cacheMiB: TB_SIZE_MIB.child }),
     ...(spec.clonable ? descriptorArgs(spec) : []),
     ...memoryArgs(spec, privateShare(qemuVersion)),
     ...deviceArgs(
@@ -135,9 +137,9 @@ function machineArg(shape: MachineShape, { machine }: Platform): string {
   return [shape.machine, common, ...clock, ...all, ...(shape.devices === "few" ? few : [])].join(",");
 }
 
-type Copies = Pick<RestoreSpec, "clonable" | "freezable">;
+type Use = Partial<Pick<RestoreSpec, "clonable" | "freezable">> & { cacheMiB: number };
 
-function commonArgs(shape: MachineShape, platform: Platform, { clonable, freezable }: Copies = {}): string[] {
+function commonArgs(shape: MachineShape, platform: Platform, { clonable, freezable, cacheMiB }: Use): string[] {
   return [
     "-nodefaults",
     "-no-user-config",
@@ -148,7 +150,7 @@ function commonArgs(shape: MachineShape, platform: Platform, { clonable, freezab
     "-global",
     "migration.send-configuration=off",
     "-accel",
-    shape.accelerator === "tcg" ? `tcg,tb-size=${clonable === "zygote" ? ZYGOTE_TB_SIZE_MIB : TB_SIZE_MIB}` : "kvm",
+    shape.accelerator === "tcg" ? `tcg,tb-size=${cacheMiB}` : "kvm",
     "-cpu",
     cpuArg(shape, platform),
     "-smp",
