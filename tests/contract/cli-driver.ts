@@ -4,11 +4,13 @@ import assert from "node:assert/strict";
 import { readdirSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { forkd, forkdProcess } from "../../packages/cli/test/helpers.ts";
 import { packLines } from "./cli-packs.ts";
 import { recipeLines } from "./cli-recipes.ts";
 import { as, flags, fromTo, network, options, orNever, ownerOf, pairs, place, repeated, sharesOf, text, when } from "./words.ts";
 import type { RouteName } from "../../packages/daemon/src/api/routes.ts";
-import type { CliResult, TestDaemon } from "../helpers/daemon.ts";
+import type { Result as CliResult } from "../../packages/cli/test/helpers.ts";
+import type { TestDaemon } from "../helpers/daemon.ts";
 import type { Args, Driver, Outcome } from "./case.ts";
 
 type Said = Required<Pick<Args, "params" | "query" | "body">> & Args;
@@ -21,6 +23,8 @@ type Line = {
   raw?: (result: CliResult) => unknown;
   /** exit code of a successful call */
   exit?: (printed: unknown) => number;
+  /** for what a thread cannot do, as setting the umask */
+  process?: boolean;
   /** a second command line that returns the value, for verbs that print less than the wire protocol */
   after?: Line;
 };
@@ -50,7 +54,9 @@ async function run(daemon: TestDaemon, line: Line, args: Args): Promise<Outcome>
   const remote = token === undefined ? {} : { FORKD_URL: `http://${daemon.bind}`, ...(token === "" ? {} : { FORKD_TOKEN: token }) };
   const [verb = "", ...rest] = line.argv;
   const argv = line.raw ? [verb, ...rest] : withJson(verb, rest);
-  const result = await daemon.cli(argv, { env: remote, ...(line.stdin === undefined ? {} : { stdin: line.stdin }) });
+  // in a thread: 500 processes would take a minute of CPU time
+  const call = line.process ? forkdProcess : forkd;
+  const result = await call(argv, { ...daemon.ownEnv, ...remote }, line.stdin);
   const told = `forkd ${argv.join(" ")} → ${result.code}\n${result.stdout}${result.stderr}`;
   if (line.raw) {
     if (result.code !== 0) return jsonFailure(result) ?? plainFailure(result, told);
@@ -320,6 +326,7 @@ const LINES: Lines = {
     const folder = join(tmpdir(), `forkd-contract-${process.pid}`);
     return {
       argv: ["cp", "-r", place(params, query["path"]), folder],
+      process: true,
       value: () => {
         const names = readdirSync(folder).join(" ");
         rmSync(folder, { recursive: true });
@@ -327,7 +334,7 @@ const LINES: Lines = {
       },
     };
   },
-  writeTar: ({ params, query }) => ({ argv: ["cp", "-r", import.meta.dirname, place(params, query["path"])] }),
+  writeTar: ({ params, query }) => ({ argv: ["cp", "-r", import.meta.dirname, place(params, query["path"])], process: true }),
 
   ...packLines,
   ...recipeLines,

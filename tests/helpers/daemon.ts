@@ -36,6 +36,8 @@ type CliOptions = { stdin?: string | Uint8Array; env?: NodeJS.ProcessEnv; cwd?: 
 export class TestDaemon implements AsyncDisposable {
   readonly home: Home;
   readonly env: NodeJS.ProcessEnv;
+  /** what `env` has besides the environment of the test */
+  readonly ownEnv: Record<string, string>;
   readonly controller: Controller;
   readonly #dir: string;
   #process: ChildProcess | undefined;
@@ -48,8 +50,8 @@ export class TestDaemon implements AsyncDisposable {
     this.#dir = dir;
     const { FORKD_URL: _url, FORKD_TOKEN: _token, ...rest } = process.env;
     // a folder without huge pages, whatever the machine's /dev/shm has
-    const own = { FORKD_HOME: join(dir, "home"), FORKD_RUN: join(dir, "run"), FORKD_HUGEPAGES_DIR: dir };
-    this.env = { ...rest, ...own, NO_COLOR: "1" };
+    this.ownEnv = { FORKD_HOME: join(dir, "home"), FORKD_RUN: join(dir, "run"), FORKD_HUGEPAGES_DIR: dir, NO_COLOR: "1" };
+    this.env = { ...rest, ...this.ownEnv };
     this.home = resolveHome(this.env);
     this.controller = new Controller({ socket: this.socket, timeoutMs: patience() });
   }

@@ -14,7 +14,13 @@ import type { ChildProcessWithoutNullStreams } from "node:child_process";
 
 export const FORKD: string = resolve(import.meta.dirname, "..", "..", "..", "forkd");
 
-export type Result = { code: number; stdout: string; stderr: string };
+export type Result = {
+  code: number;
+  stdout: string;
+  stderr: string;
+  /** standard output as raw bytes */
+  bytes: Buffer;
+};
 export type Started = {
   child: ChildProcessWithoutNullStreams;
   output: () => string;
@@ -41,18 +47,15 @@ export async function forkd(args: string[], env: Record<string, string> = {}, st
   await turn;
   try {
     const { code, stdout, stderr } = await inThread({ args, env: envOf(env), stdin });
-    return { code, stdout: Buffer.from(stdout).toString(), stderr: Buffer.from(stderr).toString() };
+    const bytes = Buffer.from(stdout);
+    return { code, stdout: bytes.toString(), bytes, stderr: Buffer.from(stderr).toString() };
   } finally {
     done();
   }
 }
 
 /** The real program, in a process */
-export async function forkdProcess(
-  args: string[],
-  env: Record<string, string> = {},
-  stdin?: string | Uint8Array,
-): Promise<Result & { bytes: Buffer }> {
+export async function forkdProcess(args: string[], env: Record<string, string> = {}, stdin?: string | Uint8Array): Promise<Result> {
   const child = spawn(FORKD, args, {
     env: envOf(env),
     stdio: [stdin === undefined ? "ignore" : "pipe", "pipe", "pipe"],
