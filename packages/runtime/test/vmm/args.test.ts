@@ -56,11 +56,11 @@ test("a parent writes to its memory file, a child maps it privately", () => {
   assert.match(valueOf(restore, "-object", "memory-backend-file") ?? "", /mem-path=\/store\/m\.ram,share=off$/);
 });
 
-test("a parent's cache has room for the code of a boot", () => {
-  assert.deepEqual(
-    [boot, restore].map((args) => valueOf(args, "-accel", "tcg")),
-    ["tcg,tb-size=256", "tcg,tb-size=64"],
-  );
+test("the translation cache of a parent has room for a boot, that of a child depends on its memory", () => {
+  const child = (memoryMiB: number): string[] =>
+    restoreArgs({ ...files, shape: { ...shape, memoryMiB }, deviceState: "/store/d", start: "hold" }, "7.2.22");
+  const caches = [boot, child(64), child(512), child(4096)].map((args) => valueOf(args, "-accel", "tcg"));
+  assert.deepEqual(caches, ["tcg,tb-size=256", "tcg,tb-size=64", "tcg,tb-size=128", "tcg,tb-size=256"]);
 });
 
 test("QEMU's filter allows a VMM that is copied to start a process, and the state of a cloneable one is saved through a descriptor", () => {

@@ -34,10 +34,10 @@ const DISK_ADDRESS = "0x10";
 
 /**
  * Largest translation cache in MiB; a VMM takes memory only for what it fills. A full cache is emptied, and everything is
- * translated again. Enough for one guest kernel and one interpreter; for a parent, of which few run, also for its boot and
- * the imports of its warm-up
+ * translated again. A child has a quarter of the guest's memory: at least for one guest kernel and one interpreter, at most for
+ * a browser. A parent, of which few run, has room for its boot and the imports of its warm-up
  */
-const TB_SIZE_MIB = { parent: 256, child: 64 } as const;
+const TB_SIZE_MIB = { least: 64, most: 256 } as const;
 
 /**
  * Alignment of guest memory: the host kernel maps huge pages only at aligned addresses, and QEMU does not align
@@ -61,7 +61,7 @@ const COPIED_SANDBOX = "on,obsolete=deny,elevateprivileges=deny,resourcecontrol=
 /** Arguments for a parent: its memory is a shared mapping of the file */
 export function bootArgs(spec: BootSpec, platform: Platform = PLATFORM): string[] {
   return [
-    ...commonArgs(spec.shape, platform, { cacheMiB: TB_SIZE_MIB.parent }),
+    ...commonArgs(spec.shape, platform, { cacheMiB: TB_SIZE_MIB.most }),
     ...memoryArgs(spec, "on"),
     ...deviceArgs(spec, { console: `file,id=console,path=${optionValue(consoleLog(spec.dir))}`, agentWait: "off" }, platform),
     "-kernel",
@@ -76,7 +76,10 @@ export function bootArgs(spec: BootSpec, platform: Platform = PLATFORM): string[
 /** Arguments for a child: its memory is a private mapping of the file, and the device state arrives on a descriptor */
 export function restoreArgs(spec: RestoreSpec, qemuVersion: string, platform: Platform = PLATFORM): string[] {
   return [
-    ...commonArgs(spec.shape, platform, { ...spec, cacheMiB: TB_SIZE_MIB.child }),
+    ...commonArgs(spec.shape, platform, {
+      ...spec,
+      cacheMiB: Math.min(Math.max(Math.ceil(spec.shape.memoryMiB / 4), TB_SIZE_MIB.least), TB_SIZE_MIB.most),
+    }),
     ...(spec.clonable ? descriptorArgs(spec) : []),
     ...memoryArgs(spec, privateShare(qemuVersion)),
     ...deviceArgs(
