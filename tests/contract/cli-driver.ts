@@ -4,12 +4,12 @@ import assert from "node:assert/strict";
 import { readdirSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { forkd, forkdProcess } from "../../packages/cli/test/helpers.ts";
+import { forkdBinary, forkdProcess } from "../../packages/cli/test/helpers.ts";
 import { packLines } from "./cli-packs.ts";
 import { recipeLines } from "./cli-recipes.ts";
 import { as, flags, fromTo, network, options, orNever, ownerOf, pairs, place, repeated, sharesOf, text, when } from "./words.ts";
 import type { RouteName } from "../../packages/daemon/src/api/routes.ts";
-import type { Result as CliResult } from "../../packages/cli/test/helpers.ts";
+import type { BinaryResult as CliResult } from "../../packages/cli/test/helpers.ts";
 import type { TestDaemon } from "../helpers/daemon.ts";
 import type { Args, Driver, Outcome } from "./case.ts";
 
@@ -55,7 +55,7 @@ async function run(daemon: TestDaemon, line: Line, args: Args): Promise<Outcome>
   const [verb = "", ...rest] = line.argv;
   const argv = line.raw ? [verb, ...rest] : withJson(verb, rest);
   // in a thread: 500 processes would take a minute of CPU time
-  const call = line.process ? forkdProcess : forkd;
+  const call = line.process ? forkdProcess : forkdBinary;
   const result = await call(argv, { ...daemon.ownEnv, ...remote }, line.stdin);
   const told = `forkd ${argv.join(" ")} → ${result.code}\n${result.stdout}${result.stderr}`;
   if (line.raw) {

@@ -14,13 +14,9 @@ import type { ChildProcessWithoutNullStreams } from "node:child_process";
 
 export const FORKD: string = resolve(import.meta.dirname, "..", "..", "..", "forkd");
 
-export type Result = {
-  code: number;
-  stdout: string;
-  stderr: string;
-  /** standard output as raw bytes */
-  bytes: Buffer;
-};
+export type Result = { code: number; stdout: string; stderr: string };
+/** With standard output as raw bytes */
+export type BinaryResult = Result & { bytes: Buffer };
 export type Started = {
   child: ChildProcessWithoutNullStreams;
   output: () => string;
@@ -39,6 +35,16 @@ let last: Promise<unknown> = Promise.resolve();
  * part of the result. Tests of signals, HOME, the umask or a terminal need `forkdProcess`.
  */
 export async function forkd(args: string[], env: Record<string, string> = {}, stdin: string | Uint8Array = ""): Promise<Result> {
+  const { bytes: _bytes, ...result } = await forkdBinary(args, env, stdin);
+  return result;
+}
+
+/** The same for output that is not text */
+export async function forkdBinary(
+  args: string[],
+  env: Record<string, string> = {},
+  stdin: string | Uint8Array = "",
+): Promise<BinaryResult> {
   // homedir() reads the environment of the process, also in a thread: the command would write to the user's files.
   assert.ok(env["HOME"] === undefined, "a command with another HOME needs forkdProcess");
   const turn = last;
@@ -55,7 +61,7 @@ export async function forkd(args: string[], env: Record<string, string> = {}, st
 }
 
 /** The real program, in a process */
-export async function forkdProcess(args: string[], env: Record<string, string> = {}, stdin?: string | Uint8Array): Promise<Result> {
+export async function forkdProcess(args: string[], env: Record<string, string> = {}, stdin?: string | Uint8Array): Promise<BinaryResult> {
   const child = spawn(FORKD, args, {
     env: envOf(env),
     stdio: [stdin === undefined ? "ignore" : "pipe", "pipe", "pipe"],

@@ -11,6 +11,7 @@ import { E2b } from "./e2b/e2b.ts";
 import { ForkdError, messageOf } from "@forkd/runtime/errors";
 import { prepareHome } from "@forkd/runtime/home";
 import { storeId } from "@forkd/runtime/paths";
+import { endServer, followConnections } from "@forkd/runtime/util/end-server";
 import { AuthFailures } from "./dispatch/auth-failures.ts";
 import { Idempotency } from "./rest/idempotency.ts";
 import { InFlight } from "./dispatch/in-flight.ts";
@@ -141,10 +142,10 @@ export async function startDaemon(opts: DaemonOptions): Promise<Daemon> {
     ui: new Ui(services),
   };
   const unix = createApi(services, frontEnds, { kind: "unix", tls: null });
-  stack.defer(() => close(unix));
+  stack.defer(async () => endServer(unix));
   await listenUnix(unix, daemon.socket);
   const tcpServers: Server[] = [];
-  stack.defer(async () => Promise.all(tcpServers.map(close)).then(() => undefined));
+  stack.defer(async () => Promise.all(tcpServers.map(endServer)).then(() => undefined));
   daemon.listener = async (bind) => {
     const tcp = createApi(services, frontEnds, { kind: "tcp", tls });
     const address = await listenTcp(tcp, bind);
@@ -364,6 +365,7 @@ async function listenTcp(api: Server, bind: string): Promise<string> {
 }
 
 async function listen(api: Server, where: { path: string } | { host: string; port: number }, name: string): Promise<void> {
+  followConnections(api);
   try {
     api.listen(where);
     await once(api, "listening");
@@ -374,12 +376,4 @@ async function listen(api: Server, where: { path: string } | { host: string; por
       ...(isTaken ? { hint: "Choose another address with --bind, or end the program that listens there." } : {}),
     });
   }
-}
-
-/** Called after draining: closes all remaining connections */
-async function close(api: Server): Promise<void> {
-  const closed = once(api, "close");
-  api.close();
-  api.closeAllConnections();
-  await closed;
 }

@@ -2,6 +2,7 @@
 
 import { readFile } from "node:fs/promises";
 import { ForkdError, messageOf } from "@forkd/runtime/errors";
+import { endServer } from "@forkd/runtime/util/end-server";
 import { VERSION } from "@forkd/runtime/version";
 import { readClusterKeys } from "@forkd/daemon/cluster/key-file";
 import { AuthFailures } from "@forkd/daemon/dispatch/auth-failures";
@@ -15,7 +16,7 @@ import { frontProxyFromCluster, frontProxyFromFile } from "./agents/front-proxy.
 import { serveAgents } from "./agents/server.ts";
 import { poolFor } from "./agents/templates.ts";
 import { joinKubernetes } from "./kubernetes/kubernetes.ts";
-import { close, listen } from "./listen.ts";
+import { listen } from "./listen.ts";
 import { Nodes } from "./nodes/nodes.ts";
 import { Signer } from "./nodes/signer.ts";
 import { Transfers } from "./nodes/transfers.ts";
@@ -129,7 +130,7 @@ export async function startGateway(options: GatewayOptions, parts: Parts): Promi
     ui: uiFrontEnd(cluster, gateway.inFlight),
   };
   const server = createPipeline(services, frontEnds, { kind: "tcp", tls });
-  stack.defer(async () => close(server));
+  stack.defer(async () => endServer(server));
   self.bind = await listen(server, options.bind);
   self.proxyUrl = proxyOrigin(domainOf(values), self);
   if (options.agentsBind !== null && tls) {

@@ -1,7 +1,8 @@
-// Start and end of the gateway's servers: its own URL, and the agent-sandbox API.
+// Start of the gateway's servers: its own URL, and the agent-sandbox API.
 
 import { once } from "node:events";
 import { ForkdError, messageOf } from "@forkd/runtime/errors";
+import { followConnections } from "@forkd/runtime/util/end-server";
 import { splitBind } from "@forkd/daemon/config";
 import type { Server } from "node:http";
 import type { AddressInfo } from "node:net";
@@ -9,6 +10,7 @@ import type { AddressInfo } from "node:net";
 /** Returns the address as HOST:PORT, with the port that was chosen where 0 was asked for */
 export async function listen(server: Server, bind: string): Promise<string> {
   const { host, port } = splitBind(bind);
+  followConnections(server);
   try {
     server.listen({ host, port });
     await once(server, "listening");
@@ -16,15 +18,4 @@ export async function listen(server: Server, bind: string): Promise<string> {
     throw new ForkdError("DAEMON_FAILED", `Cannot listen on ${bind}: ${messageOf(error)}.`, { cause: error });
   }
   return `${host.includes(":") ? `[${host}]` : host}:${(server.address() as AddressInfo).port}`;
-}
-
-export async function close(server: Server): Promise<void> {
-  if (!server.listening) {
-    server.closeAllConnections();
-    return;
-  }
-  const closed = once(server, "close");
-  server.close();
-  server.closeAllConnections();
-  await closed;
 }

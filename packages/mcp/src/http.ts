@@ -9,7 +9,7 @@ import { idleOwner } from "./owner.ts";
 import { createServer } from "./server.ts";
 import { Sessions } from "./sessions.ts";
 import { bodyOf, Guard, toRequest, writeResponse } from "./web.ts";
-import type { AddressInfo } from "node:net";
+import type { AddressInfo, Socket } from "node:net";
 import type { McpHttpHandler } from "@modelcontextprotocol/server";
 import type { Controller } from "forkd";
 
@@ -40,6 +40,7 @@ export class HttpServer implements AsyncDisposable {
   readonly #server: Server;
   readonly #sessions: Sessions;
   readonly #guard: Guard;
+  readonly #connections = new Set<Socket>();
   /** For the protocol without sessions: one server per request */
   readonly #stateless: McpHttpHandler;
 
@@ -60,6 +61,10 @@ export class HttpServer implements AsyncDisposable {
       });
     };
     this.#server = opts.tls ? createHttpsServer(opts.tls, listener) : createHttpServer(listener);
+    this.#server.on("connection", (socket: Socket) => {
+      this.#connections.add(socket);
+      socket.once("close", () => this.#connections.delete(socket));
+    });
   }
 
   static async listen(opts: HttpOptions): Promise<HttpServer> {
@@ -81,7 +86,8 @@ export class HttpServer implements AsyncDisposable {
   async close(): Promise<void> {
     const closed = new Promise((resolve) => this.#server.close(resolve));
     await Promise.all([this.#sessions.close(), this.#stateless.close()]);
-    this.#server.closeAllConnections();
+    // closeAllConnections leaves out those in their TLS handshake, and the server would wait for them
+    for (const socket of this.#connections) socket.destroy();
     await closed;
   }
 

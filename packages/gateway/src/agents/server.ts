@@ -3,7 +3,8 @@
 
 import { createServer } from "node:https";
 import { ForkdError, messageOf } from "@forkd/runtime/errors";
-import { close, listen } from "../listen.ts";
+import { endServer } from "@forkd/runtime/util/end-server";
+import { listen } from "../listen.ts";
 import { Follower, type Places } from "./follow.ts";
 import { Inner, Refused } from "./inner.ts";
 import { Journal } from "./journal.ts";
@@ -78,7 +79,7 @@ export async function serveAgents(parts: AgentsParts): Promise<AgentsServer> {
     void serve({ ...parts, agents, proxy }, request, response);
   });
   server.maxConnections = parts.limits.connections;
-  stack.defer(async () => close(server));
+  stack.defer(async () => endServer(server));
   const refresh = setInterval(() => {
     parts.frontProxy().then(
       (latest) => {

@@ -8,6 +8,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { text } from "node:stream/consumers";
 import { promisify } from "node:util";
+import { endServer, followConnections } from "@forkd/runtime/util/end-server";
 import { findAccess } from "../../src/kubernetes/access.ts";
 import { KubernetesApi } from "../../src/kubernetes/api.ts";
 import type { IncomingMessage, ServerResponse } from "node:http";
@@ -46,6 +47,7 @@ export class FakeApi {
     this.#server = server;
     this.tls = tls;
     this.#folder = folder;
+    followConnections(server);
     server.on("request", (request, response) => void this.#serve(request, response));
   }
 
@@ -81,11 +83,7 @@ export class FakeApi {
 
   /** Connections end at once, as when the process is killed */
   async down(): Promise<void> {
-    if (!this.#server.listening) return;
-    const closed = once(this.#server, "close");
-    this.#server.close();
-    this.#server.closeAllConnections();
-    await closed;
+    await endServer(this.#server);
   }
 
   /** Path of a kubeconfig for this server */

@@ -4,6 +4,7 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import { createServer as createTlsServer } from "node:https";
 import { createSecretKey } from "node:crypto";
 import { once } from "node:events";
+import { endServer, followConnections } from "@forkd/runtime/util/end-server";
 import { ClaimReader, IDENTITY_HEADER, type Claim } from "@forkd/daemon/cluster/identity";
 import { sumOf } from "../../src/nodes/uses.ts";
 import type { AddressInfo } from "node:net";
@@ -48,6 +49,7 @@ export class FakeNode {
     this.code = code;
     const serve = (request: IncomingMessage, response: ServerResponse): void => void this.#serve(request, response);
     this.#server = tls ? createTlsServer(tls, serve) : createServer(serve);
+    followConnections(this.#server);
     this.#scheme = tls ? "https" : "http";
   }
 
@@ -68,11 +70,7 @@ export class FakeNode {
   }
 
   async close(): Promise<void> {
-    if (!this.#server.listening) return;
-    const closed = once(this.#server, "close");
-    this.#server.close();
-    this.#server.closeAllConnections();
-    await closed;
+    await endServer(this.#server);
   }
 
   onUpgrade(listener: (request: IncomingMessage, socket: Duplex, head: Buffer) => void): void {

@@ -38,7 +38,7 @@ test("x86_64 has the machine, clock and console that snapshots were made with", 
   const row = rowOf("x86_64");
   assert.match(argsOf(row, "tcg"), /-machine pc-q35-7\.2,\S*,hpet=on,smm=off,vmport=off,graphics=off,sata=off,smbus=off,i8042=off /);
   assert.match(argsOf(row, "kvm"), /hpet=off,.* -cpu Nehalem-v1,vmx=off,svm=off,enforce=on .*isa-serial,chardev=console .*vmgenid/);
-  assert.match(guestCommandLine("tcg", row), /^console=ttyS0 .* no_timer_check tsc=unstable clocksource=hpet .*lsm=$/);
+  assert.match(guestCommandLine("tcg", row), /^console=ttyS0 .* no_timer_check tsc=unstable clocksource=hpet .*lsm= .*noreplace-smp$/);
   assert.match(guestCommandLine("kvm", row), / clocksource=kvm-clock$/);
   assert.match(trialCommandLine(row), /^earlyprintk=serial,ttyS0 console=ttyS0 /);
 });
