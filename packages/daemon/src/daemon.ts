@@ -11,7 +11,7 @@ import { E2b } from "./e2b/e2b.ts";
 import { ForkdError, messageOf } from "@forkd/runtime/errors";
 import { prepareHome } from "@forkd/runtime/home";
 import { storeId } from "@forkd/runtime/paths";
-import { endServer, followConnections } from "@forkd/runtime/util/end-server";
+import { endServer, followHandshakes } from "@forkd/runtime/util/end-server";
 import { AuthFailures } from "./dispatch/auth-failures.ts";
 import { Idempotency } from "./rest/idempotency.ts";
 import { InFlight } from "./dispatch/in-flight.ts";
@@ -365,7 +365,7 @@ async function listenTcp(api: Server, bind: string): Promise<string> {
 }
 
 async function listen(api: Server, where: { path: string } | { host: string; port: number }, name: string): Promise<void> {
-  followConnections(api);
+  followHandshakes(api);
   try {
     api.listen(where);
     await once(api, "listening");

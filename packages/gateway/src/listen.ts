@@ -2,7 +2,7 @@
 
 import { once } from "node:events";
 import { ForkdError, messageOf } from "@forkd/runtime/errors";
-import { followConnections } from "@forkd/runtime/util/end-server";
+import { followHandshakes } from "@forkd/runtime/util/end-server";
 import { splitBind } from "@forkd/daemon/config";
 import type { Server } from "node:http";
 import type { AddressInfo } from "node:net";
@@ -10,7 +10,7 @@ import type { AddressInfo } from "node:net";
 /** Returns the address as HOST:PORT, with the port that was chosen where 0 was asked for */
 export async function listen(server: Server, bind: string): Promise<string> {
   const { host, port } = splitBind(bind);
-  followConnections(server);
+  followHandshakes(server);
   try {
     server.listen({ host, port });
     await once(server, "listening");

@@ -8,7 +8,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { text } from "node:stream/consumers";
 import { promisify } from "node:util";
-import { endServer, followConnections } from "@forkd/runtime/util/end-server";
+import { endServer, followHandshakes } from "@forkd/runtime/util/end-server";
 import { findAccess } from "../../src/kubernetes/access.ts";
 import { KubernetesApi } from "../../src/kubernetes/api.ts";
 import type { IncomingMessage, ServerResponse } from "node:http";
@@ -47,7 +47,7 @@ export class FakeApi {
     this.#server = server;
     this.tls = tls;
     this.#folder = folder;
-    followConnections(server);
+    followHandshakes(server);
     server.on("request", (request, response) => void this.#serve(request, response));
   }
 

@@ -4,7 +4,7 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import { createServer as createTlsServer } from "node:https";
 import { createSecretKey } from "node:crypto";
 import { once } from "node:events";
-import { endServer, followConnections } from "@forkd/runtime/util/end-server";
+import { endServer, followHandshakes } from "@forkd/runtime/util/end-server";
 import { ClaimReader, IDENTITY_HEADER, type Claim } from "@forkd/daemon/cluster/identity";
 import { sumOf } from "../../src/nodes/uses.ts";
 import type { AddressInfo } from "node:net";
@@ -49,7 +49,7 @@ export class FakeNode {
     this.code = code;
     const serve = (request: IncomingMessage, response: ServerResponse): void => void this.#serve(request, response);
     this.#server = tls ? createTlsServer(tls, serve) : createServer(serve);
-    followConnections(this.#server);
+    followHandshakes(this.#server);
     this.#scheme = tls ? "https" : "http";
   }
 
