@@ -1375,6 +1375,12 @@ mod tests {
     fn a_file_has_the_role_of_its_place() {
         let victim = Victim::start("places", &[]);
         let pid = victim.child.id() as i32;
+        // A running victim closes the connection of its last question while its descriptors are read.
+        // SAFETY: a child of this process; no status is asked for.
+        unsafe {
+            libc::kill(pid, libc::SIGSTOP);
+            assert_eq!(libc::waitpid(pid, std::ptr::null_mut(), libc::WUNTRACED), pid);
+        }
         let pidfd = descriptors::open_pid(pid).unwrap();
         let path = &victim.own.written[0].1;
         let id = descriptors::file_id(&File::open(path).unwrap()).unwrap();
