@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import { after, afterEach, before, describe, it } from "node:test";
 import { Controller, ForkdError } from "forkd";
+import { rounds } from "../helpers/all.ts";
 import { TestDaemon } from "../helpers/daemon.ts";
 import { residentMemory } from "../helpers/host.ts";
 import { patience } from "../helpers/patience.ts";
@@ -47,12 +48,14 @@ describe("a guest that exhausts", () => {
 
   it("its memory loses the program that used it, and continues", async () => {
     [greedy] = await fork();
-    const { code, output } = await script(
-      "python3 -c 'held = bytearray(1 << 40)' ; python3 -c 'held = []\nwhile True: held.append(bytearray(1 << 20))'",
-    );
-    assert.match(output, /MemoryError/);
-    assert.equal(code, 128 + 9, "the guest's own kernel ends it");
-    assert.equal((await forkd.evalCode(greedy, "1 + 1")).result, "2");
+    for (let i = 0; i < rounds(2, 20); i++) {
+      const { code, output } = await script(
+        "python3 -c 'held = bytearray(1 << 40)' ; python3 -c 'held = []\nwhile True: held.append(bytearray(1 << 20))'",
+      );
+      assert.match(output, /MemoryError/);
+      assert.equal(code, 128 + 9, "the guest's own kernel ends it");
+      assert.equal((await forkd.evalCode(greedy, "1 + 1")).result, "2", "and no other");
+    }
     const { pid } = await forkd.getSandbox(greedy);
     const rssMib = residentMemory(pid ?? 0).bytes / 1024 ** 2;
     assert.ok(rssMib < MEMORY_MIB + VMM_MORE_MIB, `its VMM has ${rssMib} MiB`);
