@@ -59,8 +59,8 @@ pub fn boot() -> Result<Options, Fatal> {
 /// A guest without free memory would read its programs from the image again and again for minutes. The pages of the
 /// last second stay in memory, and if they do not fit, the guest kernel kills the largest process.
 ///
-/// Enabled without walks through page tables (a bit of its own): such a walk keeps the memory of a process that was killed
-/// meanwhile, and the guest kernel, which sees no process that ends and no free memory, kills the next one.
+/// The value 1 enables it without walks through page tables. Such a walk keeps the memory of a process that was killed
+/// meanwhile; the guest kernel then finds neither free memory nor a process that is ending, and kills the next one.
 fn end_rather_than_thrash() {
     for (file, value) in [("enabled", "1"), ("min_ttl_ms", "1000")] {
         // guest kernels without this setting thrash

@@ -57,10 +57,12 @@ test("a parent writes to its memory file, a child maps it privately", () => {
 });
 
 test("the translation cache of a parent has room for a boot, that of a child depends on its memory", () => {
-  const child = (memoryMiB: number): string[] =>
-    restoreArgs({ ...files, shape: { ...shape, memoryMiB }, deviceState: "/store/d", start: "hold" }, "7.2.22");
-  const caches = [boot, child(64), child(512), child(4096)].map((args) => valueOf(args, "-accel", "tcg"));
+  const child = (memoryMiB: number, clonable?: "sandbox" | "zygote"): string[] =>
+    restoreArgs({ ...files, shape: { ...shape, memoryMiB }, deviceState: "/store/d", start: "hold", clonable }, "7.2.22");
+  const cacheOf = (args: string[]): string | undefined => valueOf(args, "-accel", "tcg");
+  const caches = [boot, child(64), child(512), child(4096)].map(cacheOf);
   assert.deepEqual(caches, ["tcg,tb-size=256", "tcg,tb-size=64", "tcg,tb-size=128", "tcg,tb-size=256"]);
+  for (const clonable of ["sandbox", "zygote"] as const) assert.equal(cacheOf(child(512, clonable)), "tcg,tb-size=128", clonable);
 });
 
 test("QEMU's filter allows a VMM that is copied to start a process, and the state of a cloneable one is saved through a descriptor", () => {
@@ -175,6 +177,8 @@ test("a comma in a path is escaped", () => {
 
 test("parent and child are the same machine", () => {
   for (const option of ["-machine", "-cpu", "-smp", "-m", "-global"]) assert.equal(valueOf(boot, option, ""), valueOf(restore, option, ""));
+  const accelerator = (args: string[]): string | undefined => valueOf(args, "-accel", "")?.split(",")[0];
+  assert.equal(accelerator(boot), accelerator(restore));
   const devices = (args: string[]): string[] => args.filter((_, i) => args[i - 1] === "-device");
   assert.deepEqual(devices(boot), devices(restore));
 });

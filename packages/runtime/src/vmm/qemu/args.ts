@@ -34,8 +34,8 @@ const DISK_ADDRESS = "0x10";
 
 /**
  * Largest translation cache in MiB; a VMM takes memory only for what it fills. A full cache is emptied, and everything is
- * translated again. A child has a quarter of the guest's memory: at least for one guest kernel and one interpreter, at most for
- * a browser. A parent, of which few run, has room for its boot and the imports of its warm-up
+ * translated again. A child's is a quarter of its memory within these bounds, which have room for a guest kernel with an
+ * interpreter, and with a browser. A parent has the most, for its boot and the imports of its warm-up: few run at a time
  */
 const TB_SIZE_MIB = { least: 64, most: 256 } as const;
 
